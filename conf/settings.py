@@ -1,0 +1,197 @@
+"""Settings: pydantic models read from TOML, validated once, at start.
+
+An unknown key is an error, and every error names the key, the value and the
+rule. Nothing below the command line reads files or the environment: it gets
+the model.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from databus.schemas.errors import SettingsError
+
+_SIZE = re.compile(r"^\s*(\d+)\s*([KMGT]?)(?:iB|B)?\s*$", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_size_bytes(value: Any) -> Any:
+    """Turn `"64MiB"`, `"64M"` or a number into a number of bytes."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.match(value)
+    if not match:
+        raise ValueError('write a number of bytes, or one with a unit such as "64MiB"')
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
+
+
+class Settings(BaseModel):
+    """The common rules: immutable, no unknown key."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HttpSettings(Settings):
+    """Where an HTTP server listens, and what a stranger may send."""
+
+    host: str = Field("127.0.0.1", description="Address to bind; loopback unless you say otherwise")
+    port: int = Field(11115, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+    max_request_bytes: SizeBytes = Field(
+        1 << 20, ge=1024, description="Longest request, headers and query string included"
+    )
+    max_connections: int = Field(1000, ge=1, description="Most connections served at once")
+    idle_connection_s: float = Field(
+        120.0, gt=0, description="A connection that moves no byte for so long is closed"
+    )
+    max_response_bytes: SizeBytes = Field(
+        16 << 20, ge=4096, description="Largest answer; a larger `size` is cut to it"
+    )
+    max_wait_ms: int = Field(30_000, ge=0, description="Longest `wait` of a long-poll")
+
+
+class SourceSettings(Settings):
+    """One table stream of a physical source."""
+
+    name: str = Field(description="Source name, e.g. `shop.orders`")
+    id: int | None = Field(
+        None, ge=1, le=32767, description="src_id; given in the order of listing when left out"
+    )
+
+
+class PhysicalSourceSettings(Settings):
+    """One database whose change log is read.
+
+    `uri` is `sqlite:/path/shop.db`, `mysql://user@host:3306` or
+    `generator:?rate=100`. A password never stands in it: `password_file` or
+    `password_env` says where it is.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
+    uri: str = Field(description="Where the change log is read from")
+    sources: tuple[SourceSettings | str, ...] = Field(
+        description="Tables to capture, as names or as tables with `name` and `id`", min_length=1
+    )
+    start: str = Field(
+        "latest",
+        description="Where a first start begins: `latest`, `earliest`, an SCN, or `gtid:…`",
+    )
+    ring_bytes: SizeBytes = Field(64 << 20, ge=64 << 10, description="Size of the ring's data")
+    before_images: bool = Field(
+        True, description="Keep the row before an update in the event's metadata"
+    )
+    password_file: Path | None = Field(None, description="File with the password, first line")
+    password_env: str | None = Field(None, description="Environment variable with the password")
+    server_id: int = Field(
+        0, ge=0, le=2**32 - 1, description="Replica id at the MySQL server; 0 derives one"
+    )
+    epoch: int = Field(0, ge=0, le=255, description="How many times the server was switched")
+    tls_ca: Path | None = Field(None, description="CA file; TLS to the database is on when given")
+    tls_cert: Path | None = Field(None, description="Client certificate")
+    tls_key: Path | None = Field(None, description="Client key")
+    poll_interval_s: float = Field(
+        0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
+    )
+    retention_rows: int = Field(
+        1_000_000, ge=1000, description="Rows kept in an SQLite change log behind the ring"
+    )
+    reconnect_min_s: float = Field(0.2, gt=0, description="First wait before reconnecting")
+    reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before reconnecting")
+
+
+class MaxScnSettings(Settings):
+    """Where the last SCN handed to the ring is kept."""
+
+    store: Literal["file", "sqlite"] = Field("file", description="`file` or `sqlite`")
+    flush_s: float = Field(1.0, gt=0, description="Longest time between two writes")
+
+
+class RelaySettings(Settings):
+    """A relay: `databus relay run -c relay.toml`."""
+
+    data_dir: Path = Field(description="Rings, MaxSCN and schema store live here")
+    schema_dir: Path | None = Field(None, description="Hand-made schemas, one .avsc a version")
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    max_scn: MaxScnSettings = Field(default_factory=MaxScnSettings)
+    physical_sources: tuple[PhysicalSourceSettings, ...] = Field(min_length=1)
+
+
+class BackOffSettings(Settings):
+    """Waits between retries: `s' = min(max, s·factor + delta)`, with jitter."""
+
+    first_s: float = Field(0.05, ge=0)
+    factor: float = Field(2.0, ge=1)
+    delta_s: float = Field(0.0, ge=0)
+    max_s: float = Field(10.0, gt=0)
+    jitter: float = Field(0.2, ge=0, le=1, description="Share of each wait that is random")
+
+
+class ClientSettings(Settings):
+    """A client: how it reads, buffers, retries and remembers."""
+
+    relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
+    bootstrap_servers: tuple[str, ...] = Field((), description="Bootstrap server URLs")
+    checkpoint_dir: Path | None = Field(
+        None, description="Where checkpoints are kept; none = in memory only"
+    )
+    start: str = Field(
+        "earliest", description="Without a checkpoint: `earliest`, `latest`, `beginning` or an SCN"
+    )
+    fetch_bytes: SizeBytes = Field(1 << 20, ge=1024, description="`size` of each stream request")
+    buffer_bytes: SizeBytes = Field(
+        8 << 20, ge=4096, description="Most bytes waiting for callbacks; then reading stops"
+    )
+    max_window_bytes: SizeBytes = Field(
+        256 << 20, ge=4096, description="Largest transaction that is put together in memory"
+    )
+    wait_ms: int = Field(5_000, ge=0, description="Long-poll time of a stream request")
+    connect_timeout_s: float = Field(5.0, gt=0)
+    request_timeout_s: float = Field(30.0, gt=0, description="On top of `wait_ms`")
+    callback_budget_s: float = Field(60.0, gt=0, description="Time budget of one callback")
+    callback_retries: int = Field(
+        5, ge=0, description="Replays of a failing window before the client stops"
+    )
+    checkpoint_every_s: float = Field(
+        0.5, ge=0, description="Least time between two checkpoint writes; 0 = every window"
+    )
+    back_off: BackOffSettings = Field(default_factory=BackOffSettings)
+
+
+Model = TypeVar("Model", bound=Settings)
+
+
+def load_settings(path: Path, model: type[Model]) -> Model:
+    """Read a TOML file into a model; relative paths are relative to the file.
+
+    Raises SettingsError naming the file, the key, the value and the rule.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from error
+    return build_settings(raw, model, origin=str(path))
+
+
+def build_settings(raw: dict[str, Any], model: type[Model], origin: str = "settings") -> Model:
+    """Validate plain values against a model; raises SettingsError."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors()]
+        raise SettingsError(f"{origin}: " + "; ".join(lines)) from None
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{key} is not a setting"
+    return f"{key} = {problem['input']!r}: {problem['msg']}"

@@ -1,0 +1,85 @@
+"""What every physical source is to the relay: something that yields transactions.
+
+A source reads one change log, in commit order, and never skips. It knows
+nothing of rings, Avro bytes or HTTP; the capture loop encodes what it yields.
+The rows it yields are already in Avro's value space (what fastavro takes for
+the schema that `databus.schemas.table_schema` makes of the table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from databus.schemas.metadata import Op
+from databus.schemas.table import Table
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in the source's log a transaction stands; goes into event metadata."""
+
+    gtid: str | None = None
+    server_id: int = 0
+    file: str = ""
+    offset: int = 0  # of the transaction's first byte
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One row change.
+
+    `row` is the row after the change (for a delete: before it); `before` is
+    the row before an update, or None. `table` has the columns as they were at
+    this SCN: a table object never seen before makes a new schema version.
+    """
+
+    table: Table
+    op: Op
+    row: Row
+    before: Row | None = None
+    comment: str | None = None  # of the statement, when the server logs it
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """All changes of one committed transaction, in order.
+
+    No changes = an empty window: it moves the SCN of an idle source.
+    """
+
+    scn: int
+    timestamp_ns: int  # commit time
+    changes: Sequence[RowChange]
+    origin: Origin = Origin()
+
+
+class Source(Protocol):
+    """A physical source, opened, read and closed by one capture thread."""
+
+    name: str
+
+    def open(self, after_scn: int | None) -> None:
+        """Connect and start after `after_scn`; None = where the settings say.
+
+        Raises SourceUnavailableError (the capture loop retries with back-off)
+        or SourceStoppedError (it does not).
+        """
+
+    def tables(self) -> Sequence[Table]:
+        """Return the watched tables as they are now, to publish their schemas."""
+
+    def read(self) -> Sequence[Transaction]:
+        """Return the next transactions; waits a while, [] when there were none.
+
+        Must come back within about a second so that the loop can be stopped.
+        Raises as `open` does; after SourceUnavailableError the loop calls
+        `close` and `open` again with the last SCN it appended.
+        """
+
+    def close(self) -> None:
+        """Let go of every connection and file; may be called twice."""

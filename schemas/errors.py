@@ -1,0 +1,223 @@
+"""Every error of the project: few, typed, carrying facts, saying what to do.
+
+    DatabusError
+    ├── ProtocolError                 bytes that are not what the wire format says
+    ├── RequestError                  what a peer asked for cannot be answered as asked
+    │   ├── InvalidParameterError     a parameter is missing, malformed or too large
+    │   ├── UnknownCommandError       no such path
+    │   ├── UnknownSourceError        no such source id or name
+    │   └── ScnNotFoundError          the requested point is no longer held
+    ├── CheckpointError               a checkpoint that contradicts itself, or cannot be stored
+    ├── SchemaError
+    │   ├── SchemaNotFoundError       no schema of that id, source or SCN
+    │   └── IncompatibleSchemaError   the reader cannot resolve it; names the field
+    ├── RowError                      a row that does not fit its table's schema
+    ├── RingError
+    │   ├── RingCorruptError          the file is damaged beyond what can be served
+    │   └── TransactionTooLargeError  a transaction larger than the ring
+    ├── SourceError
+    │   ├── SourceUnavailableError    cannot be reached now; retrying may help
+    │   └── SourceStoppedError        capture stopped; somebody must do what the text says
+    ├── ServerError                   a relay or bootstrap server answered with an error
+    ├── ConsumerError                 a callback failed or overran its time budget
+    └── SettingsError                 a setting is missing, unknown or out of range
+
+Each class has the HTTP status it is answered with (`status`) and the class
+name that goes on the wire (`wire_name`): Databus' own name where it has one,
+for its clients tell errors apart by it.
+"""
+
+from __future__ import annotations
+
+
+class DatabusError(Exception):
+    """The root: every error this project raises on purpose."""
+
+    status = 500
+    wire_name = "RequestProcessingException"
+
+
+class ProtocolError(DatabusError):
+    """Bytes that are not what the wire format says.
+
+    `offset` is where in the bytes given the damage was found.
+    """
+
+    status = 400
+    wire_name = "InvalidEventException"
+
+    def __init__(self, problem: str, offset: int = 0) -> None:
+        super().__init__(f"{problem} (at byte {offset})")
+        self.problem = problem
+        self.offset = offset
+
+
+class RequestError(DatabusError):
+    """What a peer asked for cannot be answered as asked."""
+
+    status = 400
+
+
+class InvalidParameterError(RequestError):
+    """A parameter is missing, malformed or beyond its limit."""
+
+    wire_name = "InvalidRequestParamValueException"
+
+    def __init__(self, parameter: str, value: str, rule: str) -> None:
+        shown = value if len(value) <= 80 else f"{value[:77]}..."
+        super().__init__(f"parameter {parameter!r} is {shown!r}: {rule}")
+        self.parameter = parameter
+        self.rule = rule
+
+
+class UnknownCommandError(RequestError):
+    """No such path."""
+
+    status = 404
+    wire_name = "UnknownCommandException"
+
+    def __init__(self, command: str) -> None:
+        super().__init__(f"unknown command {command!r}")
+
+
+class UnknownSourceError(RequestError):
+    """No such source, by id or by name."""
+
+    status = 404
+    wire_name = "UnknownSourceException"
+
+    def __init__(self, source: str | int, known: list[str]) -> None:
+        super().__init__(f"unknown source {source!r}; known: {', '.join(known) or 'none'}")
+        self.source = source
+
+
+class ScnNotFoundError(RequestError):
+    """The requested point has been overwritten.
+
+    Not worth retrying on this relay; on every relay of the source it means
+    that the client must bootstrap. Goes on the wire as the *cause* of a
+    RequestProcessingException, which is where Databus clients look for it.
+    """
+
+    status = 404
+    wire_name = "ScnNotFoundException"
+
+    def __init__(self, scn: int, oldest: int) -> None:
+        super().__init__(f"scn {scn} is gone; the oldest held is {oldest}")
+        self.scn = scn
+        self.oldest = oldest
+
+
+class CheckpointError(DatabusError):
+    """A checkpoint that contradicts itself, or that cannot be read or stored."""
+
+    status = 400
+    wire_name = "InvalidRequestParamValueException"
+
+
+class SchemaError(DatabusError):
+    """Something is wrong with a schema."""
+
+    wire_name = "DatabusSchemaException"
+
+
+class SchemaNotFoundError(SchemaError):
+    """No schema of that id, source or SCN."""
+
+    status = 404
+
+
+class IncompatibleSchemaError(SchemaError):
+    """A schema cannot be resolved to the reader's; `field` is where."""
+
+    status = 409
+
+    def __init__(self, source: str, field: str, reason: str) -> None:
+        super().__init__(f"schema of {source}: field {field!r}: {reason}")
+        self.source = source
+        self.field = field
+        self.reason = reason
+
+
+class RowError(DatabusError):
+    """A row that does not fit its table's schema: never guessed, never skipped."""
+
+    def __init__(self, source: str, column: str, problem: str) -> None:
+        super().__init__(f"{source}, column {column!r}: {problem}")
+        self.source = source
+        self.column = column
+
+
+class RingError(DatabusError):
+    """Something is wrong with a ring file."""
+
+
+class RingCorruptError(RingError):
+    """The ring file is damaged beyond what can be served.
+
+    Nothing is lost by moving the file away: capture then starts from MaxSCN.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(
+            f"ring {path}: {problem}; move the file away and restart: "
+            "capture goes on from MaxSCN, and clients that are behind it bootstrap"
+        )
+        self.path = path
+
+
+class TransactionTooLargeError(RingError):
+    """A transaction larger than the ring."""
+
+    def __init__(self, source: str, scn: int, size_bytes: int, capacity_bytes: int) -> None:
+        super().__init__(
+            f"source {source}: the transaction at scn {scn} has {size_bytes} bytes and the ring "
+            f"{capacity_bytes}; raise ring_bytes of this physical source and restart the relay"
+        )
+        self.scn = scn
+        self.size_bytes = size_bytes
+
+
+class SourceError(DatabusError):
+    """Something is wrong between the relay and a physical source."""
+
+
+class SourceUnavailableError(SourceError):
+    """The source cannot be reached now; retrying with back-off may help."""
+
+
+class SourceStoppedError(SourceError):
+    """Capture stopped at a position, and somebody must do what the text says.
+
+    `scn` is the last SCN handed over; `position` names the place in the
+    source's own words (file and offset, row of the change log), or is empty.
+    """
+
+    def __init__(self, source: str, scn: int, problem: str, position: str = "") -> None:
+        place = f" at {position}" if position else ""
+        super().__init__(f"source {source} stopped after scn {scn}{place}: {problem}")
+        self.source = source
+        self.scn = scn
+        self.position = position
+
+
+class ServerError(DatabusError):
+    """A relay or bootstrap server answered with an error, or with nonsense."""
+
+    status = 502
+
+    def __init__(self, server: str, problem: str) -> None:
+        super().__init__(f"{server}: {problem}")
+        self.server = server
+
+
+class ConsumerError(DatabusError):
+    """A callback failed for good; `scn` is the window it failed in."""
+
+    def __init__(self, scn: int, problem: str) -> None:
+        super().__init__(f"consumer failed in window {scn}: {problem}")
+        self.scn = scn
+
+
+class SettingsError(DatabusError):
+    """A setting is missing, unknown or out of range."""

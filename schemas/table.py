@@ -1,0 +1,41 @@
+"""A table's columns, as a source saw them at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    `sql_type` is the declared type in the source's own words, lower case, with
+    its arguments (`decimal(10,2)`, `bigint unsigned`, `enum('a','b')`);
+    `position` counts from 0; `key_position` is the place in the primary key,
+    from 0, or None.
+    """
+
+    name: str
+    sql_type: str
+    position: int
+    nullable: bool = True
+    key_position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A source's name (`shop.orders`), its columns in order, and whose types they are.
+
+    `dialect` says how `sql_type` is to be read: "mysql" or "sqlite".
+    Equal tables have equal schemas, so a table may be used as a cache key.
+    """
+
+    source: str
+    columns: tuple[Column, ...]
+    dialect: str = "mysql"
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The primary key's columns in key order; empty when there is no key."""
+        keyed = [c for c in self.columns if c.key_position is not None]
+        return tuple(sorted(keyed, key=lambda c: c.key_position or 0))

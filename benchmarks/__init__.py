@@ -1,0 +1,9 @@
+"""Every speed claim of the project has a script here that shows it.
+
+Contents: ring (appending), serve (HTTP), callback (client), latency (commit to
+callback), memory (resident size), torture (kills, nothing lost).
+
+Each module has `figures(short: bool = False) -> list[Figure]` and is a command
+of its own, `python -m benchmarks.<name> [--short] [--json FILE]`; `python -m
+benchmarks` (`make bench`) runs them all in short form and prints one table.
+"""

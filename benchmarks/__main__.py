@@ -1,0 +1,37 @@
+"""`python -m benchmarks` (`make bench`): every benchmark in short form, one table."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks.report import Figure, publish
+
+MODULES = ("ring", "serve", "callback", "latency", "memory", "torture")
+
+
+def measure(name: str, short: bool) -> list[Figure]:
+    """Run one module's benchmark."""
+    found: list[Figure] = import_module(f"benchmarks.{name}").figures(short=short)
+    return found
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(MODULES))
+@click.option("--full", is_flag=True, help="Run the long forms: minutes instead of seconds each.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
+def main(names: tuple[str, ...], full: bool, json_file: Path | None) -> None:
+    """Run the benchmarks NAMES (all when none is named) and print one table."""
+    console = Console(stderr=True)
+    figures: list[Figure] = []
+    for name in names or MODULES:
+        with console.status(f"measuring {name} …"):
+            figures += measure(name, short=not full)
+    publish("databus benchmarks", figures, json_file)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,1 @@
+"""Scripts that the Makefile runs: checks, generated pages, test servers."""

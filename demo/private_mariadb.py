@@ -1,0 +1,271 @@
+"""A private MariaDB server: its own folder, socket and port, gone when closed.
+
+For the demo, the tests and the benchmarks. It listens on loopback only, never
+reads an option file and never touches a server of the system. The account it
+makes has a random password; root can log in over the socket alone.
+
+A start takes about a second: no name look-ups, small buffers, and no flush to
+disk at each commit unless `flush_log_at_commit` asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from databus.schemas.errors import SettingsError, SourceUnavailableError
+
+INSTALL_HINT = "apt install mariadb-server"
+HOST = "127.0.0.1"
+
+# mariadbd lives in /usr/sbin, which is not on everybody's PATH.
+_SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+
+_OPTIONS: Mapping[str, str | int] = {
+    "bind-address": HOST,
+    "binlog-format": "ROW",
+    "innodb-buffer-pool-size": "16M",
+    "innodb-log-file-size": "16M",
+    "log-bin": "binlog",
+    "performance-schema": "OFF",
+    "server-id": 1,
+    "skip-name-resolve": "ON",
+}
+
+
+class PrivateMariaDB:
+    """One server process and its files; a context manager.
+
+    `directory` keeps the data when given (and is used again as it is found);
+    otherwise they live in a temporary folder that goes with the server.
+    `options` are server options (`{"binlog-checksum": "NONE"}`) on top of a
+    small, quick, row-logging configuration.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        options: Mapping[str, str | int] | None = None,
+        flush_log_at_commit: int = 0,
+    ) -> None:
+        self.options: dict[str, str | int] = {
+            **_OPTIONS,
+            "innodb-flush-log-at-trx-commit": flush_log_at_commit,
+            **(options or {}),
+        }
+        self.user = "databus"
+        self.password = secrets.token_hex(12)
+        self.port = 0
+        # Apart from the data: a socket's path must be short, a data folder's need not be.
+        self._run_dir = Path(tempfile.mkdtemp(prefix="databus-mariadb-"))
+        self.directory = directory or self._run_dir / "data"
+        self.socket = self._run_dir / "socket"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> PrivateMariaDB:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def uri(self) -> str:
+        """The settings' `uri` of this server; the password is in `password`."""
+        return f"mysql://{self.user}@{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, or None when the server is down."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def error_log(self) -> Path:
+        """The server's own log."""
+        return self._run_dir / "error.log"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; does nothing when it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        server = _find_program("mariadbd", "mysqld")
+        self._install()
+        # Between choosing a port and using it somebody else may take it.
+        for attempt in range(5):
+            self.port = self.port or _free_port()
+            self._launch(server)
+            try:
+                self._wait_until_ready()
+            except SourceUnavailableError:
+                if attempt == 4 or "Address already in use" not in self._last_log_lines():
+                    raise
+                self.port = 0
+            else:
+                return
+
+    def stop(self) -> None:
+        """Shut the server down in good order; its data stay."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server as a power cut would; its data stay."""
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop (or kill) and start again, on the same port with the same account."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End the server and remove the temporary files; may be called twice."""
+        if self.directory.is_relative_to(self._run_dir):
+            self.kill()
+        else:
+            self.stop()
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    def _install(self) -> None:
+        if (self.directory / "mysql").is_dir():
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [
+            _find_program("mariadb-install-db", "mysql_install_db"),
+            "--no-defaults",
+            f"--datadir={self.directory}",
+            "--auth-root-authentication-method=socket",
+            "--skip-test-db",
+            "--skip-name-resolve",
+            *_user_option(),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            tail = (done.stdout + done.stderr).strip().splitlines()[-5:]
+            raise SourceUnavailableError(f"mariadb-install-db failed: {' '.join(tail)}")
+
+    def _launch(self, server: str) -> None:
+        account = self._run_dir / "account.sql"
+        with os.fdopen(os.open(account, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
+            out.write(_account_sql(self.user, self.password))
+        command = [
+            server,
+            "--no-defaults",
+            f"--datadir={self.directory}",
+            f"--socket={self.socket}",
+            f"--port={self.port}",
+            f"--pid-file={self._run_dir / 'pid'}",
+            f"--log-error={self.error_log}",
+            f"--init-file={account}",
+            *_user_option(),
+            *(f"--{name}={value}" for name, value in self.options.items()),
+        ]
+        # A session of its own: Ctrl-C in a terminal is for us, and we then stop
+        # the server when nothing reads from it any more.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise SourceUnavailableError(
+                    f"mariadbd did not start: {self._last_log_lines() or 'no log'}"
+                )
+            time.sleep(0.01)
+
+    def _answers(self) -> bool:
+        # The greeting is sent only after the init file has been run.
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((HOST, self.port), timeout=5) as link,
+        ):
+            return link.recv(1) != b""
+        return False
+
+    def _last_log_lines(self) -> str:
+        if not self.error_log.exists():
+            return ""
+        lines = self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return " | ".join(line for line in lines[-30:] if "[ERROR]" in line)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def private_mariadb(
+    directory: Path | None = None, **options: str | int
+) -> Iterator[PrivateMariaDB]:
+    """Run a server for the length of a `with`; options with `_` for `-`."""
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    with PrivateMariaDB(directory, options=named) as server:
+        yield server
+
+
+def _account_sql(user: str, password: str) -> str:
+    # One statement a line, run at each start; kept out of the change log.
+    return (
+        "SET sql_log_bin = 0;\n"
+        f"CREATE OR REPLACE USER '{user}'@'%' IDENTIFIED BY '{password}';\n"
+        f"GRANT ALL PRIVILEGES ON *.* TO '{user}'@'%' WITH GRANT OPTION;\n"
+    )
+
+
+def _user_option() -> list[str]:
+    # The server refuses to run as root unless told that it is meant.
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _find_program(*names: str) -> str:
+    for name in names:
+        found = shutil.which(name, path=_SEARCH_PATH)
+        if found:
+            return found
+    raise SettingsError(f"no {names[0]} on this machine; install it: {INSTALL_HINT}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

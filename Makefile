@@ -1,0 +1,54 @@
+# Every target does its own set-up in .venv/, from python3 (with venv) alone.
+# A stamp is newer than what the packages are named in, so that nothing is
+# installed twice and a changed dependency is noticed.
+#
+#   make demo ARGS="--changes 1000"     make test ARGS="tests/relay -x"
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(VENV)/installed
+DEV := $(VENV)/installed-dev
+PACKAGING := pyproject.toml setup.py
+
+.PHONY: demo test lint bench docs clean
+.SILENT:
+
+demo: $(RUN)
+	$(BIN)/databus demo $(ARGS)
+
+test: $(DEV)
+	tools/install_test_servers.sh
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV)
+	$(BIN)/ruff format --check --quiet . || \
+		{ echo "lint: not formatted; run $(BIN)/ruff format ."; exit 1; }
+	$(BIN)/ruff check --quiet .
+	$(BIN)/python tools/typecheck.py
+
+bench: $(DEV)
+	tools/install_test_servers.sh
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(DEV)
+	$(BIN)/python tools/generate_references.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .cache .ruff_cache .pytest_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "try: apt install python3-venv"; exit 1; }
+
+# The interpreter is order-only: its time stamp is that of the system's Python.
+$(RUN): $(PACKAGING) | $(BIN)/python
+	echo "installing Python packages into $(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(DEV): $(PACKAGING) | $(BIN)/python
+	echo "installing Python packages into $(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(RUN) $@

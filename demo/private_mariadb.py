@@ -25,7 +25,7 @@ from types import TracebackType
 
 from databus.schemas.errors import SettingsError, SourceUnavailableError
 
-INSTALL_HINT = "apt install mariadb-server"
+INSTALL_HINT = "apt install mariadb-server-core mariadb-client-core"
 HOST = "127.0.0.1"
 
 # mariadbd lives in /usr/sbin, which is not on everybody's PATH.

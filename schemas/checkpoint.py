@@ -1,0 +1,305 @@
+"""Where a consumer is: a checkpoint, as a value, and how it may move.
+
+Each transition returns a new checkpoint, or raises CheckpointError when the
+conversation of protocol.md does not allow it there: the start SCN is set once,
+the target SCN only after a snapshot and never below the start. JSON keys that
+this version does not know are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from databus.schemas.errors import CheckpointError
+from databus.schemas.scn import MAX_SCN
+
+
+class ConsumptionMode(StrEnum):
+    """What a consumer is doing."""
+
+    INIT = "INIT"
+    SNAPSHOT = "BOOTSTRAP_SNAPSHOT"
+    CATCHUP = "BOOTSTRAP_CATCHUP"
+    ONLINE = "ONLINE_CONSUMPTION"
+
+
+# Attribute, JSON key; numbers are -1 and texts "" as long as they are not known.
+_NUMBERS = {
+    "window_scn": "windowScn",
+    "window_offset": "windowOffset",
+    "prev_scn": "prevScn",
+    "ts_ns": "tsNsecs",
+    "snapshot_offset": "snapshot_offset",
+    "bootstrap_since_scn": "bootstrap_since_scn",
+    "bootstrap_start_scn": "bootstrap_start_scn",
+    "bootstrap_target_scn": "bootstrap_target_scn",
+    "snapshot_source_index": "bootstrap_snapshot_source_index",
+    "catchup_source_index": "bootstrap_catchup_source_index",
+}
+_TEXTS = {
+    "snapshot_source": "snapshot_source",
+    "catchup_source": "catchup_source",
+    "server_info": "bootstrap_server_info",
+}
+_MODE_KEY = "consumption_mode"
+_KNOWN_KEYS = {_MODE_KEY, *_NUMBERS.values(), *_TEXTS.values()}
+_ALWAYS_WRITTEN = {"window_scn", "window_offset"}
+_MAX_TEXT_CHARS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a consumer is. -1 = not known; for `window_offset` = the whole window."""
+
+    mode: ConsumptionMode = ConsumptionMode.INIT
+    window_scn: int = -1
+    window_offset: int = -1
+    prev_scn: int = -1
+    ts_ns: int = -1
+    snapshot_source: str = ""
+    snapshot_offset: int = -1
+    catchup_source: str = ""
+    bootstrap_since_scn: int = -1
+    bootstrap_start_scn: int = -1
+    bootstrap_target_scn: int = -1
+    snapshot_source_index: int = -1
+    catchup_source_index: int = -1
+    server_info: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def flexible(cls) -> Checkpoint:
+        """Return the checkpoint that means: from whatever is oldest."""
+        return cls(ConsumptionMode.ONLINE)
+
+    @classmethod
+    def at(cls, scn: int, ts_ns: int = -1) -> Checkpoint:
+        """Return the checkpoint of a consumer that has consumed all of window `scn`."""
+        if not 0 <= scn <= MAX_SCN:
+            raise CheckpointError(f"window scn {scn} is outside 0..{MAX_SCN}")
+        return cls(ConsumptionMode.ONLINE, scn, -1, scn, ts_ns)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Checkpoint:
+        """Read a checkpoint; raises CheckpointError when it is malformed or contradicts itself."""
+        if len(text) > _MAX_TEXT_CHARS:
+            raise CheckpointError(f"checkpoint is longer than {_MAX_TEXT_CHARS} characters")
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"checkpoint is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise CheckpointError("checkpoint is not a JSON object")
+        return _from_values(values)
+
+    def to_json(self) -> str:
+        """Return the checkpoint's JSON text, the same for equal checkpoints."""
+        values: dict[str, Any] = {_MODE_KEY: self.mode.value}
+        for name, key in (_NUMBERS | _TEXTS).items():
+            value = getattr(self, name)
+            if value not in (-1, "") or name in _ALWAYS_WRITTEN:
+                values[key] = value
+        values.update(self.extra)
+        return json.dumps(values, separators=(",", ":"))
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether it means: from whatever is oldest."""
+        is_nowhere = self.window_scn == -1 and self.ts_ns == -1
+        return self.mode is ConsumptionMode.ONLINE and is_nowhere
+
+    @property
+    def is_whole_window(self) -> bool:
+        """Whether nothing of `window_scn` is left to consume."""
+        return self.window_offset == -1
+
+    @property
+    def is_bootstrap(self) -> bool:
+        """Whether the consumer is in a snapshot or in the catch-up after it."""
+        return self.mode in (ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
+
+    @property
+    def is_snapshot_done(self) -> bool:
+        """Whether all rows of the snapshot's current source were read."""
+        return self.mode is ConsumptionMode.SNAPSHOT and self.snapshot_offset == -1
+
+    def after_event(self, scn: int) -> Checkpoint:
+        """Return where one more event of window `scn` leads."""
+        self._must_be("consume an event", ConsumptionMode.ONLINE, ConsumptionMode.CATCHUP)
+        if scn == self.window_scn and self.window_offset >= 0:
+            return replace(self, window_offset=self.window_offset + 1)
+        if scn <= self.window_scn:
+            raise CheckpointError(f"window {scn} after window {self.window_scn} was consumed")
+        return replace(self, window_scn=scn, window_offset=1)
+
+    def after_window(self, scn: int, ts_ns: int = -1) -> Checkpoint:
+        """Return where the end of window `scn` leads: whole windows only."""
+        self._must_be("end a window", ConsumptionMode.ONLINE, ConsumptionMode.CATCHUP)
+        if scn < self.window_scn:
+            raise CheckpointError(f"window {scn} ends after window {self.window_scn}")
+        return replace(
+            self, window_scn=scn, window_offset=-1, prev_scn=scn, ts_ns=max(ts_ns, self.ts_ns)
+        )
+
+    def start_bootstrap(self, server_info: str = "") -> Checkpoint:
+        """Return where a bootstrap begins: nothing known but what the consumer has."""
+        since_scn = max(self.prev_scn, self.window_scn if self.is_whole_window else -1, 0)
+        return Checkpoint(
+            ConsumptionMode.SNAPSHOT,
+            bootstrap_since_scn=since_scn,
+            server_info=server_info,
+            extra=self.extra,
+        )
+
+    def with_start_scn(self, scn: int) -> Checkpoint:
+        """Return it with the SCN that the snapshots are consistent from; set once."""
+        self._must_be("set the start scn", ConsumptionMode.SNAPSHOT)
+        if self.bootstrap_start_scn != -1:
+            raise CheckpointError(f"start scn is {self.bootstrap_start_scn} already")
+        _check_scn("start scn", scn)
+        return replace(self, bootstrap_start_scn=scn)
+
+    def start_snapshot(self, source: str, index: int) -> Checkpoint:
+        """Return where the snapshot of the index-th source begins."""
+        self._must_be("start a snapshot", ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
+        if self.bootstrap_start_scn == -1:
+            raise CheckpointError("a snapshot starts after the start scn is known")
+        return replace(
+            self,
+            mode=ConsumptionMode.SNAPSHOT,
+            snapshot_source=source,
+            snapshot_source_index=index,
+            snapshot_offset=0,
+        )
+
+    def after_snapshot_row(self, row_id: int) -> Checkpoint:
+        """Return where the row `row_id` of the snapshot leads."""
+        self._must_be("read a snapshot row", ConsumptionMode.SNAPSHOT)
+        if self.snapshot_offset == -1 or row_id <= self.snapshot_offset:
+            raise CheckpointError(f"snapshot row {row_id} after row {self.snapshot_offset}")
+        return replace(self, snapshot_offset=row_id)
+
+    def end_snapshot(self) -> Checkpoint:
+        """Return where the last row of the current source's snapshot leads."""
+        self._must_be("end a snapshot", ConsumptionMode.SNAPSHOT)
+        if not self.snapshot_source:
+            raise CheckpointError("no snapshot has started")
+        return replace(self, snapshot_offset=-1)
+
+    def with_target_scn(self, scn: int) -> Checkpoint:
+        """Return it with the SCN to catch up to; only after a snapshot, never below the start."""
+        if not (self.is_snapshot_done and self.snapshot_source):
+            raise CheckpointError("the target scn is set at the end of a snapshot")
+        if scn < self.bootstrap_start_scn:
+            raise CheckpointError(
+                f"target scn {scn} is below the start scn {self.bootstrap_start_scn}"
+            )
+        _check_scn("target scn", scn)
+        return replace(self, bootstrap_target_scn=scn)
+
+    def start_catch_up(self, source: str, index: int) -> Checkpoint:
+        """Return where the catch-up of the index-th source begins: at the start SCN."""
+        self._must_be("start a catch-up", ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
+        if self.bootstrap_target_scn == -1:
+            raise CheckpointError("a catch-up starts after the target scn is known")
+        return replace(
+            self,
+            mode=ConsumptionMode.CATCHUP,
+            catchup_source=source,
+            catchup_source_index=index,
+            window_scn=self.bootstrap_start_scn,
+            window_offset=-1,
+        )
+
+    def online_at(self, target_scn: int) -> Checkpoint:
+        """Return where a bootstrap ends: online after the target, its fields cleared."""
+        self._must_be("end a bootstrap", ConsumptionMode.CATCHUP)
+        if target_scn != self.bootstrap_target_scn:
+            raise CheckpointError(
+                f"bootstrap ends at scn {target_scn}, its target is {self.bootstrap_target_scn}"
+            )
+        return Checkpoint(
+            ConsumptionMode.ONLINE, target_scn, -1, target_scn, self.ts_ns, extra=self.extra
+        )
+
+    def _must_be(self, action: str, *modes: ConsumptionMode) -> None:
+        if self.mode not in modes:
+            raise CheckpointError(f"cannot {action} in mode {self.mode}")
+
+
+class CheckpointMult:
+    """Checkpoints of several physical partitions: `checkPointMult` on the wire.
+
+    A JSON map from the partition's JSON to the checkpoint's JSON, both as
+    text. `by_partition` is keyed by the partition's text as it came.
+    """
+
+    def __init__(self, by_partition: Mapping[str, Checkpoint]) -> None:
+        self.by_partition = dict(by_partition)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> CheckpointMult:
+        """Read it; raises CheckpointError when it or one of its checkpoints is malformed."""
+        if len(text) > 64 * _MAX_TEXT_CHARS:
+            raise CheckpointError("checkPointMult is too long")
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"checkPointMult is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise CheckpointError("checkPointMult is not a JSON object")
+        by_partition = {}
+        for partition, checkpoint in values.items():
+            if not isinstance(checkpoint, str):
+                raise CheckpointError(f"checkpoint of partition {partition} is not a text")
+            by_partition[partition] = Checkpoint.from_json(checkpoint)
+        return cls(by_partition)
+
+    def to_json(self) -> str:
+        """Return the JSON text."""
+        texts = {key: checkpoint.to_json() for key, checkpoint in self.by_partition.items()}
+        return json.dumps(texts, separators=(",", ":"))
+
+
+def _from_values(values: dict[str, Any]) -> Checkpoint:
+    known: dict[str, Any] = {"mode": _mode(values.get(_MODE_KEY))}
+    for name, key in _NUMBERS.items():
+        number = values.get(key, -1)
+        if type(number) is not int or not -1 <= number <= MAX_SCN:
+            raise CheckpointError(f"checkpoint: {key} is {number!r}, not a number from -1 on")
+        known[name] = number
+    for name, key in _TEXTS.items():
+        text = values.get(key) or ""
+        if not isinstance(text, str):
+            raise CheckpointError(f"checkpoint: {key} is {text!r}, not a text")
+        known[name] = text
+    extra = {key: value for key, value in values.items() if key not in _KNOWN_KEYS}
+    checkpoint = Checkpoint(**known, extra=extra)
+    _check_consistency(checkpoint)
+    return checkpoint
+
+
+def _mode(value: Any) -> ConsumptionMode:
+    try:
+        return ConsumptionMode(value)
+    except ValueError:
+        raise CheckpointError(
+            f"checkpoint: consumption_mode is {value!r}, not one of {', '.join(ConsumptionMode)}"
+        ) from None
+
+
+def _check_consistency(checkpoint: Checkpoint) -> None:
+    if checkpoint.window_scn == -1 and checkpoint.window_offset > 0:
+        raise CheckpointError("checkpoint: windowOffset without a windowScn")
+    start, target = checkpoint.bootstrap_start_scn, checkpoint.bootstrap_target_scn
+    if target != -1 and target < start:
+        raise CheckpointError(f"checkpoint: target scn {target} is below the start scn {start}")
+
+
+def _check_scn(name: str, scn: int) -> None:
+    if not 0 <= scn <= MAX_SCN:
+        raise CheckpointError(f"{name} {scn} is outside 0..{MAX_SCN}")

@@ -1,0 +1,95 @@
+"""An event: one row change, or one control message, as a value.
+
+The byte forms are in `event_v1` and `event_v2`. Named tuples rather than
+dataclasses: one is made per event on the hottest path there is.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+EOP_SRC_ID = -2
+CHECKPOINT_SRC_ID = -3
+ERROR_SRC_IDS = range(-49, -3)  # -49 … -4
+SCN_REGRESS_SRC_ID = -51
+
+MD5_BYTES = 16
+CRC32_BYTES = 4
+NO_SCHEMA_ID = bytes(MD5_BYTES)
+
+
+class Opcode(IntEnum):
+    """What an event says; the numbers are those of version 2."""
+
+    CONTROL = 0
+    UPSERT = 1
+    DELETE = 2
+
+
+class Part(NamedTuple):
+    """Payload or metadata: the data, and which schema wrote it.
+
+    `digest` is the schema's MD5 (16 bytes) or CRC32 (4 bytes); its length says which.
+    """
+
+    data: bytes
+    digest: bytes
+    schema_version: int = 0
+
+
+class Event(NamedTuple):
+    """One event, whatever version carried it.
+
+    A control event has a negative `src_id` and opcode CONTROL, and no other
+    event has either. Its text travels as a payload with a digest of zeros;
+    no text is no payload.
+    """
+
+    scn: int  # of the window
+    timestamp_ns: int
+    src_id: int
+    partition_id: int
+    key: int | bytes
+    opcode: Opcode
+    payload: Part | None
+    metadata: Part | None
+    is_replicated: bool = False
+    is_traced: bool = False
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is about the stream, not about a row."""
+        return self.src_id < 0
+
+    @property
+    def is_eop(self) -> bool:
+        """Whether it ends a window."""
+        return self.src_id == EOP_SRC_ID
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether its value is a checkpoint that ends a bootstrap response."""
+        return self.src_id == CHECKPOINT_SRC_ID
+
+    @property
+    def is_scn_regress(self) -> bool:
+        """Whether its value is a checkpoint to go back to."""
+        return self.src_id == SCN_REGRESS_SRC_ID
+
+    @property
+    def is_error(self) -> bool:
+        """Whether its value tells of an error on the way."""
+        return self.src_id in ERROR_SRC_IDS
+
+    @property
+    def value(self) -> bytes:
+        """The payload's data; empty when there is no payload."""
+        return b"" if self.payload is None else self.payload.data
+
+    @property
+    def schema_id(self) -> bytes:
+        """The MD5 of the payload's schema; zeros when there is none."""
+        if self.payload is None or len(self.payload.digest) != MD5_BYTES:
+            return NO_SCHEMA_ID
+        return self.payload.digest

@@ -1,0 +1,405 @@
+"""Version 2 events: what the ring stores and what clients ask for with `maxev=2`.
+
+Big-endian:
+
+     0  B   version = 2
+     1  I   magic 0xCAFEDEED
+     5  I   header length, key included
+     9  I   header CRC32: offset 13 to the end of the header
+    13  I   body CRC32: everything after the header
+    17  I   total length
+    21  H   attributes
+    23  q   timestamp, ns
+    31  i   src_id
+    35  h   partition id
+    37  q   SCN of the window
+    45  q   long key, or I key length and the key's bytes
+    ..      [metadata part] [payload part]
+
+A part:
+
+     0  I   length of its data
+     4  H   attributes: low 2 bits the digest type (0 MD5, 1 CRC32), schema version << 2
+     6      digest, 16 or 4 bytes
+    ..      data
+
+`decode` is written out in one function and not in small ones: it runs once per
+event in every client, where a call costs as much as a field.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from databus.schemas import event_v1
+from databus.schemas.errors import ProtocolError
+from databus.schemas.event import CRC32_BYTES, EOP_SRC_ID, MD5_BYTES, Event, Opcode, Part
+
+VERSION = 2
+MAGIC = 0xCAFEDEED
+KEY_OFFSET = 45
+SMALLEST_BYTES = 49
+
+# Where a field lies, for code that reads one without decoding the event.
+LENGTH_OFFSET = 17
+ATTRIBUTES_OFFSET = 21
+TIMESTAMP_OFFSET = 23
+SRC_ID_OFFSET = 31
+SCN_OFFSET = 37
+
+OPCODE_MASK = 0x03
+LONG_KEY, BYTE_KEY = 0x04, 0x08
+REPLICATED, TRACE, HAS_METADATA, HAS_PAYLOAD = 0x10, 0x20, 0x40, 0x80
+
+_LONG_KEY_HEADER_BYTES = 53
+_LONG_KEY_HEADER = struct.Struct(">BIIIIIHqihqq")
+_HEADER = struct.Struct(">BIIIIIHqihq")
+_CHECKED_LONG = struct.Struct(">IIHqihqq")  # offset 13 to the end of a long-key header
+_CHECKED_BYTE = struct.Struct(">IIHqihqI")
+_PREFIX = struct.Struct(">BIII")  # version, magic, header length, header CRC
+_MD5_PART = struct.Struct(">IH16s")
+_CRC32_PART = struct.Struct(">IH4s")
+_U32 = struct.Struct(">I")
+_PEEK = struct.Struct(">17xIHqihq")
+_PEEK_KEY = struct.Struct(">q")
+
+_pack_prefix = _PREFIX.pack
+_pack_checked_long = _CHECKED_LONG.pack
+_pack_md5_part = _MD5_PART.pack
+_unpack_long_key_header = _LONG_KEY_HEADER.unpack_from
+_unpack_md5_part = _MD5_PART.unpack_from
+_unpack_peek = _PEEK.unpack_from
+_new = tuple.__new__
+
+Buffer = bytes | bytearray | memoryview
+
+
+class _Attributes(NamedTuple):
+    opcode: Opcode
+    has_long_key: bool
+    is_replicated: bool
+    is_traced: bool
+    has_metadata: bool
+    has_payload: bool
+
+
+def _read_attributes(bits: int) -> _Attributes | None:
+    if bits & OPCODE_MASK == OPCODE_MASK or bits & (LONG_KEY | BYTE_KEY) not in (
+        LONG_KEY,
+        BYTE_KEY,
+    ):
+        return None
+    return _Attributes(
+        Opcode(bits & OPCODE_MASK),
+        bool(bits & LONG_KEY),
+        bool(bits & REPLICATED),
+        bool(bits & TRACE),
+        bool(bits & HAS_METADATA),
+        bool(bits & HAS_PAYLOAD),
+    )
+
+
+# What each value of the attributes means; those not in it are damage.
+_ATTRIBUTES = {bits: read for bits in range(256) if (read := _read_attributes(bits)) is not None}
+
+
+def encode(event: Event) -> bytes:
+    """Return the event's version 2 bytes.
+
+    Raises ProtocolError when a field is out of the format's range.
+    """
+    (
+        scn,
+        timestamp_ns,
+        src_id,
+        partition_id,
+        key,
+        opcode,
+        payload,
+        metadata,
+        replicated,
+        traced,
+    ) = event
+    bits: int = opcode
+    try:
+        body = b""
+        if metadata is not None:
+            body = encode_part(metadata)
+            bits |= HAS_METADATA
+        if payload is not None:
+            data, digest, schema_version = payload
+            if len(digest) == MD5_BYTES:
+                body += _pack_md5_part(len(data), schema_version << 2, digest) + data
+            else:
+                body += encode_part(payload)
+            bits |= HAS_PAYLOAD
+        if replicated:
+            bits |= REPLICATED
+        if traced:
+            bits |= TRACE
+        if isinstance(key, int):
+            header = _pack_checked_long(
+                crc32(body),
+                _LONG_KEY_HEADER_BYTES + len(body),
+                bits | LONG_KEY,
+                timestamp_ns,
+                src_id,
+                partition_id,
+                scn,
+                key,
+            )
+            return _pack_prefix(2, MAGIC, _LONG_KEY_HEADER_BYTES, crc32(header)) + header + body
+        header_length = SMALLEST_BYTES + len(key)
+        header = _CHECKED_BYTE.pack(
+            crc32(body),
+            header_length + len(body),
+            bits | BYTE_KEY,
+            timestamp_ns,
+            src_id,
+            partition_id,
+            scn,
+            len(key),
+        )
+        header += key
+        return _pack_prefix(2, MAGIC, header_length, crc32(header)) + header + body
+    except struct.error as error:
+        raise ProtocolError(f"event does not fit version 2: {error}") from error
+
+
+def encode_part(part: Part) -> bytes:
+    """Return a part's bytes: how long it is, which schema wrote it, the data.
+
+    Raises ProtocolError when the digest is neither an MD5 nor a CRC32.
+    """
+    data, digest, schema_version = part
+    if len(digest) == MD5_BYTES:
+        return _MD5_PART.pack(len(data), schema_version << 2, digest) + data
+    if len(digest) == CRC32_BYTES:
+        return _CRC32_PART.pack(len(data), schema_version << 2 | 1, digest) + data
+    raise ProtocolError(f"a schema digest has 16 or 4 bytes, not {len(digest)}")
+
+
+def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
+    """Return the event at `offset`, both CRCs checked, and where it ends.
+
+    Raises ProtocolError for anything that is not a whole version 2 event.
+    """
+    try:
+        # A byte-key event may be shorter than this: then the slow way tells.
+        fields = _unpack_long_key_header(buffer, offset)
+    except struct.error:
+        return _decode_any(buffer, offset)
+    (
+        version,
+        magic,
+        header_length,
+        header_crc,
+        body_crc,
+        length,
+        bits,
+        timestamp_ns,
+        src_id,
+        partition_id,
+        scn,
+        key,
+    ) = fields
+    attributes = _ATTRIBUTES.get(bits)
+    header_end = offset + 53
+    end = offset + length
+    if (
+        header_length != 53
+        or version != 2
+        or magic != MAGIC
+        or length < 53
+        or end > len(buffer)
+        or attributes is None
+        or not attributes[1]
+        or offset < 0
+    ):
+        return _decode_any(buffer, offset)
+    if crc32(buffer[offset + 13 : header_end]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + 9)
+    body = bytes(buffer[header_end:end])
+    if crc32(body) != body_crc:
+        raise ProtocolError("body CRC does not match", offset + 13)
+    opcode, _, replicated, traced, has_metadata, has_payload = attributes
+    if (src_id < 0) is not (opcode == 0):
+        raise ProtocolError(f"opcode {opcode} with src_id {src_id}", offset + 21)
+    metadata, payload = _split_body(body, has_metadata, has_payload, header_end)
+    return (
+        Event(
+            scn,
+            timestamp_ns,
+            src_id,
+            partition_id,
+            key,
+            opcode,
+            payload,
+            metadata,
+            replicated,
+            traced,
+        ),
+        end,
+    )
+
+
+def _decode_any(buffer: Buffer, offset: int) -> tuple[Event, int]:
+    """Decode an event with either kind of key, naming exactly what is wrong with it."""
+    room = len(buffer) - offset
+    if offset < 0 or room < SMALLEST_BYTES:
+        raise ProtocolError("version 2 event is cut short", offset)
+    (
+        version,
+        magic,
+        header_length,
+        header_crc,
+        body_crc,
+        length,
+        bits,
+        timestamp_ns,
+        src_id,
+        partition_id,
+        scn,
+    ) = _HEADER.unpack_from(buffer, offset)
+    if version != VERSION:
+        raise ProtocolError(f"event version byte is {version}, not {VERSION}", offset)
+    if magic != MAGIC:
+        raise ProtocolError(f"magic is {magic:#010x}, not {MAGIC:#010x}", offset + 1)
+    if not SMALLEST_BYTES <= header_length <= length:
+        raise ProtocolError(f"header length {header_length} is impossible", offset + 5)
+    if length > room:
+        raise ProtocolError(f"event length {length} is beyond the {room} bytes here", offset + 17)
+    attributes = _ATTRIBUTES.get(bits)
+    if attributes is None:
+        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 21)
+    header_end = offset + header_length
+    if crc32(buffer[offset + 13 : header_end]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + 9)
+    body = bytes(buffer[header_end : offset + length])
+    if crc32(body) != body_crc:
+        raise ProtocolError("body CRC does not match", offset + 13)
+    if (src_id < 0) is not (attributes.opcode is Opcode.CONTROL):
+        raise ProtocolError(f"opcode {attributes.opcode} with src_id {src_id}", offset + 21)
+    key = _read_key(buffer, offset, header_end, attributes.has_long_key)
+    metadata, payload = _split_body(
+        body, attributes.has_metadata, attributes.has_payload, header_end
+    )
+    event = Event(
+        scn,
+        timestamp_ns,
+        src_id,
+        partition_id,
+        key,
+        attributes.opcode,
+        payload,
+        metadata,
+        attributes.is_replicated,
+        attributes.is_traced,
+    )
+    return event, offset + length
+
+
+def _read_key(buffer: Buffer, offset: int, header_end: int, has_long_key: bool) -> int | bytes:
+    start = offset + KEY_OFFSET
+    if has_long_key:
+        if header_end - start != 8:
+            raise ProtocolError("header length does not fit a long key", offset + 5)
+        key: int = _PEEK_KEY.unpack_from(buffer, start)[0]
+        return key
+    (key_length,) = _U32.unpack_from(buffer, start)
+    if header_end - start - 4 != key_length:
+        raise ProtocolError(f"key length {key_length} does not fit the header", start)
+    return bytes(buffer[start + 4 : header_end])
+
+
+def _split_body(
+    body: bytes, has_metadata: bool, has_payload: bool, at: int
+) -> tuple[Part | None, Part | None]:
+    metadata = payload = None
+    place = 0
+    if has_metadata:
+        metadata, place = _read_part(body, 0, at)
+    if has_payload:
+        payload, place = _read_part(body, place, at)
+    if place != len(body):
+        raise ProtocolError(f"{len(body) - place} bytes after the last part", at + place)
+    return metadata, payload
+
+
+def _read_part(body: bytes, place: int, at: int) -> tuple[Part, int]:
+    """Return the part at `place` of a body that stands at `at`, and where it ends."""
+    try:
+        length, bits = struct.unpack_from(">IH", body, place)
+    except struct.error:
+        raise ProtocolError("part is cut short", at + place) from None
+    digest_type = bits & 3
+    if digest_type > 1:
+        raise ProtocolError(f"digest type {digest_type} is unknown", at + place + 4)
+    digest_end = place + 6 + (CRC32_BYTES if digest_type else MD5_BYTES)
+    end = digest_end + length
+    if end > len(body):
+        raise ProtocolError(f"part length {length} is impossible", at + place)
+    return Part(body[digest_end:end], body[place + 6 : digest_end], bits >> 2), end
+
+
+class Peek(NamedTuple):
+    """The fixed fields of an event, read but not checked."""
+
+    length: int
+    attributes: int
+    timestamp_ns: int
+    src_id: int
+    partition_id: int
+    scn: int
+
+    @property
+    def is_eop(self) -> bool:
+        """Whether it ends a window."""
+        return self.src_id == EOP_SRC_ID
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is about the stream, not about a row."""
+        return self.src_id < 0
+
+    @property
+    def has_long_key(self) -> bool:
+        """Whether the key is a long; otherwise it is a byte string."""
+        return bool(self.attributes & LONG_KEY)
+
+
+def peek(buffer: Buffer, offset: int = 0) -> Peek:
+    """Read an event's fixed fields; no CRC is checked and no part is read.
+
+    For bytes that were checked when they were written (the ring's). Raises
+    ProtocolError when the fixed part is cut short.
+    """
+    try:
+        return _new(Peek, _unpack_peek(buffer, offset))
+    except struct.error:
+        raise ProtocolError("version 2 event is cut short", offset) from None
+
+
+def peek_key(buffer: Buffer, offset: int, peeked: Peek) -> int | bytes:
+    """Read the key of the event that `peeked` was read from."""
+    start = offset + KEY_OFFSET
+    try:
+        if peeked.attributes & LONG_KEY:
+            key: int = _PEEK_KEY.unpack_from(buffer, start)[0]
+            return key
+        (length,) = _U32.unpack_from(buffer, start)
+    except struct.error:
+        raise ProtocolError("version 2 event is cut short", offset) from None
+    return bytes(buffer[start + 4 : start + 4 + length])
+
+
+def to_v1(event: Event | Buffer) -> bytes:
+    """Return the version 1 bytes of a version 2 event, given decoded or as bytes.
+
+    The metadata and the schema version are left out: version 1 has no room.
+    """
+    if not isinstance(event, Event):
+        event, _ = decode(event)
+    return event_v1.encode(event)

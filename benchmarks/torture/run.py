@@ -1,0 +1,201 @@
+"""Writer, relay and client, killed on schedule; then everything is compared."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from benchmarks.report import Figure, at_most
+from benchmarks.torture.checks import Findings, check_log, check_rows
+from benchmarks.torture.kills import Kill, lead_of, plan_kills
+from benchmarks.torture.log import Log, select_all
+from benchmarks.torture.shared_number import SharedNumber
+from benchmarks.torture.workload import SOURCES, TABLES
+from databus.demo.databases import Dialect
+from databus.demo.processes import Child, python_module, stopped_by_signals
+from databus.demo.stage import Stage
+
+POLL_S = 0.002
+STALLED_S = 60.0  # no progress for so long means that something hangs
+RING_BYTES = "24MiB"  # wraps several times in a long run, and holds several leads
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asks for."""
+
+    dialect: Dialect
+    transactions: int
+    kills: int
+    seed: int
+    rate: float
+
+
+@dataclass
+class Outcome:
+    """What happened, for the last line."""
+
+    findings: Findings = field(default_factory=Findings)
+    relay_kills: int = 0
+    client_kills: int = 0
+    rolled_back: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class Torture:
+    """One run on a stage that has been entered."""
+
+    def __init__(self, plan: Plan, stage: Stage, tell: Callable[[int], None]) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._tell = tell
+        self.outcome = Outcome()
+        self._writer = stage.child("writer", self._writer_command())
+        self.client = stage.child("client", self._client_command())
+
+    def run(self) -> Outcome:
+        """Do it all; raises ChildError when a process fails or nothing moves any more."""
+        started = time.monotonic()
+        self._stage.start_relay()
+        with SharedNumber(self._stage.folder / "applied") as applied:
+            self.client.start()
+            self._writer.start()
+            for kill in plan_kills(self._plan.seed, self._plan.transactions, self._plan.kills):
+                self._wait_for(applied, kill.at)
+                self._kill(kill, applied)
+            self._wait_for(applied, self._plan.transactions)
+        self._writer.wait(STALLED_S)
+        self._writer.check()
+        self.client.stop()
+        self._check()
+        self.outcome.seconds = time.monotonic() - started
+        return self.outcome
+
+    def _writer_command(self) -> list[str]:
+        plan = self._plan
+        return python_module(
+            "benchmarks.torture.writer",
+            *self._stage.database.arguments(),
+            *("--seed", plan.seed, "--transactions", plan.transactions, "--rate", plan.rate),
+            *("--lead", lead_of(plan.transactions, plan.kills), "--folder", self._stage.folder),
+        )
+
+    def _client_command(self) -> list[str]:
+        where = ("--relay", self._stage.url, "--folder", self._stage.folder)
+        return python_module("benchmarks.torture.client", *where)
+
+    def _wait_for(self, applied: SharedNumber, transaction: int) -> None:
+        seen, since = -1, time.monotonic()
+        while (now := applied.get()) < transaction:
+            if now != seen:
+                seen, since = now, time.monotonic()
+                self._tell(now)
+            elif time.monotonic() - since > STALLED_S:
+                raise TimeoutError(f"nothing applied for {STALLED_S:g} s after transaction {now}")
+            for child in (self._writer, self._stage.relay, self.client):
+                child.check()
+            time.sleep(POLL_S)
+        self._tell(applied.get())
+
+    def _kill(self, kill: Kill, applied: SharedNumber) -> None:
+        time.sleep(kill.delay_s)
+        victim: Child = self._stage.relay if kill.victim == "relay" else self.client
+        was_running = victim.exit_code is None
+        victim.kill()
+        if not was_running or applied.get() >= self._plan.transactions:
+            self.outcome.findings.add(f"the kill of the {kill.victim} at {kill.at} hit nothing")
+        elif kill.victim == "relay":
+            self.outcome.relay_kills += 1
+        else:
+            self.outcome.client_kills += 1
+        victim.start()
+
+    def _check(self) -> None:
+        log, source = Log(self._stage.folder / "client.db"), self._stage.database.connect()
+        try:
+            check_log(log.deliveries(), self._plan.transactions, self.outcome.findings)
+            for table in TABLES:
+                rows = source.rows(select_all(table))
+                self.outcome.rows += len(rows)
+                check_rows(table, log.rows(table), rows, self.outcome.findings)
+        finally:
+            log.close()
+            source.close()
+        with SharedNumber(self._stage.folder / "rolled_back") as rolled_back:
+            self.outcome.rolled_back = rolled_back.get()
+
+
+def torture(plan: Plan, tell: Callable[[int], None] = lambda _: None) -> Outcome:
+    """Make a stage, torture it, return what happened; leaves nothing behind."""
+    creates = [table.create(plan.dialect) for table in TABLES]
+    with Stage(plan.dialect, creates, SOURCES, ring_bytes=RING_BYTES) as stage:
+        return Torture(plan, stage, tell).run()
+
+
+def last_line(plan: Plan, outcome: Outcome) -> str:
+    """Return the counts."""
+    found = outcome.findings
+    return (
+        f"{plan.dialect}, seed {plan.seed}: {found.transactions} of {plan.transactions} "
+        f"transactions delivered, {outcome.rolled_back} rolled back, "
+        f"{outcome.relay_kills} relay kills, {outcome.client_kills} client kills, "
+        f"{found.windows} windows, {found.redelivered_windows} of them again, "
+        f"{found.events} events, {found.rollbacks} rollbacks, "
+        f"{outcome.rows} rows compared in {len(TABLES)} tables, "
+        f"{outcome.seconds:.0f} s: {found.problem_count or 'no'} problems"
+    )
+
+
+def figures(short: bool = False) -> list[Figure]:
+    """Torture both sources with a fixed seed; one figure each says how much was off."""
+    found = []
+    dialects: tuple[Dialect, Dialect] = ("sqlite", "mysql")
+    for dialect in dialects:
+        plan = Plan(dialect, 400 if short else 20_000, 3 if short else 20, 1, 150 if short else 400)
+        problems = torture(plan).findings.problem_count
+        kills = f"{2 * plan.kills} kills, {plan.transactions} transactions"
+        found.append(Figure(f"torture {dialect} ({kills})", problems, "problems", at_most(0)))
+    return found
+
+
+@click.command()
+@click.option("--source", "dialect", type=click.Choice(["sqlite", "mysql"]), default="sqlite")
+@click.option("--transactions", type=click.IntRange(1), default=20_000, show_default=True)
+@click.option("--kills", type=click.IntRange(0), default=20, help="Of relay and client each.")
+@click.option("--seed", type=int, help="Repeats a run; drawn when left out.")
+@click.option("--rate", type=float, default=400.0, help="Most transactions a second.")
+def main(dialect: Dialect, transactions: int, kills: int, seed: int | None, rate: float) -> None:
+    """Kill relay and client again and again; exit 1 and say so when anything is off."""
+    plan = Plan(
+        dialect, transactions, kills, random.randrange(10**6) if seed is None else seed, rate
+    )
+    click.echo(f"seed {plan.seed}")
+    with stopped_by_signals():
+        outcome = _torture_with_bar(plan)
+    for problem in outcome.findings.problems:
+        click.echo(f"PROBLEM: {problem}")
+    click.echo(last_line(plan, outcome))
+    raise SystemExit(1 if outcome.findings.problem_count else 0)
+
+
+def _torture_with_bar(plan: Plan) -> Outcome:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"torturing {plan.dialect}", total=plan.transactions)
+        return torture(plan, lambda now: bar.update(task, completed=now))

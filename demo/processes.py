@@ -1,0 +1,160 @@
+"""Children of the demo and of the benchmarks: started, watched, stopped for good.
+
+Each child is a session of its own, so that Ctrl-C in the terminal reaches only
+the parent, which then stops its children in the right order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import databus
+from databus.schemas.errors import DatabusError
+
+LOG_LINES_SHOWN = 15
+
+
+class ChildError(DatabusError):
+    """A child process did not start, or ended by itself."""
+
+
+class Child:
+    """One child process; what it prints goes to `<folder>/<name>.log`."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._arguments = list(arguments)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, or start it again after it ended; the log is appended to."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=child_environment(),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id; raises ChildError when it was never started."""
+        if self._process is None:
+            raise ChildError(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def check(self) -> None:
+        """Raise ChildError, with the end of its log, when it ended other than well."""
+        if self.exit_code:
+            raise ChildError(f"{self.name} ended with {self.exit_code}:\n{self.log_tail()}")
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for its end and return how it ended; raises ChildError when it goes on."""
+        if self._process is None:
+            raise ChildError(f"{self.name} was not started")
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ChildError(f"{self.name} did not end within {timeout_s:g} s") from None
+
+    def kill(self) -> None:
+        """End it as `kill -9` does, and wait for its end."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """Ask it to end, wait, then insist. May be called twice."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def log_tail(self) -> str:
+        """Return the last lines that it printed."""
+        if not self.log.exists():
+            return ""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment in which a child imports the very package that runs here."""
+    roots = [str(Path(entry).parent) for entry in databus.__path__ if Path(entry).name == "databus"]
+    path = [*roots, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+
+
+def python_module(module: str, *arguments: object) -> list[str]:
+    """Return the command line that runs a module with this interpreter."""
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(
+    condition: Callable[[], object], timeout_s: float, what: str, interval_s: float = 0.02
+) -> None:
+    """Poll a condition until it is true; raises ChildError naming `what` after the time-out."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ChildError(f"waited {timeout_s:g} s in vain for {what}")
+        time.sleep(interval_s)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt inside the block.
+
+    Everything that cleans up after Ctrl-C then cleans up after them too.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    names = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(name, interrupt) for name in names]
+    try:
+        yield
+    finally:
+        for name, handler in zip(names, before, strict=True):
+            signal.signal(name, handler)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM inside the block: a second one must not stop the cleaning up."""
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(name, signal.SIG_IGN) for name in names]
+    try:
+        yield
+    finally:
+        for name, handler in zip(names, before, strict=True):
+            signal.signal(name, handler)

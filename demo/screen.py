@@ -1,0 +1,150 @@
+"""How the demo is shown: a live table on a terminal, plain lines anywhere else.
+
+Callbacks only append to a queue; what is drawn is drawn by the main thread, so
+that drawing is no part of the latencies shown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from databus.demo.arrivals import Arrival, Arrivals
+
+STAMPS = ("change_no", "changed_ns")
+OP_STYLES = {"insert": "green", "update": "yellow", "delete": "red"}
+ROWS_SHOWN = 18
+REFRESH_PER_S = 8
+
+
+class Screen(Protocol):
+    """Where arrivals are shown; a context manager."""
+
+    def add(self, arrival: Arrival) -> None:
+        """Take one arrival; called in the consumer's thread, must not block."""
+
+    def refresh(self) -> None:
+        """Draw what came since; called in the main thread."""
+
+    def __enter__(self) -> Screen:
+        """Begin drawing."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End drawing; what came last stays visible."""
+
+
+class LiveScreen:
+    """A table of the latest arrivals above a line of counters."""
+
+    def __init__(self, console: Console, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+        self._latest: deque[Arrival] = deque(maxlen=ROWS_SHOWN)
+        self._live = Live(console=console, auto_refresh=False, get_renderable=self.render)
+
+    def add(self, arrival: Arrival) -> None:
+        """Take one arrival."""
+        self._latest.append(arrival)
+
+    def refresh(self) -> None:
+        """Draw the table again."""
+        self._live.refresh()
+
+    def render(self) -> RenderableType:
+        """Return the table and the counters as they are now."""
+        table = Table(expand=True)
+        for name, ratio in (("time", 0), ("op", 0), ("source", 0), ("key", 0), ("row", 1)):
+            table.add_column(name, ratio=ratio or None, no_wrap=True, overflow="ellipsis")
+        table.add_column("latency", justify="right", no_wrap=True)
+        for arrival in list(self._latest):
+            op = Text(arrival.op.value, OP_STYLES.get(arrival.op.value, ""))
+            row = Text(excerpt(arrival.row))
+            cells = (clock(arrival.received_ns), op, arrival.source, str(arrival.key), row)
+            table.add_row(*cells, f"{arrival.latency_ns / 1e6:.1f} ms")
+        return Group(table, Text(counters(self._arrivals)))
+
+    def __enter__(self) -> LiveScreen:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.refresh()
+        self._live.stop()
+
+
+class PlainScreen:
+    """One line an arrival, for pipes and logs."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._waiting: deque[Arrival] = deque()
+
+    def add(self, arrival: Arrival) -> None:
+        """Take one arrival."""
+        self._waiting.append(arrival)
+
+    def refresh(self) -> None:
+        """Print the arrivals that came since the last time."""
+        while self._waiting:
+            line = plain_line(self._waiting.popleft())
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> PlainScreen:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.refresh()
+
+
+def screen_for(console: Console, arrivals: Arrivals) -> Screen:
+    """Return the live table for a terminal, the plain lines for anything else."""
+    return LiveScreen(console, arrivals) if console.is_terminal else PlainScreen(console)
+
+
+def clock(time_ns: int) -> str:
+    """Write a wall-clock time to the millisecond."""
+    return datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")[:-3]
+
+
+def excerpt(row: Mapping[str, Any]) -> str:
+    """Write a row's values without key and stamps; what does not fit is cut by the screen."""
+    shown = [(name, value) for name, value in row.items() if name != "id" and name not in STAMPS]
+    return "  ".join(f"{name}={value}" for name, value in shown if value is not None)
+
+
+def plain_line(arrival: Arrival) -> str:
+    """Write one arrival as a line."""
+    return (
+        f"{clock(arrival.received_ns)} {arrival.op.value:6} {arrival.source} "
+        f"{arrival.key}: {excerpt(arrival.row)}  ({arrival.latency_ns / 1e6:.1f} ms)"
+    )
+
+
+def counters(arrivals: Arrivals) -> str:
+    """Write how much has arrived, of what, and how fast."""
+    of = f" of {arrivals.wanted}" if arrivals.wanted is not None else ""
+    kinds = ", ".join(f"{count} {name}s" for name, count in sorted(arrivals.by_op.items()))
+    times = f"p50 {arrivals.percentile_ms(50):.1f} ms, p99 {arrivals.percentile_ms(99):.1f} ms"
+    return f"{arrivals.count}{of} changes ({kinds or 'none yet'}); {times}"

@@ -1,0 +1,155 @@
+"""A private folder with a database and a relay that reads it: demo, tests, benchmarks.
+
+    with Stage("sqlite", statements, ("shop.orders",)) as stage:
+        stage.relay.kill(); stage.start_relay()
+
+Everything lies in one temporary folder that goes when the block ends, and so
+do all processes started through it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from databus.demo.databases import Database, Dialect, private_database
+from databus.demo.processes import (
+    Child,
+    free_port,
+    python_module,
+    undisturbed,
+    wait_until,
+)
+
+READY_TIMEOUT_S = 30.0
+HTTP_TIMEOUT_S = 5.0
+
+
+class Stage:
+    """Database and relay on a free port; a context manager.
+
+    `statements` make the tables; `ring_bytes` is the ring's size in the
+    settings' words. Raises ChildError when the relay does not come up.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        statements: Sequence[str],
+        sources: Sequence[str],
+        *,
+        port: int = 0,
+        ring_bytes: str = "16MiB",
+    ) -> None:
+        self.dialect = dialect
+        self.port = port or free_port()
+        self.children: list[Child] = []
+        self._statements = statements
+        self._sources = sources
+        self._ring_bytes = ring_bytes
+        self._stack = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """The relay's URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def child(self, name: str, arguments: Sequence[str]) -> Child:
+        """Make a child that is stopped with the stage; start it yourself."""
+        made = Child(name, arguments, self.folder)
+        self.children.append(made)
+        return made
+
+    def __enter__(self) -> Stage:
+        self.folder = Path(tempfile.mkdtemp(prefix="databus-demo-"))
+        self.settings_file = self.folder / "relay.toml"
+        command = python_module("databus.conf.cli", "relay", "run", "-c", self.settings_file)
+        self.relay = self.child("relay", command)
+        try:
+            self.database = self._stack.enter_context(private_database(self.dialect, self.folder))
+            self._make_tables()
+            settings = relay_settings(self.database, self._sources, self.port, self._ring_bytes)
+            self.settings_file.write_text(settings, encoding="utf-8")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start_relay(self) -> None:
+        """Start the relay (again) and wait until it serves every source."""
+        self.relay.start()
+        wait_until(self._is_ready, READY_TIMEOUT_S, f"the relay; see {self.relay.log}")
+
+    def get(self, path: str) -> bytes:
+        """GET a path of the relay; raises OSError when it does not answer with success."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=HTTP_TIMEOUT_S) as answer:
+            found: bytes = answer.read()
+            return found
+
+    def close(self) -> None:
+        """Stop the children, latest first, then the database, then remove the folder."""
+        with undisturbed():
+            for child in reversed(self.children):
+                child.stop()
+            self._stack.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.exists():
+            sys.stderr.write(f"left behind: {self.folder}\n")
+
+    def _make_tables(self) -> None:
+        session = self.database.connect()
+        try:
+            for statement in self._statements:
+                session.execute(statement)
+        finally:
+            session.close()
+
+    def _is_ready(self) -> bool:
+        self.relay.check()
+        try:
+            health = json.loads(self.get("/health"))
+            served = json.loads(self.get("/sources"))
+        except (OSError, ValueError):
+            return False
+        return bool(health) and len(served) == len(self._sources)
+
+
+def relay_settings(
+    database: Database, sources: Sequence[str], port: int, ring_bytes: str = "16MiB"
+) -> str:
+    """Return the TOML of a relay that reads these sources from their first change on.
+
+    A JSON string of plain text is a TOML string too.
+    """
+    lines = [
+        'data_dir = "relay"',
+        "",
+        "[http]",
+        f"port = {port}",
+        "",
+        "[[physical_sources]]",
+        'name = "shop"',
+        f"uri = {json.dumps(database.uri)}",
+        f"sources = {json.dumps(list(sources))}",
+        'start = "earliest"',
+        f"ring_bytes = {json.dumps(ring_bytes)}",
+    ]
+    if database.password_file is not None:
+        lines.append(f"password_file = {json.dumps(str(database.password_file))}")
+    return "\n".join(lines) + "\n"

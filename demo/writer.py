@@ -1,0 +1,65 @@
+"""`python -m databus.demo.writer`: the shop's day, committed at a rate, in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from databus.demo.databases import Session, database_of
+from databus.demo.shop import Shop, Statement
+
+BEHIND_FORGIVEN_S = 1.0
+
+
+class Pace:
+    """Says how long to wait so that so many changes a second are made on average."""
+
+    def __init__(self, rate: float, now_s: float) -> None:
+        self._rate = rate
+        self._due_s = now_s
+
+    def delay_s(self, changes: int, now_s: float) -> float:
+        """Count changes just made; return how long to wait before the next."""
+        self._due_s += changes / self._rate
+        # After a stall the pace is taken up again; it is not made up for with a burst.
+        self._due_s = max(self._due_s, now_s - BEHIND_FORGIVEN_S)
+        return max(0.0, self._due_s - now_s)
+
+
+def commit(session: Session, statements: list[Statement]) -> None:
+    """Run one transaction."""
+    session.begin()
+    for statement in statements:
+        session.execute(statement.sql, statement.parameters)
+    session.commit()
+
+
+def moment() -> str:
+    """Return now as the text of a DATETIME(3), in UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+@click.command()
+@click.option("--uri", required=True)
+@click.option("--password-file", type=click.Path(path_type=Path))
+@click.option("--seed", type=int, default=1)
+@click.option("--rate", type=float, default=20.0, help="Changes a second.")
+@click.option("--changes", type=int, help="Stop after so many.")
+def main(uri: str, password_file: Path | None, seed: int, rate: float, changes: int | None) -> None:
+    """Open the shop in an empty database and go on until told to stop."""
+    session = database_of(uri, password_file).connect()
+    shop = Shop(seed, time.time_ns, moment)
+    pace = Pace(rate, time.monotonic())
+    try:
+        for statements in shop.transactions(changes):
+            commit(session, statements)
+            time.sleep(pace.delay_s(len(statements), time.monotonic()))
+    finally:
+        session.close()
+
+
+if __name__ == "__main__":
+    main()

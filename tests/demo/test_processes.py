@@ -1,0 +1,117 @@
+"""Children that end, that refuse to, and that never start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from databus.demo.processes import (
+    Child,
+    ChildError,
+    free_port,
+    stopped_by_signals,
+    undisturbed,
+    wait_until,
+)
+
+SLEEP = "import threading; print('up', flush=True); threading.Event().wait()"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture
+def child(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Child]:
+    made = Child("child", [sys.executable, "-c", request.param], tmp_path)
+    yield made
+    made.kill()
+
+
+def wait_until_up(child: Child) -> None:
+    child.start()
+    wait_until(lambda: "up" in child.log_tail(), 20, "the child")
+
+
+@pytest.mark.parametrize("child", [SLEEP], indirect=True)
+def test_a_child_asked_to_stop_is_gone(child: Child) -> None:
+    wait_until_up(child)
+    child.stop()
+    assert child.exit_code == -signal.SIGTERM
+    assert not is_running(child.pid)
+
+
+@pytest.mark.parametrize("child", [DEAF], indirect=True)
+def test_a_child_that_does_not_listen_is_killed(child: Child) -> None:
+    wait_until_up(child)
+    child.stop(grace_s=0.05)
+    assert child.exit_code == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("child", [SLEEP], indirect=True)
+def test_a_killed_child_can_be_started_again(child: Child) -> None:
+    wait_until_up(child)
+    first = child.pid
+    child.kill()
+    child.start()
+    assert child.exit_code is None
+    assert child.pid != first
+
+
+@pytest.mark.parametrize("child", ["raise SystemExit('no such table')"], indirect=True)
+def test_a_child_that_fails_is_reported_with_what_it_said(child: Child) -> None:
+    child.start()
+    assert child.wait(20) == 1
+    with pytest.raises(ChildError, match="child ended with 1:\nno such table"):
+        child.check()
+
+
+@pytest.mark.parametrize("child", ["import databus.schemas.errors"], indirect=True)
+def test_a_child_imports_the_package_from_any_folder(child: Child) -> None:
+    before = Path.cwd()
+    os.chdir("/")
+    try:
+        child.start()
+    finally:
+        os.chdir(before)
+    assert child.wait(20) == 0
+
+
+@pytest.mark.parametrize("child", [SLEEP], indirect=True)
+def test_a_child_that_was_never_started_stops_and_says_so(child: Child) -> None:
+    child.stop()
+    assert child.exit_code is None
+    with pytest.raises(ChildError, match="was not started"):
+        child.wait(1)
+    with pytest.raises(ChildError, match="was not started"):
+        assert child.pid
+
+
+def test_waiting_in_vain_names_what_was_waited_for() -> None:
+    with pytest.raises(ChildError, match=r"waited 0.01 s in vain for the relay"):
+        wait_until(lambda: False, 0.01, "the relay", interval_s=0.001)
+
+
+def test_a_free_port_is_one() -> None:
+    assert 1024 <= free_port() <= 65535
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_becomes_an_interrupt_and_no_longer_after(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def test_cleaning_up_is_not_disturbed_by_a_second_signal() -> None:
+    with undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -54,3 +54,8 @@ def main() -> None:
 
     Example: `databus demo`, then `databus tail shop.orders --from earliest`.
     """
+
+
+# For `python -m databus.conf.cli`, where the console script is not installed.
+if __name__ == "__main__":
+    main(prog_name="databus")

@@ -1,0 +1,231 @@
+"""Which rows' events a consumer wants: mod and range filters over the event's key.
+
+The JSON is Databus' own: a map from src_id to a partition type and a list of
+filters, of which one must match:
+
+    {"40": {"partitionType": "MOD",
+            "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 2}}]},
+     "41": {"partitionType": "RANGE",
+            "filters": [{"keyRange": {"start": 100, "end": 200}}]},
+     "42": {"partitionType": "NONE"}}
+
+Ranges are half-open. The arithmetic is Java's, so that a relay of this project
+and a stock one put a row in the same bucket. Control events are not asked
+about: they pass every filter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from databus.schemas.errors import InvalidParameterError
+
+PARAMETER = "filters"
+MAX_CHARS = 64 * 1024
+
+_SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
+_LARGEST_SRC_ID = (1 << 15) - 1
+_NUMBER = re.compile(r"[+-]?\d{1,40}")
+
+
+class EventFilter(Protocol):
+    """Says whether a row's event is wanted, by its key."""
+
+    def matches(self, key: int | bytes) -> bool:
+        """Whether an event with this key is wanted."""
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return what stands in the JSON for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModFilter:
+    """Keys whose bucket `abs(key) % num_buckets` lies in [start, end)."""
+
+    num_buckets: int
+    start: int
+    end: int
+
+    def matches(self, key: int | bytes) -> bool:
+        """Whether the key's bucket is in the range."""
+        number = key if isinstance(key, int) else _number_or_hash(key)
+        if number == _SMALLEST_LONG:
+            # Java's abs leaves this one negative, and its % keeps the sign.
+            bucket = -(-number % self.num_buckets)
+        else:
+            bucket = abs(number) % self.num_buckets
+        return self.start <= bucket < self.end
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return what stands in the JSON for it."""
+        return {
+            "numBuckets": self.num_buckets,
+            "bktRange": {"start": self.start, "end": self.end},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFilter:
+    """Keys in [start, end). A table whose keys are no numbers has no ranges."""
+
+    start: int
+    end: int
+
+    def matches(self, key: int | bytes) -> bool:
+        """Whether the key is in the range.
+
+        Raises InvalidParameterError for a key that is not a number: taking it
+        for out of range would lose the row in silence.
+        """
+        number = key if isinstance(key, int) else _parse_long(_text(key))
+        if number is None:
+            raise InvalidParameterError(
+                PARAMETER, _text(key), "a RANGE filter needs keys that are numbers; use MOD"
+            )
+        return self.start <= number < self.end
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return what stands in the JSON for it."""
+        return {"keyRange": {"start": self.start, "end": self.end}}
+
+
+@dataclass(frozen=True, slots=True)
+class NoFilter:
+    """Every key."""
+
+    def matches(self, key: int | bytes) -> bool:  # noqa: ARG002 - the shape of a filter
+        """Whether the key is wanted: always."""
+        return True
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return what stands in the JSON for it."""
+        return {"partitionType": "NONE", "filters": []}
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Keys that one of the filters wants; all are of one kind, as the JSON has it."""
+
+    filters: tuple[ModFilter, ...] | tuple[RangeFilter, ...]
+
+    def matches(self, key: int | bytes) -> bool:
+        """Whether one of the filters wants the key."""
+        return any(one.matches(key) for one in self.filters)
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return what stands in the JSON for it."""
+        is_mod = isinstance(self.filters[0], ModFilter)
+        return {
+            "partitionType": "MOD" if is_mod else "RANGE",
+            "filters": [one.to_json_value() for one in self.filters],
+        }
+
+
+def parse_filters(text: str, max_chars: int = MAX_CHARS) -> dict[int, EventFilter]:
+    """Read the `filters` parameter: src_id → filter.
+
+    Raises InvalidParameterError when it is malformed or longer than `max_chars`.
+    """
+    if len(text) > max_chars:
+        raise InvalidParameterError(
+            PARAMETER, text, f"must not be longer than {max_chars} characters"
+        )
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidParameterError(PARAMETER, text, f"must be JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InvalidParameterError(PARAMETER, text, "must be a JSON map from src_id to filter")
+    return {_src_id(key): _parse_one(value) for key, value in values.items()}
+
+
+def filters_to_json(filters: Mapping[int, EventFilter]) -> str:
+    """Return the text of the `filters` parameter; `parse_filters` reads it back."""
+    values = {}
+    for src_id, one in filters.items():
+        whole = AnyOf((one,)) if isinstance(one, ModFilter | RangeFilter) else one  # type: ignore[arg-type]
+        values[str(src_id)] = whole.to_json_value()
+    return json.dumps(values, separators=(",", ":"))
+
+
+def java_hash(text: str) -> int:
+    """Return Java's `String.hashCode`: over UTF-16 code units, in 32 signed bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return code - (1 << 32) if code & 0x80000000 else code
+
+
+def _parse_one(value: Any) -> EventFilter:
+    if not isinstance(value, dict):
+        raise _malformed(value, "must be a JSON object")
+    partition_type = value.get("partitionType")
+    listed = value.get("filters") or []
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise _malformed(value, '"filters" must be a list of objects')
+    if partition_type == "NONE":
+        return NoFilter()
+    if not listed:
+        raise _malformed(value, '"filters" must have at least one filter')
+    if partition_type == "MOD":
+        return AnyOf(tuple(_mod_filter(one) for one in listed))
+    if partition_type == "RANGE":
+        return AnyOf(tuple(RangeFilter(*_range(one, "keyRange")) for one in listed))
+    raise _malformed(value, '"partitionType" must be MOD, RANGE or NONE')
+
+
+def _mod_filter(value: dict[str, Any]) -> ModFilter:
+    num_buckets = _long(value, value.get("numBuckets"), "numBuckets")
+    if num_buckets <= 0:
+        raise _malformed(value, '"numBuckets" must be positive')
+    return ModFilter(num_buckets, *_range(value, "bktRange"))
+
+
+def _range(value: dict[str, Any], name: str) -> tuple[int, int]:
+    held = value.get(name)
+    if not isinstance(held, dict):
+        raise _malformed(value, f'"{name}" must have "start" and "end"')
+    start = _long(value, held.get("start"), "start")
+    end = _long(value, held.get("end"), "end")
+    if start >= end:
+        raise _malformed(value, '"start" must be below "end"')
+    return start, end
+
+
+def _long(value: Any, number: Any, name: str) -> int:
+    if type(number) is not int or not _SMALLEST_LONG <= number <= _LARGEST_LONG:
+        raise _malformed(value, f'"{name}" must be a 64-bit integer')
+    return number
+
+
+def _src_id(key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) <= 5 and int(key) <= _LARGEST_SRC_ID):
+        raise InvalidParameterError(PARAMETER, key, f"a src_id is a number up to {_LARGEST_SRC_ID}")
+    return int(key)
+
+
+def _malformed(value: Any, rule: str) -> InvalidParameterError:
+    return InvalidParameterError(PARAMETER, json.dumps(value), rule)
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
+
+
+def _number_or_hash(key: bytes) -> int:
+    text = _text(key)
+    number = _parse_long(text)
+    return java_hash(text) if number is None else number
+
+
+def _parse_long(text: str) -> int | None:
+    """Read a number as Java's `Long.parseLong` does, or return None."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if _SMALLEST_LONG <= number <= _LARGEST_LONG else None

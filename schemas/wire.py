@@ -1,0 +1,186 @@
+"""A response's bytes to windows.
+
+Events follow one another with no other framing; a chunk may end anywhere, and
+a response may end inside a window that is larger than the request's `size`:
+then the next response goes on with it. No sockets here: bytes in, windows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from databus.schemas import event_v1, event_v2
+from databus.schemas.errors import ProtocolError
+from databus.schemas.event import Event
+
+Buffer = event_v2.Buffer
+
+_V1_LENGTH_END = 9
+_V2_LENGTH_END = event_v2.LENGTH_OFFSET + 4
+
+
+class Window(NamedTuple):
+    """All events of one transaction that were sent; the end-of-period event is left out."""
+
+    scn: int
+    timestamp_ns: int
+    events: tuple[Event, ...]
+    size_bytes: int  # on the wire, the end-of-period event included
+
+
+class ControlEvent(NamedTuple):
+    """A control event that is not the end of a window.
+
+    `events` are the data events before it that belong to no ended window: the
+    page that a checkpoint event ends in a bootstrap response.
+    """
+
+    event: Event
+    events: tuple[Event, ...]
+    size_bytes: int
+
+
+def decode_event(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
+    """Return the event of either version at `offset`, and where it ends.
+
+    Raises ProtocolError when there is no whole event, or a damaged one.
+    """
+    try:
+        version = buffer[offset]
+    except IndexError:
+        raise ProtocolError("event is cut short", offset) from None
+    if version == event_v2.VERSION:
+        return event_v2.decode(buffer, offset)
+    if version == event_v1.VERSION:
+        return event_v1.decode(buffer, offset)
+    raise ProtocolError(f"event version byte is {version}, not 0 or 2", offset)
+
+
+def walk(buffer: Buffer) -> Iterator[Event]:
+    """Yield each event of a buffer that holds nothing but whole events.
+
+    Raises ProtocolError at the first byte that does not fit.
+    """
+    offset, end = 0, len(buffer)
+    while offset < end:
+        event, offset = decode_event(buffer, offset)
+        yield event
+
+
+class StreamReader:
+    """Cut a byte stream into windows.
+
+    A window is handed over only once its end-of-period event has arrived: half
+    a transaction never reaches a consumer. The half window outlives the
+    response (`close`) and is dropped by `reset`, which must be called after a
+    ProtocolError and before reading from anywhere else.
+
+    Bytes are looked at once: what is left of a chunk waits in pieces until the
+    event they begin is whole, however many chunks that takes.
+    """
+
+    def __init__(self, max_window_bytes: int) -> None:
+        self.max_window_bytes = max_window_bytes
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the half event and the half window held."""
+        self._pieces: list[bytes] = []
+        self._piece_bytes = 0
+        self._needed_bytes = 0  # how many it takes to get on
+        self._begin_window()
+
+    @property
+    def pending_events(self) -> int:
+        """How many events of a half window are held."""
+        return len(self._events)
+
+    @property
+    def pending_scn(self) -> int | None:
+        """The SCN of the half window held, or None."""
+        return self._events[0].scn if self._events else None
+
+    def receive(self, chunk: bytes) -> list[Window | ControlEvent]:
+        """Take the next bytes; return what they complete.
+
+        Raises ProtocolError for damage, for events of different SCNs in one
+        window, and for a window larger than `max_window_bytes`.
+        """
+        if self._pieces:
+            self._pieces.append(chunk)
+            self._piece_bytes += len(chunk)
+            if self._piece_bytes < self._needed_bytes:
+                return []
+            chunk = b"".join(self._pieces)
+            self._pieces = []
+        ready, rest = self._cut(chunk)
+        self._piece_bytes = len(chunk) - rest
+        if self._piece_bytes:
+            self._pieces.append(chunk[rest:])
+        return ready
+
+    def close(self) -> None:
+        """Say that the response is over; raises ProtocolError inside an event."""
+        if self._pieces:
+            raise ProtocolError(f"response ends {self._piece_bytes} bytes into an event")
+
+    def _cut(self, data: bytes) -> tuple[list[Window | ControlEvent], int]:
+        """Return what is complete in `data`, and where the first event that is not begins."""
+        ready: list[Window | ControlEvent] = []
+        offset, end = 0, len(data)
+        while offset < end:
+            decode = event_v2.decode if data[offset] == event_v2.VERSION else decode_event
+            try:
+                event, next_offset = decode(data, offset)
+            except ProtocolError:
+                # Asked only now: nearly all events are whole, and once a chunk is not often.
+                self._needed_bytes = self._needed(data, offset)
+                if self._needed_bytes <= end - offset:
+                    raise
+                break
+            self._window_bytes += next_offset - offset
+            offset = next_offset
+            if self._window_bytes > self.max_window_bytes:
+                raise self._too_large(self._window_bytes, offset)
+            if event[2] >= 0:  # src_id
+                if event[0] != self._scn:
+                    self._is_mixed = bool(self._events)
+                    self._scn = event[0]
+                self._events.append(event)
+            else:
+                ready.append(self._end(event, offset))
+        return ready, offset
+
+    def _end(self, event: Event, offset: int) -> Window | ControlEvent:
+        """Hand over what the control event ends."""
+        events, size_bytes = tuple(self._events), self._window_bytes
+        if event.is_eop and events and (self._is_mixed or event.scn != self._scn):
+            raise ProtocolError(f"events of other windows in window {event.scn}", offset)
+        self._begin_window()
+        if event.is_eop:
+            return Window(event.scn, event.timestamp_ns, events, size_bytes)
+        return ControlEvent(event, events, size_bytes)
+
+    def _begin_window(self) -> None:
+        self._events: list[Event] = []
+        self._window_bytes = 0
+        self._scn = -1
+        self._is_mixed = False  # with events of several SCNs, as pages of a snapshot are
+
+    def _needed(self, data: bytes, offset: int) -> int:
+        """Return how many bytes from `offset` on it takes to decode the event, or to go on looking."""
+        is_v2 = data[offset] == event_v2.VERSION
+        length_end = _V2_LENGTH_END if is_v2 else _V1_LENGTH_END
+        if len(data) - offset < length_end:
+            return length_end
+        length = int.from_bytes(data[offset + length_end - 4 : offset + length_end], "big")
+        if self._window_bytes + length > self.max_window_bytes:
+            raise self._too_large(self._window_bytes + length, offset)
+        return length
+
+    def _too_large(self, size_bytes: int, offset: int) -> ProtocolError:
+        return ProtocolError(
+            f"a window of {size_bytes} bytes or more; at most {self.max_window_bytes} are taken",
+            offset,
+        )

@@ -37,7 +37,8 @@ class Stage:
     """Database and relay on a free port; a context manager.
 
     `statements` make the tables; `ring_bytes` is the ring's size in the
-    settings' words. Raises ChildError when the relay does not come up.
+    settings' words; `command_module` is what is run as `databus`. Raises
+    ChildError when the relay does not come up.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Stage:
         *,
         port: int = 0,
         ring_bytes: str = "16MiB",
+        command_module: str = "databus.conf.cli",
     ) -> None:
         self.dialect = dialect
         self.port = port or free_port()
@@ -55,6 +57,7 @@ class Stage:
         self._statements = statements
         self._sources = sources
         self._ring_bytes = ring_bytes
+        self._command_module = command_module
         self._stack = ExitStack()
 
     @property
@@ -71,7 +74,7 @@ class Stage:
     def __enter__(self) -> Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="databus-demo-"))
         self.settings_file = self.folder / "relay.toml"
-        command = python_module("databus.conf.cli", "relay", "run", "-c", self.settings_file)
+        command = python_module(self._command_module, "relay", "run", "-c", self.settings_file)
         self.relay = self.child("relay", command)
         try:
             self.database = self._stack.enter_context(private_database(self.dialect, self.folder))

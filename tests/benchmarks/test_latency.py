@@ -1,0 +1,55 @@
+"""How the stamps of three processes become latencies."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.latency import Run, Stamps, breakdown_of, figures_of, join
+
+MS = 1_000_000
+COMMITS = [(0, 1 * MS), (10 * MS, 11 * MS)]
+CALLS = [(1, 501, 3 * MS, 4 * MS), (2, 502, 13 * MS, 16 * MS)]
+TRACE = [(501, 2 * MS, 2 * MS), (502, 12 * MS, 13 * MS)]
+RUN = Run("sqlite", 5)
+
+
+def test_a_latency_is_from_commit_returned_to_callback() -> None:
+    values = {figure.name: figure.value for figure in figures_of(RUN, join(COMMITS, CALLS, []))}
+    name = "sqlite, 500 transactions/s: commit to callback"
+    assert values[f"{name}, p50"] == 3.0
+    assert values[f"{name}, max"] == 5.0
+    assert values[f"{name}, counted from COMMIT sent, p99"] == 6.0
+
+
+def test_the_targets_are_those_promised() -> None:
+    targets = [str(figure.target) for figure in figures_of(RUN, join(COMMITS, CALLS, []))]
+    assert targets[:3] == ["≤ 3", "≤ 20", "None"]
+
+
+def test_a_callback_that_never_came_is_no_measurement() -> None:
+    with pytest.raises(ValueError, match="2 transactions committed, 1 callbacks"):
+        join(COMMITS, CALLS[:1], [])
+
+
+def test_callbacks_in_another_order_are_no_measurement() -> None:
+    with pytest.raises(ValueError, match="not the same"):
+        join(COMMITS, CALLS[::-1], [])
+
+
+def test_the_steps_of_the_breakdown_add_up_to_the_latency() -> None:
+    stamps = join(COMMITS, CALLS, TRACE)
+    assert stamps[1] == Stamps(10 * MS, 11 * MS, 13 * MS, 16 * MS, (12 * MS, 13 * MS))
+    assert stamps[1].steps == [1 * MS, 1 * MS, 0, 3 * MS]
+    assert sum(stamps[1].steps) == stamps[1].called - stamps[1].committed
+
+
+def test_the_breakdown_has_a_median_and_a_p99_of_each_step() -> None:
+    figures = breakdown_of(RUN, join(COMMITS, CALLS, TRACE))
+    assert len(figures) == 8
+    assert figures[-1].name == "sqlite, where it goes: decoded → callback, p99"
+    assert figures[-1].value == 3.0
+
+
+def test_the_warm_up_is_not_counted() -> None:
+    run = Run("sqlite", 5, rate=100)
+    assert (run.transactions, run.warm_up) == (800, 300)

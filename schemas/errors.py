@@ -102,8 +102,11 @@ class ScnNotFoundError(RequestError):
     status = 404
     wire_name = "ScnNotFoundException"
 
-    def __init__(self, scn: int, oldest: int) -> None:
-        super().__init__(f"scn {scn} is gone; the oldest held is {oldest}")
+    def __init__(self, scn: int, oldest: int, advice: str = "") -> None:
+        held = oldest if oldest >= 0 else "unknown"
+        super().__init__(
+            f"scn {scn} is gone; the oldest held is {held}" + (f"; {advice}" if advice else "")
+        )
         self.scn = scn
         self.oldest = oldest
 

@@ -23,6 +23,7 @@ one partition id of an event stands in both fields; the logical one is read.
 from __future__ import annotations
 
 import struct
+from typing import Any
 from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
@@ -117,7 +118,7 @@ def _split_key(
     return checked[:key_length], checked[key_length:]
 
 
-def _event(fixed: tuple[int, ...], key: int | bytes, value: bytes, offset: int) -> Event:
+def _event(fixed: tuple[Any, ...], key: int | bytes, value: bytes, offset: int) -> Event:
     _, _, _, bits, scn, _, partition_id, timestamp_ns, src_id, schema_id, _ = fixed
     has_payload = bool(value) or schema_id != NO_SCHEMA_ID
     return Event(
@@ -127,7 +128,7 @@ def _event(fixed: tuple[int, ...], key: int | bytes, value: bytes, offset: int) 
         partition_id,
         key,
         _opcode(bits, src_id, offset),
-        Part(value, schema_id, 0) if has_payload else None,  # type: ignore[arg-type]
+        Part(value, schema_id, 0) if has_payload else None,
         None,
         bool(bits & _REPLICATED),
         bool(bits & _TRACE),

@@ -61,6 +61,7 @@ _CHECKED_BYTE = struct.Struct(">IIHqihqI")
 _PREFIX = struct.Struct(">BIII")  # version, magic, header length, header CRC
 _MD5_PART = struct.Struct(">IH16s")
 _CRC32_PART = struct.Struct(">IH4s")
+_PART = struct.Struct(">IH")  # any part, without its digest
 _U32 = struct.Struct(">I")
 _PEEK = struct.Struct(">17xIHqihq")
 _PEEK_KEY = struct.Struct(">q")
@@ -70,6 +71,7 @@ _pack_checked_long = _CHECKED_LONG.pack
 _pack_md5_part = _MD5_PART.pack
 _unpack_long_key_header = _LONG_KEY_HEADER.unpack_from
 _unpack_md5_part = _MD5_PART.unpack_from
+_unpack_crc32_part = _CRC32_PART.unpack_from
 _unpack_peek = _PEEK.unpack_from
 _new = tuple.__new__
 
@@ -103,6 +105,18 @@ def _read_attributes(bits: int) -> _Attributes | None:
 
 # What each value of the attributes means; those not in it are damage.
 _ATTRIBUTES = {bits: read for bits in range(256) if (read := _read_attributes(bits)) is not None}
+_LONG_KEY_ATTRIBUTES = {
+    bits: (
+        read.opcode is not Opcode.CONTROL,
+        read.opcode,
+        read.is_replicated,
+        read.is_traced,
+        read.has_metadata,
+        read.has_payload,
+    )
+    for bits, read in _ATTRIBUTES.items()
+    if read.has_long_key
+}
 
 
 def encode(event: Event) -> bytes:
@@ -187,59 +201,77 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     Raises ProtocolError for anything that is not a whole version 2 event.
     """
     try:
-        # A byte-key event may be shorter than this: then the slow way tells.
-        fields = _unpack_long_key_header(buffer, offset)
-    except struct.error:
-        return _decode_any(buffer, offset)
-    (
-        version,
-        magic,
-        header_length,
-        header_crc,
-        body_crc,
-        length,
-        bits,
-        timestamp_ns,
-        src_id,
-        partition_id,
-        scn,
-        key,
-    ) = fields
-    attributes = _ATTRIBUTES.get(bits)
-    header_end = offset + 53
-    end = offset + length
-    if (
-        header_length != 53
-        or version != 2
-        or magic != MAGIC
-        or length < 53
-        or end > len(buffer)
-        or attributes is None
-        or not attributes[1]
-        or offset < 0
-    ):
-        return _decode_any(buffer, offset)
-    if crc32(buffer[offset + 13 : header_end]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + 9)
-    body = bytes(buffer[header_end:end])
-    if crc32(body) != body_crc:
-        raise ProtocolError("body CRC does not match", offset + 13)
-    opcode, _, replicated, traced, has_metadata, has_payload = attributes
-    if (src_id < 0) is not (opcode == 0):
-        raise ProtocolError(f"opcode {opcode} with src_id {src_id}", offset + 21)
-    metadata, payload = _split_body(body, has_metadata, has_payload, header_end)
-    return (
-        Event(
-            scn,
+        (
+            version,
+            magic,
+            header_length,
+            header_crc,
+            body_crc,
+            length,
+            bits,
             timestamp_ns,
             src_id,
             partition_id,
+            scn,
             key,
-            opcode,
-            payload,
-            metadata,
-            replicated,
-            traced,
+        ) = _unpack_long_key_header(buffer, offset)
+        is_row, opcode, replicated, traced, has_metadata, has_payload = _LONG_KEY_ATTRIBUTES[bits]
+    except (struct.error, KeyError):
+        return _decode_any(buffer, offset)
+    end = offset + length
+    # Whatever is not the plainest event goes the slow way, which tells damage
+    # from the less usual. There, too, no CRC is believed before the lengths.
+    if (
+        header_length != 53
+        or magic != MAGIC
+        or version != 2
+        or length < 53
+        or end > len(buffer)
+        or (src_id >= 0) is not is_row
+        or offset < 0
+        or crc32(buffer[offset + 13 : offset + 53]) != header_crc
+    ):
+        return _decode_any(buffer, offset)
+    body = bytes(buffer[offset + 53 : end])
+    if crc32(body) != body_crc:
+        return _decode_any(buffer, offset)
+    metadata = payload = None
+    place = 0
+    if has_metadata:
+        try:
+            data_length, part_bits, digest = _unpack_crc32_part(body)
+        except struct.error:
+            return _decode_any(buffer, offset)
+        place = 10 + data_length
+        if part_bits & 3 != 1:
+            return _decode_any(buffer, offset)
+        metadata = _new(Part, (body[10:place], digest, part_bits >> 2))
+    if has_payload:
+        try:
+            data_length, part_bits, digest = _unpack_md5_part(body, place)
+        except struct.error:
+            return _decode_any(buffer, offset)
+        payload = _new(Part, (body[place + 22 :], digest, part_bits >> 2))
+        place += 22 + data_length
+        if part_bits & 3:
+            return _decode_any(buffer, offset)
+    if place != length - 53:
+        return _decode_any(buffer, offset)
+    return (
+        _new(
+            Event,
+            (
+                scn,
+                timestamp_ns,
+                src_id,
+                partition_id,
+                key,
+                opcode,
+                payload,
+                metadata,
+                replicated,
+                traced,
+            ),
         ),
         end,
     )
@@ -331,7 +363,7 @@ def _split_body(
 def _read_part(body: bytes, place: int, at: int) -> tuple[Part, int]:
     """Return the part at `place` of a body that stands at `at`, and where it ends."""
     try:
-        length, bits = struct.unpack_from(">IH", body, place)
+        length, bits = _PART.unpack_from(body, place)
     except struct.error:
         raise ProtocolError("part is cut short", at + place) from None
     digest_type = bits & 3

@@ -81,11 +81,7 @@ class RangeFilter:
         Raises InvalidParameterError for a key that is not a number: taking it
         for out of range would lose the row in silence.
         """
-        number = key if isinstance(key, int) else _parse_long(_text(key))
-        if number is None:
-            raise InvalidParameterError(
-                PARAMETER, _text(key), "a RANGE filter needs keys that are numbers; use MOD"
-            )
+        number = key if isinstance(key, int) else _number(key)
         return self.start <= number < self.end
 
     def to_json_value(self) -> dict[str, Any]:
@@ -215,6 +211,16 @@ def _malformed(value: Any, rule: str) -> InvalidParameterError:
 
 def _text(key: bytes) -> str:
     return key.decode("utf-8", "replace")
+
+
+def _number(key: bytes) -> int:
+    text = _text(key)
+    number = _parse_long(text)
+    if number is None:
+        raise InvalidParameterError(
+            PARAMETER, text, "a RANGE filter needs keys that are numbers; use MOD"
+        )
+    return number
 
 
 def _number_or_hash(key: bytes) -> int:

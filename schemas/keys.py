@@ -62,14 +62,14 @@ def _single_key(source: str, column: Column) -> Callable[[Row], int | bytes]:
             value = int(value)
         if isinstance(value, int) and _SMALLEST_LONG <= value <= _LARGEST_LONG:
             return int(value)
-        return _text(source, name, value).encode()
+        return _text(source, name, value)
 
     return single
 
 
 def _joined(source: str, names: tuple[str, ...], row: Row) -> bytes:
     try:
-        return ",".join([_text(source, name, row[name]) for name in names]).encode()
+        return b",".join([_text(source, name, row[name]) for name in names])
     except KeyError as error:
         name = str(error.args[0])
         raise RowError(source, name, "is part of the key and is not in the row") from None
@@ -80,13 +80,24 @@ def _row_digest(source: str, names: tuple[str, ...], row: Row) -> bytes:
     return md5(joined, usedforsecurity=False).hexdigest().encode()
 
 
-def _text(source: str, column: str, value: Any) -> str:
+def _text(source: str, column: str, value: Any) -> bytes:
     if isinstance(value, str):
-        return value.replace("\\", "\\\\").replace(",", "\\,")
+        try:
+            return value.replace("\\", "\\\\").replace(",", "\\,").encode()
+        except UnicodeEncodeError as error:
+            raise RowError(source, column, f"is not valid text: {error}") from error
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b"\\x" + bytes(value).hex().encode()
+    text = _plain_text(value)
+    if text is None:
+        raise RowError(source, column, f"a {type(value).__name__} cannot be part of a key")
+    return text.encode()
+
+
+def _plain_text(value: Any) -> str | None:
+    """Return the text form of what needs no escape."""
     if value is None:
         return "\\N"
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"\\x{bytes(value).hex()}"
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, Decimal):
@@ -95,6 +106,4 @@ def _text(source: str, column: str, value: Any) -> str:
         return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, int | float):
-        return repr(value)
-    raise RowError(source, column, f"a {type(value).__name__} cannot be part of a key")
+    return repr(value) if isinstance(value, int | float) else None

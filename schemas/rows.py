@@ -216,11 +216,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_aware(value: Any) -> bool:
-    return value is None or isinstance(value, datetime) and value.tzinfo is not None
+    return value is None or (isinstance(value, datetime) and value.tzinfo is not None)
 
 
 def _is_naive(value: Any) -> bool:
-    return value is None or isinstance(value, datetime) and value.tzinfo is None
+    return value is None or (isinstance(value, datetime) and value.tzinfo is None)
 
 
 _PLAIN_CHECKS: dict[str, Callable[[Any], bool]] = {

@@ -61,26 +61,29 @@ _TIME: AvroType = {"type": "long", "logicalType": "time-micros"}
 _DATETIME: AvroType = {"type": "long", "logicalType": "local-timestamp-micros"}
 _TIMESTAMP: AvroType = {"type": "long", "logicalType": "timestamp-micros"}
 
+_INTS = ("bool", "boolean", "tinyint", "smallint", "mediumint", "int", "integer", "year")
 _STRINGS = (
-    "char varchar tinytext text mediumtext longtext enum set json uuid inet4 inet6 nchar nvarchar"
+    *("char", "varchar", "nchar", "nvarchar", "tinytext", "text", "mediumtext", "longtext"),
+    *("enum", "set", "json", "uuid", "inet4", "inet6"),
 )
 _BYTES = (
-    "binary varbinary tinyblob blob mediumblob longblob bit vector geometry point linestring "
-    "polygon multipoint multilinestring multipolygon geometrycollection geomcollection"
+    *("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit", "vector"),
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"),
+    *("multipolygon", "geometrycollection", "geomcollection"),
 )
 _MYSQL_TYPES: dict[str, AvroType] = {
-    **dict.fromkeys("bool boolean tinyint smallint mediumint int integer year".split(), "int"),
+    **dict.fromkeys(_INTS, "int"),
     "bigint": "long",
     "float": "float",
-    **dict.fromkeys("double real".split(), "double"),
+    **dict.fromkeys(("double", "real"), "double"),
     "date": _DATE,
     "time": _TIME,
     "datetime": _DATETIME,
     "timestamp": _TIMESTAMP,
-    **dict.fromkeys(_STRINGS.split(), "string"),
-    **dict.fromkeys(_BYTES.split(), "bytes"),
+    **dict.fromkeys(_STRINGS, "string"),
+    **dict.fromkeys(_BYTES, "bytes"),
 }
-_MYSQL_DECIMALS = frozenset("decimal numeric dec fixed".split())
+_MYSQL_DECIMALS = frozenset(("decimal", "numeric", "dec", "fixed"))
 _MYSQL_INTS = frozenset(("int", "integer"))
 _ZERO_DATES = frozenset(("date", "datetime", "timestamp"))
 

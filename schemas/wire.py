@@ -7,6 +7,7 @@ then the next response goes on with it. No sockets here: bytes in, windows out.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,9 +16,11 @@ from databus.schemas.errors import ProtocolError
 from databus.schemas.event import Event
 
 Buffer = event_v2.Buffer
+decode_v2 = event_v2.decode
 
 _V1_LENGTH_END = 9
 _V2_LENGTH_END = event_v2.LENGTH_OFFSET + 4
+_V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 
 
 class Window(NamedTuple):
@@ -82,6 +85,8 @@ class StreamReader:
 
     def __init__(self, max_window_bytes: int) -> None:
         self.max_window_bytes = max_window_bytes
+        self._events: list[Event]
+        self._scn: int
         self.reset()
 
     def reset(self) -> None:
@@ -128,29 +133,38 @@ class StreamReader:
     def _cut(self, data: bytes) -> tuple[list[Window | ControlEvent], int]:
         """Return what is complete in `data`, and where the first event that is not begins."""
         ready: list[Window | ControlEvent] = []
-        offset, end = 0, len(data)
+        events, scn = self._events, self._scn
+        begin, offset, end = 0, 0, len(data)
         while offset < end:
-            decode = event_v2.decode if data[offset] == event_v2.VERSION else decode_event
+            decode = decode_v2 if data[offset] == 2 else decode_event
             try:
                 event, next_offset = decode(data, offset)
             except ProtocolError:
                 # Asked only now: nearly all events are whole, and once a chunk is not often.
+                self._take(offset - begin, offset)
                 self._needed_bytes = self._needed(data, offset)
                 if self._needed_bytes <= end - offset:
                     raise
                 break
-            self._window_bytes += next_offset - offset
             offset = next_offset
-            if self._window_bytes > self.max_window_bytes:
-                raise self._too_large(self._window_bytes, offset)
             if event[2] >= 0:  # src_id
-                if event[0] != self._scn:
-                    self._is_mixed = bool(self._events)
-                    self._scn = event[0]
-                self._events.append(event)
+                if event[0] != scn:
+                    self._is_mixed = bool(events)
+                    self._scn = scn = event[0]
+                events.append(event)
             else:
+                self._take(offset - begin, offset)
                 ready.append(self._end(event, offset))
+                events, scn, begin = self._events, self._scn, offset
+        else:
+            self._take(offset - begin, offset)
         return ready, offset
+
+    def _take(self, size_bytes: int, offset: int) -> None:
+        """Count bytes of the window; raises ProtocolError when they are too many."""
+        self._window_bytes += size_bytes
+        if self._window_bytes > self.max_window_bytes:
+            raise self._too_large(self._window_bytes, offset)
 
     def _end(self, event: Event, offset: int) -> Window | ControlEvent:
         """Hand over what the control event ends."""
@@ -163,15 +177,21 @@ class StreamReader:
         return ControlEvent(event, events, size_bytes)
 
     def _begin_window(self) -> None:
-        self._events: list[Event] = []
+        self._events = []
         self._window_bytes = 0
         self._scn = -1
         self._is_mixed = False  # with events of several SCNs, as pages of a snapshot are
 
     def _needed(self, data: bytes, offset: int) -> int:
-        """Return how many bytes from `offset` on it takes to decode the event, or to go on looking."""
-        is_v2 = data[offset] == event_v2.VERSION
-        length_end = _V2_LENGTH_END if is_v2 else _V1_LENGTH_END
+        """Return how many bytes it takes to go on from `offset`; 0 = what is there is damage."""
+        if data[offset] == event_v2.VERSION:
+            if not _V2_BEGIN.startswith(data[offset : offset + len(_V2_BEGIN)]):
+                return 0
+            length_end = _V2_LENGTH_END
+        elif data[offset] == event_v1.VERSION:
+            length_end = _V1_LENGTH_END
+        else:
+            return 0
         if len(data) - offset < length_end:
             return length_end
         length = int.from_bytes(data[offset + length_end - 4 : offset + length_end], "big")

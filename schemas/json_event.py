@@ -1,0 +1,98 @@
+"""One event as one line of JSON, for people, curl and the `json` outputs.
+
+`json` has the value's Avro bytes in base64, as Databus has it;
+`json_plain_value` has the row itself and what the metadata says.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from databus.schemas.event import Event
+from databus.schemas.metadata import METADATA_DIGEST, decode_metadata
+from databus.schemas.rows import RowCodec
+
+
+def json_line(event: Event) -> bytes:
+    """Return the event as `output=json` has it, with the newline."""
+    fields = _header(event, "JSON")
+    fields["value"] = _base64(event.value)
+    return _line(fields)
+
+
+def json_plain_value_line(event: Event, codec: RowCodec | None) -> bytes:
+    """Return the event as `output=json_plain_value` has it, with the newline.
+
+    `codec` is that of the payload's schema; None for a control event, whose
+    value is its text. Raises ProtocolError when the value cannot be read.
+    """
+    fields = _header(event, "JSON_PLAIN_VALUE")
+    if codec is None:
+        fields["value"] = event.value.decode("utf-8", "replace")
+        return _line(fields)
+    fields["value"] = json_value(codec.decode(event.value)) if event.payload else None
+    if event.metadata is not None and event.metadata.digest == METADATA_DIGEST:
+        metadata = decode_metadata(event.metadata.data)._asdict()
+        before = metadata.pop("before")
+        fields["metadata"] = metadata
+        if before is not None:
+            fields["before"] = json_value(codec.decode(before))
+    return _line(fields)
+
+
+def json_value(value: Any) -> Any:
+    """Return a row's value as JSON can hold it, without loss.
+
+    A Decimal becomes its digits, bytes become base64, dates and times ISO
+    8601, and a float that is no number its name.
+    """
+    if isinstance(value, dict):
+        return {key: json_value(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(held) for held in value]
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return _base64(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    return value
+
+
+def _header(event: Event, value_encoding: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if not event.is_control:
+        fields["opcode"] = event.opcode.name
+    if isinstance(event.key, int):
+        fields["key"] = event.key
+    else:
+        fields["keyBytes"] = _base64(event.key)
+    fields |= {
+        "sequence": event.scn,
+        "logicalPartitionId": event.partition_id,
+        "physicalPartitionId": event.partition_id,
+        "timestampInNanos": event.timestamp_ns,
+        "srcId": event.src_id,
+        "schemaId": _base64(event.schema_id),
+        "valueEnc": value_encoding,
+    }
+    if event.is_eop:
+        fields["endOfPeriod"] = True
+    if event.is_traced:
+        fields["traceEnabled"] = True
+    return fields
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"

@@ -96,6 +96,19 @@ class PhysicalSourceSettings(Settings):
     tls_ca: Path | None = Field(None, description="CA file; TLS to the database is on when given")
     tls_cert: Path | None = Field(None, description="Client certificate")
     tls_key: Path | None = Field(None, description="Client key")
+    acknowledged_scns: tuple[int, ...] = Field(
+        (),
+        description="MySQL: places at which capture stopped (a TRUNCATE, say) and may now go on; "
+        "the error names the number",
+    )
+    allow_cascades: bool = Field(
+        False,
+        description="MySQL: capture tables whose rows a foreign key changes by cascade, though "
+        "the server does not log those changes",
+    )
+    zero_dates: Literal["stop", "null"] = Field(
+        "stop", description="MySQL: what to do about dates such as 0000-00-00: `stop` or `null`"
+    )
     poll_interval_s: float = Field(
         0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
     )

@@ -68,7 +68,9 @@ _PEEK_KEY = struct.Struct(">q")
 
 _pack_prefix = _PREFIX.pack
 _pack_checked_long = _CHECKED_LONG.pack
+_pack_checked_byte = _CHECKED_BYTE.pack
 _pack_md5_part = _MD5_PART.pack
+_pack_crc32_part = _CRC32_PART.pack
 _unpack_long_key_header = _LONG_KEY_HEADER.unpack_from
 _unpack_md5_part = _MD5_PART.unpack_from
 _unpack_crc32_part = _CRC32_PART.unpack_from
@@ -124,59 +126,42 @@ def encode(event: Event) -> bytes:
 
     Raises ProtocolError when a field is out of the format's range.
     """
-    (
-        scn,
-        timestamp_ns,
-        src_id,
-        partition_id,
-        key,
-        opcode,
-        payload,
-        metadata,
-        replicated,
-        traced,
-    ) = event
+    # fmt: off
+    (scn, timestamp_ns, src_id, partition_id, key, opcode,
+     payload, metadata, replicated, traced) = event
+    # fmt: on
     bits: int = opcode
+    if replicated:
+        bits |= REPLICATED
+    if traced:
+        bits |= TRACE
     try:
         body = b""
         if metadata is not None:
             body = encode_part(metadata)
             bits |= HAS_METADATA
         if payload is not None:
-            data, digest, schema_version = payload
-            if len(digest) == MD5_BYTES:
-                body += _pack_md5_part(len(data), schema_version << 2, digest) + data
-            else:
-                body += encode_part(payload)
+            body += encode_part(payload)
             bits |= HAS_PAYLOAD
-        if replicated:
-            bits |= REPLICATED
-        if traced:
-            bits |= TRACE
         if isinstance(key, int):
-            header = _pack_checked_long(
-                crc32(body),
-                _LONG_KEY_HEADER_BYTES + len(body),
-                bits | LONG_KEY,
-                timestamp_ns,
-                src_id,
-                partition_id,
-                scn,
-                key,
-            )
-            return _pack_prefix(2, MAGIC, _LONG_KEY_HEADER_BYTES, crc32(header)) + header + body
-        header_length = SMALLEST_BYTES + len(key)
-        header = _CHECKED_BYTE.pack(
+            pack, key_field, key_bytes = _pack_checked_long, key, b""
+            header_length = 53
+            bits |= LONG_KEY
+        else:
+            pack, key_field, key_bytes = _pack_checked_byte, len(key), key
+            header_length = 49 + len(key)
+            bits |= BYTE_KEY
+        header = pack(
             crc32(body),
             header_length + len(body),
-            bits | BYTE_KEY,
+            bits,
             timestamp_ns,
             src_id,
             partition_id,
             scn,
-            len(key),
+            key_field,
         )
-        header += key
+        header += key_bytes
         return _pack_prefix(2, MAGIC, header_length, crc32(header)) + header + body
     except struct.error as error:
         raise ProtocolError(f"event does not fit version 2: {error}") from error
@@ -189,9 +174,9 @@ def encode_part(part: Part) -> bytes:
     """
     data, digest, schema_version = part
     if len(digest) == MD5_BYTES:
-        return _MD5_PART.pack(len(data), schema_version << 2, digest) + data
+        return _pack_md5_part(len(data), schema_version << 2, digest) + data
     if len(digest) == CRC32_BYTES:
-        return _CRC32_PART.pack(len(data), schema_version << 2 | 1, digest) + data
+        return _pack_crc32_part(len(data), schema_version << 2 | 1, digest) + data
     raise ProtocolError(f"a schema digest has 16 or 4 bytes, not {len(digest)}")
 
 
@@ -201,20 +186,10 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     Raises ProtocolError for anything that is not a whole version 2 event.
     """
     try:
-        (
-            version,
-            magic,
-            header_length,
-            header_crc,
-            body_crc,
-            length,
-            bits,
-            timestamp_ns,
-            src_id,
-            partition_id,
-            scn,
-            key,
-        ) = _unpack_long_key_header(buffer, offset)
+        # fmt: off
+        (version, magic, header_length, header_crc, body_crc, length, bits,
+         timestamp_ns, src_id, partition_id, scn, key) = _unpack_long_key_header(buffer, offset)
+        # fmt: on
         is_row, opcode, replicated, traced, has_metadata, has_payload = _LONG_KEY_ATTRIBUTES[bits]
     except (struct.error, KeyError):
         return _decode_any(buffer, offset)
@@ -236,88 +211,46 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     if crc32(body) != body_crc:
         return _decode_any(buffer, offset)
     metadata = payload = None
-    place = 0
-    if has_metadata:
-        try:
+    place = strange = 0
+    try:
+        if has_metadata:
             data_length, part_bits, digest = _unpack_crc32_part(body)
-        except struct.error:
-            return _decode_any(buffer, offset)
-        place = 10 + data_length
-        if part_bits & 3 != 1:
-            return _decode_any(buffer, offset)
-        metadata = _new(Part, (body[10:place], digest, part_bits >> 2))
-    if has_payload:
-        try:
+            place = 10 + data_length
+            strange = part_bits & 3 ^ 1
+            metadata = _new(Part, (body[10:place], digest, part_bits >> 2))
+        if has_payload:
             data_length, part_bits, digest = _unpack_md5_part(body, place)
-        except struct.error:
-            return _decode_any(buffer, offset)
-        payload = _new(Part, (body[place + 22 :], digest, part_bits >> 2))
-        place += 22 + data_length
-        if part_bits & 3:
-            return _decode_any(buffer, offset)
-    if place != length - 53:
+            strange |= part_bits & 3
+            payload = _new(Part, (body[place + 22 :], digest, part_bits >> 2))
+            place += 22 + data_length
+    except struct.error:
         return _decode_any(buffer, offset)
-    return (
-        _new(
-            Event,
-            (
-                scn,
-                timestamp_ns,
-                src_id,
-                partition_id,
-                key,
-                opcode,
-                payload,
-                metadata,
-                replicated,
-                traced,
-            ),
-        ),
-        end,
-    )
+    if strange or place != length - 53:
+        return _decode_any(buffer, offset)
+    # fmt: off
+    return _new(Event, (scn, timestamp_ns, src_id, partition_id, key, opcode,
+                        payload, metadata, replicated, traced)), end
+    # fmt: on
 
 
 def _decode_any(buffer: Buffer, offset: int) -> tuple[Event, int]:
     """Decode an event with either kind of key, naming exactly what is wrong with it."""
-    room = len(buffer) - offset
-    if offset < 0 or room < SMALLEST_BYTES:
+    if offset < 0 or len(buffer) - offset < SMALLEST_BYTES:
         raise ProtocolError("version 2 event is cut short", offset)
-    (
-        version,
-        magic,
-        header_length,
-        header_crc,
-        body_crc,
-        length,
-        bits,
-        timestamp_ns,
-        src_id,
-        partition_id,
-        scn,
-    ) = _HEADER.unpack_from(buffer, offset)
-    if version != VERSION:
-        raise ProtocolError(f"event version byte is {version}, not {VERSION}", offset)
-    if magic != MAGIC:
-        raise ProtocolError(f"magic is {magic:#010x}, not {MAGIC:#010x}", offset + 1)
-    if not SMALLEST_BYTES <= header_length <= length:
-        raise ProtocolError(f"header length {header_length} is impossible", offset + 5)
-    if length > room:
-        raise ProtocolError(f"event length {length} is beyond the {room} bytes here", offset + 17)
-    attributes = _ATTRIBUTES.get(bits)
-    if attributes is None:
-        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 21)
-    header_end = offset + header_length
+    fixed = _HEADER.unpack_from(buffer, offset)
+    attributes = _check_header(fixed, len(buffer) - offset, offset)
+    header_length, header_crc, body_crc, length = fixed[2:6]
+    timestamp_ns, src_id, partition_id, scn = fixed[7:]
+    header_end, end = offset + header_length, offset + length
     if crc32(buffer[offset + 13 : header_end]) != header_crc:
         raise ProtocolError("header CRC does not match", offset + 9)
-    body = bytes(buffer[header_end : offset + length])
+    body = bytes(buffer[header_end:end])
     if crc32(body) != body_crc:
         raise ProtocolError("body CRC does not match", offset + 13)
     if (src_id < 0) is not (attributes.opcode is Opcode.CONTROL):
         raise ProtocolError(f"opcode {attributes.opcode} with src_id {src_id}", offset + 21)
     key = _read_key(buffer, offset, header_end, attributes.has_long_key)
-    metadata, payload = _split_body(
-        body, attributes.has_metadata, attributes.has_payload, header_end
-    )
+    metadata, payload = _split_body(body, attributes, header_end)
     event = Event(
         scn,
         timestamp_ns,
@@ -330,7 +263,24 @@ def _decode_any(buffer: Buffer, offset: int) -> tuple[Event, int]:
         attributes.is_replicated,
         attributes.is_traced,
     )
-    return event, offset + length
+    return event, end
+
+
+def _check_header(fixed: tuple[int, ...], room: int, offset: int) -> _Attributes:
+    """Check what the lengths and CRCs will be read from; return the attributes."""
+    version, magic, header_length, _, _, length, bits, *_ = fixed
+    if version != VERSION:
+        raise ProtocolError(f"event version byte is {version}, not {VERSION}", offset)
+    if magic != MAGIC:
+        raise ProtocolError(f"magic is {magic:#010x}, not {MAGIC:#010x}", offset + 1)
+    if not SMALLEST_BYTES <= header_length <= length:
+        raise ProtocolError(f"header length {header_length} is impossible", offset + 5)
+    if length > room:
+        raise ProtocolError(f"event length {length} is beyond the {room} bytes here", offset + 17)
+    attributes = _ATTRIBUTES.get(bits)
+    if attributes is None:
+        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 21)
+    return attributes
 
 
 def _read_key(buffer: Buffer, offset: int, header_end: int, has_long_key: bool) -> int | bytes:
@@ -346,14 +296,12 @@ def _read_key(buffer: Buffer, offset: int, header_end: int, has_long_key: bool) 
     return bytes(buffer[start + 4 : header_end])
 
 
-def _split_body(
-    body: bytes, has_metadata: bool, has_payload: bool, at: int
-) -> tuple[Part | None, Part | None]:
+def _split_body(body: bytes, attributes: _Attributes, at: int) -> tuple[Part | None, Part | None]:
     metadata = payload = None
     place = 0
-    if has_metadata:
+    if attributes.has_metadata:
         metadata, place = _read_part(body, 0, at)
-    if has_payload:
+    if attributes.has_payload:
         payload, place = _read_part(body, place, at)
     if place != len(body):
         raise ProtocolError(f"{len(body) - place} bytes after the last part", at + place)

@@ -89,7 +89,7 @@ class RowCodec:
                 raise self._misfit(column, row[column], "")
         stream = BytesIO()
         try:
-            _write(stream, self._schema, self._to_fields(row) if self._renamed else row)
+            _write(stream, self._schema, self._to_fields(row))
         except _DOES_NOT_FIT as error:
             raise self._find_misfit(row, error) from error
         return stream.getvalue()
@@ -117,6 +117,8 @@ class RowCodec:
 
     def _to_fields(self, row: Row) -> dict[str, Any]:
         renamed = self._renamed
+        if not renamed:
+            return row if type(row) is dict else dict(row)
         return {renamed.get(column, column): value for column, value in row.items()}
 
     def _wrong_columns(self, row: Row) -> RowError:

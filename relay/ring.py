@@ -1,0 +1,290 @@
+"""The ring: the newest windows of one physical source, in a memory-mapped file.
+
+`Ring` is the one writer. It never waits for a reader, and readers (`RingReader`)
+see whole windows only, because of the order in which it stores:
+
+1. Room is made first: head moves past whole blocks, and is published, before
+   a byte of theirs is overwritten. A reader that copies and then finds head
+   where it was has copied what it meant to.
+2. A window's bytes, then (at the start of a block) its index entry, then tail,
+   in one 8-byte store. An entry past the tail stops at the tail.
+
+`prev_scn` moves with head to the SCN that the new oldest block's index entry
+names: the *newest* SCN no longer held. (Databus moved it to the oldest evicted
+window, so that a slow client was served on with windows silently missing.)
+
+The file survives the process: killed at any instruction, it opens again with
+every published window and no half of one (`ring_recovery`). Nothing is synced
+to disk on the way; what a machine going down takes along is found by the CRCs,
+and capture goes on from the ring's newest SCN.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from databus.relay.ring_layout import (
+    FIRST,
+    GENERATION,
+    HEAD,
+    MASK,
+    NEWEST_SCN,
+    NEWEST_TIMESTAMP,
+    NEXT,
+    PREV_SCN,
+    REPLACED,
+    TAIL,
+    UNKNOWN_SCN,
+    WRITER_PID,
+    EncodedWindow,
+    Layout,
+    RingFile,
+    create_file,
+    open_file,
+)
+from databus.relay.ring_lock import discard, make_locked, open_locked, take_name
+from databus.relay.ring_recovery import recover
+from databus.relay.ring_walk import windows_between
+from databus.relay.scn_index import IndexEntry, ScnIndex
+from databus.schemas.errors import RingError, TransactionTooLargeError
+
+__all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring"]
+
+
+class Ring:
+    """The writer of a ring file. One thread at a time may call it."""
+
+    def __init__(self, ring_file: RingFile, fd: int) -> None:
+        self._file = ring_file
+        self._fd = fd
+        self._cells = ring_file.cells
+        self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots)
+        state = recover(ring_file)
+        self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
+        self._newest, self._timestamp_ns = state[5:]
+        self._block_end = self._end_of_last_block()
+        self._see_barrier(self._tail)
+        self._cells[WRITER_PID] = os.getpid()
+        self._cells[GENERATION] += 1
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        name: str,
+        capacity_bytes: int,
+        block_bytes: int | None = None,
+        *,
+        start_scn: int = UNKNOWN_SCN,
+    ) -> Ring:
+        """Open the ring at `path`, or make it.
+
+        A ring of another capacity is copied into one of this capacity, the
+        newest windows that fit. `start_scn` is the SCN after which capture
+        starts, for a new ring: 0 says that every window of the source since
+        its beginning will be in it. Without it, a client that asks for
+        anything before the first window appended gets ScnNotFound.
+
+        Raises RingError when another process has it open, or the disk is full;
+        RingCorruptError when the file is damaged beyond use.
+        """
+        wanted = Layout.choose(name, capacity_bytes, block_bytes)
+        fd = open_locked(path)
+        if fd is None:
+            return _make(path, wanted, start_scn, None)
+        ring = _open(path, fd)
+        if ring.name != name:
+            ring.close()
+            raise RingError(f"ring {path} is of physical source {ring.name!r}, not {name!r}")
+        if ring.capacity_bytes == capacity_bytes:
+            return ring
+        try:
+            return _make(path, wanted, UNKNOWN_SCN, ring)
+        finally:
+            ring.close()
+
+    def close(self) -> None:
+        """Unmap the file and let another writer have it; may be called twice."""
+        if self._fd >= 0:
+            self._file.close()
+            os.close(self._fd)
+            self._fd = -1
+
+    def append(self, windows: Sequence[EncodedWindow]) -> None:
+        """Append windows and publish them.
+
+        Raises TransactionTooLargeError for a window that no eviction makes room
+        for and RingError for one whose SCN does not rise; the windows before it
+        are in, nothing of it is.
+        """
+        mapping = self._file.mapping
+        newest, tail, barrier, shift = self._newest, self._tail, self._barrier, self._shift
+        timestamp_ns = self._timestamp_ns
+        try:
+            for scn, data, window_timestamp_ns in windows:
+                if scn <= newest:
+                    raise RingError(
+                        f"ring {self.name}: window {scn} comes after {newest}: SCNs must rise"
+                    )
+                end = tail + len(data)
+                if end <= barrier:
+                    mapping[tail + shift : end + shift] = data
+                else:
+                    # Published first: evicting may pass it.
+                    self._publish(tail, newest, timestamp_ns)
+                    self._write_at_barrier(scn, data)
+                    barrier, shift = self._barrier, self._shift
+                tail = end
+                newest = scn
+                timestamp_ns = window_timestamp_ns
+        finally:
+            self._publish(tail, newest, timestamp_ns)
+
+    @property
+    def name(self) -> str:
+        """Name of the physical source."""
+        return self._file.layout.name
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Size of the data region: the largest window that fits."""
+        return self._file.capacity_bytes
+
+    @property
+    def head(self) -> int:
+        """Logical position of the oldest window."""
+        return self._head
+
+    @property
+    def tail(self) -> int:
+        """Logical position where the newest window ends; equal to head when empty."""
+        return self._tail
+
+    @property
+    def min_scn(self) -> int:
+        """SCN of the oldest window; -1 when the ring is empty."""
+        entry = self._index.get(self._first) if self._first < self._next else None
+        return UNKNOWN_SCN if entry is None else entry.scn
+
+    @property
+    def max_scn(self) -> int:
+        """SCN of the newest window ever appended, or capture's start; -1 when unknown."""
+        return self._newest
+
+    @property
+    def prev_scn(self) -> int:
+        """Newest SCN no longer held, or capture's start; -1 when unknown."""
+        return self._prev_scn
+
+    def _publish(self, tail: int, newest: int, timestamp_ns: int) -> None:
+        # The complement first and tail last: see RingReader.newest.
+        cells = self._cells
+        cells[TAIL + 1] = tail ^ MASK
+        cells[NEWEST_SCN] = newest & MASK
+        cells[NEWEST_TIMESTAMP] = timestamp_ns
+        cells[TAIL] = tail
+        self._tail = tail
+        self._newest = newest
+        self._timestamp_ns = timestamp_ns
+
+    def _write_at_barrier(self, scn: int, data: bytes) -> None:
+        """Write a window that begins a block, or lies across the end of the file."""
+        tail, size = self._tail, len(data)
+        begins_block = tail + size > self._block_end
+        if begins_block:
+            if size > self.capacity_bytes:
+                raise TransactionTooLargeError(self.name, scn, size, self.capacity_bytes)
+            # Room for the whole block, so that its other windows need not look.
+            room = min(max(size, self._file.layout.block_bytes), self.capacity_bytes)
+            self._evict(tail + room - self.capacity_bytes)
+            self._block_end = tail + room
+        self._file.copy_in(tail, data)
+        if begins_block:
+            self._index.put(self._next, IndexEntry(scn, tail, self._newest))
+            self._next += 1
+            self._file.put(NEXT, self._next)
+        self._see_barrier(tail + size)
+
+    def _evict(self, needed_head: int) -> None:
+        """Give up whole blocks until head is at `needed_head`, and an index slot is free."""
+        first, head, prev_scn = self._first, self._head, self._prev_scn
+        slots = self._file.layout.index_slots
+        if head >= needed_head and self._next - first < slots:
+            return
+        while head < needed_head or self._next - first >= slots:
+            first += 1
+            entry = self._index.get(first) if first < self._next else None
+            head, prev_scn = (
+                (entry.position, entry.prev_scn) if entry else (self._tail, self._newest)
+            )
+        # A restart goes by the entry that FIRST names, so head comes after it;
+        # PREV_SCN comes before it because an empty ring has nothing but it.
+        self._file.put(PREV_SCN, prev_scn)
+        self._file.put(FIRST, first)
+        self._file.put(HEAD, head)
+        self._first, self._head, self._prev_scn = first, head, prev_scn
+
+    def _see_barrier(self, tail: int) -> None:
+        """Note up to where windows need nothing but copying: the block's or the file's end."""
+        in_lap = tail % self.capacity_bytes
+        self._shift = self._file.data_at + in_lap - tail
+        self._barrier = min(self._block_end, tail - in_lap + self.capacity_bytes)
+
+    def _end_of_last_block(self) -> int:
+        """Return up to where the block begun before a restart may grow."""
+        entry = self._index.get(self._next - 1) if self._first < self._next else None
+        if entry is None:
+            return self._tail
+        end = entry.position + self._file.layout.block_bytes
+        return min(end, self._head + self.capacity_bytes)
+
+    def _windows_that_fit(self, capacity_bytes: int) -> tuple[int, int]:
+        """Return where the newest whole blocks of so many bytes begin, and the SCN before."""
+        for number in range(self._first, self._next):
+            entry = self._index.get(number)
+            if entry is not None and self._tail - entry.position <= capacity_bytes:
+                return entry.position, entry.prev_scn
+        return self._tail, self._newest
+
+
+def _open(path: Path, fd: int) -> Ring:
+    """Open an existing ring; closes `fd` when that fails."""
+    ring_file = None
+    try:
+        ring_file = open_file(path, fd, writable=True)
+        return Ring(ring_file, fd)
+    except BaseException:
+        if ring_file is not None:
+            ring_file.close()
+        os.close(fd)
+        raise
+
+
+def _make(path: Path, layout: Layout, start_scn: int, old: Ring | None) -> Ring:
+    """Make a ring, with the newest windows of `old`; it takes the name once it is whole."""
+    position = 0
+    if old is not None:
+        position, start_scn = old._windows_that_fit(layout.capacity_bytes)
+    fd = make_locked(path)
+    try:
+        create_file(path, fd, layout, start_scn)
+        ring = _open(path, os.dup(fd))
+    except BaseException:
+        discard(path)
+        raise
+    finally:
+        os.close(fd)
+    try:
+        if old is not None:
+            for window in windows_between(old._file, position, old.tail):
+                ring.append((window,))
+        take_name(path, ring._fd)
+    except BaseException:
+        ring.close()
+        discard(path)
+        raise
+    if old is not None:
+        old._cells[REPLACED] = 1  # tells its readers to open again
+    return ring

@@ -1,0 +1,327 @@
+"""Read a ring: from any thread, any process, at any speed, never in the writer's way.
+
+A reader takes no lock and writes nothing. It copies first and looks at head
+afterwards: if head has passed where the copy began, the writer may have
+overwritten what was copied, and the reader was overtaken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from databus.relay.ring_layout import (
+    FIRST,
+    GENERATION,
+    HEAD,
+    MASK,
+    NEWEST_SCN,
+    NEWEST_TIMESTAMP,
+    NEXT,
+    PREV_SCN,
+    REPLACED,
+    TAIL,
+    UNKNOWN_SCN,
+    RingFile,
+    open_file,
+)
+from databus.relay.ring_walk import steps, timestamp_at
+from databus.relay.scn_index import ScnIndex
+from databus.schemas.errors import ProtocolError, RingCorruptError, RingError, ScnNotFoundError
+
+_REMEMBERED_WINDOWS = 256
+
+
+class Extent(NamedTuple):
+    """What a ring holds, as of one moment.
+
+    `head == tail` when it holds nothing; then `min_scn` is UNKNOWN_SCN.
+    `first` and `end` are the index entries in use.
+    """
+
+    head: int
+    tail: int
+    min_scn: int
+    prev_scn: int
+    first: int
+    end: int
+
+
+class Place(NamedTuple):
+    """A position, and how many events of its window lie before it."""
+
+    position: int
+    offset: int
+
+
+class RingReader:
+    """A ring mapped read-only. Any thread may call any method but `close`.
+
+    Positions are logical offsets and good for one request: ask `find` again
+    for the next one, because a restarted writer may have dropped a damaged end.
+    """
+
+    def __init__(self, ring_file: RingFile) -> None:
+        self._file = ring_file
+        self._cells = ring_file.cells
+        self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots)
+        self._generation = self._cells[GENERATION]
+        self._remembered: dict[int, Place] = {}  # by SCN: how far requests into a window got
+
+    @classmethod
+    def open(cls, path: Path) -> RingReader:
+        """Map the ring at `path`; raises RingCorruptError, or RingError when it isn't there."""
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise RingError(f"ring {path}: {error}") from error
+        try:
+            return cls(open_file(path, fd, writable=False))
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Unmap the ring; no other thread may be in a call."""
+        self._file.close()
+
+    @property
+    def name(self) -> str:
+        """Name of the physical source."""
+        return self._file.layout.name
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Size of the data region."""
+        return self._file.capacity_bytes
+
+    @property
+    def head(self) -> int:
+        """Position of the oldest window."""
+        head: int = self._cells[HEAD]
+        return head
+
+    @property
+    def tail(self) -> int:
+        """Position where the newest window ends."""
+        tail: int = self._cells[TAIL]
+        return tail
+
+    @property
+    def min_scn(self) -> int:
+        """SCN of the oldest window; -1 when the ring is empty."""
+        return self.extent().min_scn
+
+    @property
+    def max_scn(self) -> int:
+        """SCN of the newest window; that of `prev_scn` when the ring is empty."""
+        return self.newest()[0]
+
+    @property
+    def prev_scn(self) -> int:
+        """Newest SCN not held any more, or never held; -1 when that isn't known.
+
+        When nothing was ever evicted it is the SCN that capture started after:
+        0 if that was the beginning of the source.
+        """
+        return self.extent().prev_scn
+
+    @property
+    def first_timestamp_ns(self) -> int:
+        """Timestamp of the oldest event; 0 when the ring is empty."""
+        while True:
+            extent = self.extent()
+            if extent.head == extent.tail:
+                return 0
+            timestamp_ns = timestamp_at(self._file, extent.head)
+            if self._cells[HEAD] <= extent.head:
+                return timestamp_ns
+
+    @property
+    def latest_timestamp_ns(self) -> int:
+        """Timestamp of the newest window; 0 when there never was one."""
+        timestamp_ns: int = self._cells[NEWEST_TIMESTAMP]
+        return timestamp_ns
+
+    def extent(self) -> Extent:
+        """Return what the ring holds, as of one moment."""
+        cells = self._cells
+        while True:
+            first, end, tail = cells[FIRST], cells[NEXT], cells[TAIL]
+            if first == end:
+                prev_scn = self._file.scn(PREV_SCN)
+                if cells[FIRST] == first and cells[NEXT] == end and cells[TAIL] == tail:
+                    return Extent(tail, tail, UNKNOWN_SCN, prev_scn, first, end)
+                continue
+            oldest, last = self._index.get(first), self._index.get(end - 1)
+            if cells[FIRST] != first:
+                continue
+            if oldest is None or last is None:
+                raise RingCorruptError(str(self._file.path), "its index is damaged")
+            if oldest.position >= tail:
+                return Extent(tail, tail, UNKNOWN_SCN, oldest.prev_scn, first, first)
+            if last.position >= tail:  # its window is not published yet
+                end -= 1
+            return Extent(oldest.position, tail, oldest.scn, oldest.prev_scn, first, end)
+
+    def newest(self) -> tuple[int, int]:
+        """Return the newest window's SCN and the position after it, belonging together."""
+        cells = self._cells
+        for _ in range(3):
+            tail = cells[TAIL]
+            scn = self._file.scn(NEWEST_SCN)
+            # The writer changes tail's complement first and tail last: while
+            # they match, what was read in between belongs to this tail.
+            if cells[TAIL + 1] ^ tail == MASK:
+                return scn, tail
+        return self._walk_to_newest()
+
+    def oldest(self) -> int:
+        """Return the position of the oldest window, where a flexible checkpoint starts."""
+        return self.extent().head
+
+    def find(self, scn: int, window_offset: int) -> int | None:
+        """Return the position of the first event after (scn, window_offset).
+
+        `window_offset` counts all events of the window, -1 stands for all. An
+        SCN between two windows is followed by the later one. SCN 0 is "the
+        beginning": answered only by a ring from which nothing is missing.
+
+        None when the point is newer than all the ring holds: nothing may be
+        sent until the ring has caught up with it. Raises ScnNotFoundError when
+        events after the point are no longer held.
+        """
+        self._check_generation()
+        while True:
+            extent = self.extent()
+            begin = self._begin_walk(extent, scn, window_offset)
+            if begin is None or begin.position == extent.tail:
+                return None if begin is None else extent.tail
+            try:
+                found = self._walk(begin, extent.tail, scn, window_offset)
+            except ProtocolError as error:
+                self._explain(error, begin.position)
+                continue
+            if self._cells[HEAD] <= begin.position:
+                return found
+
+    def read(self, position: int, max_bytes: int) -> bytes:
+        """Copy bytes from `position` up to the published tail, b"" at the tail.
+
+        The end may cut an event. Raises ScnNotFoundError when overtaken.
+        """
+        length = min(max_bytes, self._cells[TAIL] - position)
+        data = self._file.copy_out(position, length) if length > 0 else b""
+        if self._cells[HEAD] > position:
+            extent = self.extent()
+            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+        return data
+
+    def end_of_windows(self, position: int, max_bytes: int) -> int:
+        """Return where the last window ends that ends within `max_bytes` of `position`.
+
+        `position` itself when none does. Looks at one block of the ring at
+        most, whatever `max_bytes` is.
+        """
+        while True:
+            extent = self.extent()
+            limit = position + max_bytes
+            if extent.tail <= limit:
+                return max(extent.tail, position)
+            number = self._index.find_position(limit, extent.first, extent.end)
+            entry = self._index.get(number)
+            start = max(entry.position, position) if entry and entry.position <= limit else position
+            end = start
+            try:
+                for event in steps(self._file, start, extent.tail):
+                    stop = event.position + event.length
+                    if stop > limit:
+                        break
+                    if event.is_eop:
+                        end = stop
+            except ProtocolError as error:
+                self._explain(error, position)
+            if self._cells[HEAD] > position:
+                return position  # overtaken: `read` says so
+            if self._cells[FIRST] <= number:
+                return end
+
+    def _begin_walk(self, extent: Extent, scn: int, window_offset: int) -> Place | None:
+        """Return where to walk from to find the point; None when it is ahead of the ring."""
+        has_rest = window_offset >= 0 and scn > 0  # there is no window 0 to be in the middle of
+        is_empty = extent.head == extent.tail
+        if is_empty and (extent.prev_scn == UNKNOWN_SCN or scn > extent.prev_scn):
+            return None
+        if is_empty or scn < extent.min_scn:
+            is_next = scn == extent.prev_scn and not has_rest
+            if extent.prev_scn == UNKNOWN_SCN or not (is_next or scn > extent.prev_scn):
+                raise ScnNotFoundError(scn, extent.min_scn)
+            return Place(extent.head, 0)
+        if not has_rest and (scn, extent.tail) == self.newest():
+            return Place(extent.tail, 0)
+        remembered = self._remembered.get(scn)
+        is_held = remembered is not None and remembered.position >= extent.head
+        if remembered and is_held and (not has_rest or remembered.offset <= window_offset):
+            return remembered
+        number = self._index.find_scn(scn, extent.first, extent.end)
+        following = self._index.get(number + 1) if number + 1 < extent.end else None
+        if following and not has_rest and scn >= following.prev_scn:
+            return Place(following.position, 0)
+        entry = self._index.get(number)
+        # None: evicted and overwritten meanwhile; head has moved too.
+        return Place(extent.head if entry is None else entry.position, 0)
+
+    def _walk(self, begin: Place, tail: int, scn: int, window_offset: int) -> int | None:
+        """Go on from `begin` to the point asked for."""
+        to_skip = window_offset - begin.offset if window_offset >= 0 else -1
+        newest = UNKNOWN_SCN
+        for event in steps(self._file, begin.position, tail):
+            newest = event.scn
+            if newest < scn:
+                continue
+            if newest > scn:
+                return event.position
+            if to_skip == 0:
+                self._remember(scn, Place(event.position, window_offset))
+                return event.position
+            to_skip -= 1
+        return None if newest < scn else tail
+
+    def _remember(self, scn: int, place: Place) -> None:
+        """Note how far a window was read, so that a huge one isn't walked again and again."""
+        if len(self._remembered) >= _REMEMBERED_WINDOWS:
+            self._remembered.clear()
+        self._remembered[scn] = place
+
+    def _walk_to_newest(self) -> tuple[int, int]:
+        """Find the newest SCN by its window: the writer stopped in the middle of publishing."""
+        while True:
+            extent = self.extent()
+            if extent.head == extent.tail:
+                return extent.prev_scn, extent.tail
+            number = self._index.find_position(extent.tail - 1, extent.first, extent.end)
+            entry = self._index.get(number)
+            start = extent.head if entry is None else entry.position
+            try:
+                last = deque(steps(self._file, start, extent.tail), maxlen=1)
+            except ProtocolError as error:
+                self._explain(error, start)
+                continue
+            if last and self._cells[HEAD] <= start:
+                return last[0].scn, extent.tail
+
+    def _explain(self, error: ProtocolError, start: int) -> None:
+        """Return when the writer has overtaken a walk from `start`; otherwise it is damage."""
+        if self._cells[HEAD] <= start:
+            raise RingCorruptError(str(self._file.path), str(error)) from error
+
+    def _check_generation(self) -> None:
+        if self._cells[REPLACED]:
+            raise RingError(
+                f"ring {self._file.path}: replaced by one of another size; open it again"
+            )
+        generation = self._cells[GENERATION]
+        if generation != self._generation:
+            self._generation = generation
+            self._remembered.clear()

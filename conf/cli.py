@@ -1,53 +1,81 @@
 """The `databus` command: a table of subcommands, each imported when it is used.
 
-The table holds names, not imports: this package knows nobody, and `databus
---help` must not pay for loading tornado.
+The table holds names and one line of help each, not imports: this package
+knows nobody, and `databus --help` must not pay for loading tornado.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 
 from databus import __version__
 from databus.schemas.errors import DatabusError
 
+
+class CommandAt(NamedTuple):
+    """Where a command is (`module:attribute`), and its line in the group's help."""
+
+    target: str
+    help: str
+
+
 COMMANDS = {
-    "client": "databus.client.cli:client",
-    "config": "databus.conf.config_cli:config",
-    "demo": "databus.demo.cli:demo",
-    "relay": "databus.relay.cli:relay",
-    "schema": "databus.registry.cli:schema",
-    "tail": "databus.client.cli:tail",
+    "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
+    "config": CommandAt("databus.conf.config_cli:config", "Check and explain settings."),
+    "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
+    "relay": CommandAt("databus.relay.cli:relay", "Run and inspect a relay."),
+    "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
+    "tail": CommandAt("databus.client.cli:tail", "Print a source's rows as they come."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are loaded by name, and whose errors are one line."""
+    """A group whose `lazy` commands are loaded by name, and whose errors are one line.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    It may have ordinary subcommands too.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, CommandAt], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the subcommands' names."""
-        return sorted(COMMANDS)
+        return sorted({*super().list_commands(ctx), *self._lazy})
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import and return one subcommand."""
-        if name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[name].partition(":")
+        if name not in self._lazy:
+            return super().get_command(ctx, name)
+        module, _, attribute = self._lazy[name].target.partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of subcommands without importing them."""
+        lines = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        lines |= {name: at.help for name, at in self._lazy.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(lines.items()))
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; one of our own errors ends as its text, exit 1."""
+        """Run the subcommand; one of our own errors ends as its text in one line, exit 1."""
         try:
             return super().invoke(ctx)
         except DatabusError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(" ".join(str(error).splitlines())) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="databus")
 def main() -> None:
     """Change data capture: relay, client and tools.

@@ -11,8 +11,17 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from databus.schemas.errors import SettingsError
 
@@ -37,6 +46,14 @@ class Settings(BaseModel):
     """The common rules: immutable, no unknown key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _from_the_file(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take relative paths from the folder of the file they stand in, when there is one."""
+        if isinstance(value, Path) and info.context:
+            return info.context["folder"] / value
+        return value
 
 
 class HttpSettings(Settings):
@@ -118,6 +135,14 @@ class PhysicalSourceSettings(Settings):
     reconnect_min_s: float = Field(0.2, gt=0, description="First wait before reconnecting")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before reconnecting")
 
+    @field_validator("uri")
+    @classmethod
+    def _sqlite_from_the_file(cls, uri: str, info: ValidationInfo) -> str:
+        scheme, _, rest = uri.partition(":")
+        if scheme != "sqlite" or rest.startswith(("/", "?")) or not rest or not info.context:
+            return uri
+        return f"sqlite:{quote(str(info.context['folder']))}/{rest}"
+
 
 class MaxScnSettings(Settings):
     """Where the last SCN handed to the ring is kept."""
@@ -189,13 +214,21 @@ def load_settings(path: Path, model: type[Model]) -> Model:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from error
-    return build_settings(raw, model, origin=str(path))
+    return build_settings(raw, model, origin=str(path), folder=path.resolve().parent)
 
 
-def build_settings(raw: dict[str, Any], model: type[Model], origin: str = "settings") -> Model:
-    """Validate plain values against a model; raises SettingsError."""
+def build_settings(
+    raw: dict[str, Any],
+    model: type[Model],
+    origin: str = "settings",
+    folder: Path | None = None,
+) -> Model:
+    """Validate plain values against a model; raises SettingsError.
+
+    `folder` is what relative paths are relative to; none leaves them as they are.
+    """
     try:
-        return model.model_validate(raw)
+        return model.model_validate(raw, context={"folder": folder} if folder else None)
     except ValidationError as error:
         lines = [_explain(problem) for problem in error.errors()]
         raise SettingsError(f"{origin}: " + "; ".join(lines)) from None

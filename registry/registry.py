@@ -1,0 +1,170 @@
+"""Which schema each source had, and from which SCN on.
+
+A source's history only grows, and only at its end: versions count from 1, and
+none starts before the one before it. What was once given out (an id, a
+version, a text) never changes, for events that point at it stay readable for
+ever. Any thread may call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+from threading import Lock
+
+from databus.registry.compatibility import check_new_version, parse_record
+from databus.registry.store import SchemaStore, StoredVersion
+from databus.registry.version import SchemaVersion
+from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
+
+MAX_SRC_ID = 32767
+
+
+class SchemaRegistry:
+    """The histories of all sources, loaded from a store and kept in it.
+
+    Raises SchemaError when the store cannot be read or holds a broken history.
+    """
+
+    def __init__(self, store: SchemaStore) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._sources = store.load_sources()
+        self._stored: dict[str, list[StoredVersion]] = {}
+        for version in store.load_versions():
+            _check_follows(self._stored.setdefault(version.source, []), version)
+            self._stored[version.source].append(version)
+        self._histories = {name: self._with_id(name) for name in self._sources}
+        self._by_id = {v.schema_id: v for h in self._histories.values() for v in h}
+
+    def sources(self) -> dict[str, int]:
+        """Return every source's id, by name."""
+        with self._lock:
+            return dict(self._sources)
+
+    def add_source(self, name: str, src_id: int) -> None:
+        """Give a source its id; nothing happens when it has this one already.
+
+        Raises SchemaError when the source has another id or the id another
+        source: events in rings and clients' files carry the id.
+        """
+        with self._lock:
+            known = self._sources.get(name)
+            if known == src_id:
+                return
+            if known is not None:
+                raise SchemaError(f"source {name} has id {known}, and an id never changes")
+            if not 1 <= src_id <= MAX_SRC_ID:
+                raise SchemaError(f"source {name}: id {src_id} is not in 1..{MAX_SRC_ID}")
+            owner = next((n for n, other in self._sources.items() if other == src_id), None)
+            if owner is not None:
+                raise SchemaError(f"source {name}: id {src_id} belongs to {owner}")
+            self._store.save_source(name, src_id)
+            self._sources[name] = src_id
+            self._histories[name] = self._with_id(name)
+            self._by_id |= {v.schema_id: v for v in self._histories[name]}
+
+    def register(
+        self, source: str, text: str, start_scn: int, *, check: bool = True
+    ) -> SchemaVersion:
+        """Return the version that the text is from `start_scn` on, made now if it is new.
+
+        Reading a stretch of the log again gives the versions it gave before.
+        `check=False` takes a version that does not fit the one before it: a
+        table may be altered in any way, and its rows must be captured.
+
+        Raises UnknownSourceError, IncompatibleSchemaError naming the field, or
+        SchemaError for a text that is no record or an SCN inside the history.
+        """
+        with self._lock:
+            history = self._history(source)
+            known = _find_known(history, text, start_scn)
+            if known is not None:
+                return known
+            parse_record(text)
+            if history and check:
+                check_new_version(history[-1].text, text)
+            return self._append(source, text, start_scn)
+
+    def versions(self, source: str) -> Sequence[SchemaVersion]:
+        """Return a source's history, oldest first; raises UnknownSourceError."""
+        with self._lock:
+            return tuple(self._history(source))
+
+    def latest(self, source: str) -> SchemaVersion:
+        """Return the newest version; raises SchemaNotFoundError when there is none yet."""
+        with self._lock:
+            history = self._history(source)
+        if not history:
+            raise SchemaNotFoundError(f"source {source} has no schema yet")
+        return history[-1]
+
+    def at(self, source: str, scn: int) -> SchemaVersion:
+        """Return the version in force at an SCN; raises SchemaNotFoundError before the first."""
+        with self._lock:
+            version = _in_force(self._history(source), scn)
+        if version is None:
+            raise SchemaNotFoundError(f"source {source} has no schema at scn {scn}")
+        return version
+
+    def by_id(self, schema_id: bytes) -> SchemaVersion:
+        """Return the newest version of that id; raises SchemaNotFoundError."""
+        with self._lock:
+            version = self._by_id.get(schema_id)
+        if version is None:
+            raise SchemaNotFoundError(f"no schema has the id {schema_id.hex()}")
+        return version
+
+    def _history(self, source: str) -> list[SchemaVersion]:
+        if source not in self._histories:
+            raise UnknownSourceError(source, sorted(self._sources))
+        return self._histories[source]
+
+    def _append(self, source: str, text: str, start_scn: int) -> SchemaVersion:
+        number = len(self._histories[source]) + 1
+        stored = StoredVersion(source, number, text, start_scn)
+        _check_follows(self._stored.setdefault(source, []), stored)
+        self._store.save_version(stored)  # first: what is given out is durable
+        self._stored[source].append(stored)
+        version = SchemaVersion(source, self._sources[source], number, text, start_scn)
+        self._histories[source].append(version)
+        self._by_id[version.schema_id] = version
+        return version
+
+    def _with_id(self, source: str) -> list[SchemaVersion]:
+        src_id = self._sources[source]
+        return [
+            SchemaVersion(v.source, src_id, v.version, v.text, v.start_scn)
+            for v in self._stored.get(source, [])
+        ]
+
+
+def _find_known(history: list[SchemaVersion], text: str, start_scn: int) -> SchemaVersion | None:
+    """Find what to answer for a text without making a version of it.
+
+    The version in force at the SCN comes first: when the log is read again
+    after a crash, a later version may exist already, and the past stays as it was.
+    """
+    in_force = _in_force(history, start_scn)
+    if in_force is not None and in_force.text == text:
+        return in_force
+    if history and history[-1].text == text:
+        return history[-1]
+    return None
+
+
+def _in_force(history: list[SchemaVersion], scn: int) -> SchemaVersion | None:
+    count = bisect_right(history, scn, key=attrgetter("start_scn"))
+    return history[count - 1] if count else None
+
+
+def _check_follows(history: list[StoredVersion], version: StoredVersion) -> None:
+    expected = len(history) + 1
+    if version.version != expected:
+        raise SchemaError(f"{version.source}: version {version.version} comes where {expected} is")
+    if history and version.start_scn < history[-1].start_scn:
+        raise SchemaError(
+            f"{version.source}: version {version.version} would start at scn {version.start_scn}, "
+            f"before version {expected - 1}, which starts at {history[-1].start_scn}"
+        )

@@ -1,0 +1,221 @@
+"""Where schema versions are kept: memory, an SQLite file, a folder of hand-made files.
+
+A store keeps and gives back; what may be added to a history is decided by the
+registry. Nothing that was saved is ever changed or removed.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import sqlite_utils
+
+from databus.registry.compatibility import parse_record
+from databus.schemas.errors import SchemaError
+
+
+class StoredVersion(NamedTuple):
+    """A version without its source's id, which a hand-made file does not know."""
+
+    source: str
+    version: int
+    text: str
+    start_scn: int
+
+
+class SchemaStore(Protocol):
+    """What the registry needs of a store. Raises SchemaError when it cannot read or write."""
+
+    def load_sources(self) -> dict[str, int]:
+        """Return every source's id ever given out, by name."""
+
+    def load_versions(self) -> list[StoredVersion]:
+        """Return every version, ordered by source and version."""
+
+    def save_source(self, name: str, src_id: int) -> None:
+        """Keep a new source's id."""
+
+    def save_version(self, version: StoredVersion) -> None:
+        """Keep a new version; on return it is durable."""
+
+
+class MemoryStore:
+    """Versions that live as long as the process."""
+
+    def __init__(self, versions: Sequence[StoredVersion] = ()) -> None:
+        self._sources: dict[str, int] = {}
+        self._versions = list(versions)
+
+    def load_sources(self) -> dict[str, int]:
+        """Return every source's id, by name."""
+        return dict(self._sources)
+
+    def load_versions(self) -> list[StoredVersion]:
+        """Return every version, ordered by source and version."""
+        return sorted(self._versions)
+
+    def save_source(self, name: str, src_id: int) -> None:
+        """Keep a new source's id."""
+        self._sources[name] = src_id
+
+    def save_version(self, version: StoredVersion) -> None:
+        """Keep a new version."""
+        self._versions.append(version)
+
+
+_CREATE = """
+create table if not exists sources (
+    name text primary key,
+    src_id integer not null unique
+) without rowid;
+create table if not exists schema_versions (
+    source text not null,
+    version integer not null,
+    start_scn integer not null,
+    text text not null,
+    primary key (source, version)
+) without rowid;
+"""
+_ALL_SOURCES = "select name, src_id from sources"
+_ALL_VERSIONS = "select source, version, text, start_scn from schema_versions order by 1, 2"
+# Plain inserts: a second writer of the same version fails on the key, and
+# never replaces what is there.
+_ADD_SOURCE = "insert into sources (name, src_id) values (?, ?)"
+_ADD_VERSION = "insert into schema_versions (source, version, text, start_scn) values (?, ?, ?, ?)"
+
+
+class SqliteStore:
+    """Versions in an SQLite file; one transaction a version.
+
+    Opens the file for each call, for calls are rare (start, DDL): it holds
+    nothing open, and any thread may call.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load_sources(self) -> dict[str, int]:
+        """Return every source's id, by name."""
+        with self._database() as database:
+            return {str(name): int(src_id) for name, src_id in database.execute(_ALL_SOURCES)}
+
+    def load_versions(self) -> list[StoredVersion]:
+        """Return every version, ordered by source and version."""
+        with self._database() as database:
+            return [StoredVersion(*row) for row in database.execute(_ALL_VERSIONS)]
+
+    def save_source(self, name: str, src_id: int) -> None:
+        """Keep a new source's id."""
+        with self._database() as database, database.atomic():
+            database.execute(_ADD_SOURCE, (name, src_id))
+
+    def save_version(self, version: StoredVersion) -> None:
+        """Keep a new version; on return it is on disk."""
+        with self._database() as database, database.atomic():
+            database.execute(_ADD_VERSION, tuple(version))
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite_utils.Database]:
+        try:
+            database = sqlite_utils.Database(self.path)
+            try:
+                # The ring's events point at schemas: they must be there after
+                # a power cut, not only after a kill.
+                database.execute("pragma synchronous = full")
+                database.executescript(_CREATE)
+                yield database
+            finally:
+                database.close()
+        except (sqlite3.Error, OSError) as error:
+            raise SchemaError(f"schema store {self.path}: {error}") from error
+
+
+_FILE_NAME = re.compile(r"(?P<source>.+)\.(?P<version>[1-9]\d{0,8})\.avsc")
+
+
+class FileStore:
+    """Hand-made schemas: `<source>.<version>.avsc`, one file a version. Never written to.
+
+    A version counts from SCN 0, or from the record's own `startScn` attribute.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load_sources(self) -> dict[str, int]:
+        """Return nothing: files have no ids."""
+        return {}
+
+    def load_versions(self) -> list[StoredVersion]:
+        """Read every file; raises SchemaError naming the file that is wrong."""
+        try:
+            return sorted(self._read(path) for path in self.folder.glob("*.avsc"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SchemaError(f"schema folder {self.folder}: {error}") from error
+
+    def save_source(self, name: str, src_id: int) -> None:
+        """Do nothing: the settings say a hand-made source's id."""
+
+    def save_version(self, version: StoredVersion) -> None:
+        """Refuse: raises SchemaError saying which file to write by hand."""
+        path = self.folder / f"{version.source}.{version.version}.avsc"
+        raise SchemaError(f"{self.folder} holds hand-made schemas only: write {path} yourself")
+
+    def _read(self, path: Path) -> StoredVersion:
+        match = _FILE_NAME.fullmatch(path.name)
+        if match is None:
+            raise SchemaError(f"{path}: name it <source>.<version>.avsc, e.g. shop.orders.1.avsc")
+        text = path.read_text(encoding="utf-8")
+        try:
+            start_scn = parse_record(text).props.get("startScn", 0)
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from error
+        if not isinstance(start_scn, int) or start_scn < 0:
+            raise SchemaError(f"{path}: startScn is {start_scn!r}, not a position")
+        return StoredVersion(match["source"], int(match["version"]), text, start_scn)
+
+
+class LayeredStore:
+    """Hand-made versions, and above them the generated ones, in one history a source."""
+
+    def __init__(self, hand_made: SchemaStore, generated: SchemaStore) -> None:
+        self._hand_made = hand_made
+        self._generated = generated
+
+    def load_sources(self) -> dict[str, int]:
+        """Return every source's id, by name."""
+        return self._hand_made.load_sources() | self._generated.load_sources()
+
+    def load_versions(self) -> list[StoredVersion]:
+        """Return every version of both, ordered; a version in both must be the same in both."""
+        by_number = {(v.source, v.version): v for v in self._generated.load_versions()}
+        for version in self._hand_made.load_versions():
+            other = by_number.setdefault((version.source, version.version), version)
+            if other.text != version.text:
+                raise SchemaError(
+                    f"version {version.version} of {version.source} is hand-made and generated, "
+                    "and the two differ: give the hand-made one the next free number"
+                )
+        return sorted(by_number.values())
+
+    def save_source(self, name: str, src_id: int) -> None:
+        """Keep a new source's id."""
+        self._generated.save_source(name, src_id)
+
+    def save_version(self, version: StoredVersion) -> None:
+        """Keep a new version among the generated ones."""
+        self._generated.save_version(version)
+
+
+STORE_FILE = "schemas.db"
+
+
+def open_store(data_dir: Path, schema_dir: Path | None = None) -> SchemaStore:
+    """Return the store of a relay: its data folder's file, over the hand-made folder if any."""
+    generated = SqliteStore(data_dir / STORE_FILE)
+    return LayeredStore(FileStore(schema_dir), generated) if schema_dir else generated

@@ -1,0 +1,27 @@
+"""One version of one source's schema: a value that never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from databus.schemas.rows import schema_id
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """The schema that a source's rows were written with from `start_scn` on.
+
+    `version` counts from 1 within the source; `schema_id` is the MD5 of
+    `text`. Two versions of a source may have the same text and so the same id:
+    a column added and dropped again leaves the table as it was.
+    """
+
+    source: str
+    src_id: int
+    version: int
+    text: str
+    start_scn: int
+    schema_id: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema_id", schema_id(self.text))

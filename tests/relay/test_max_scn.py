@@ -1,0 +1,108 @@
+"""MaxSCN: what was saved is read, what is damaged is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
+from databus.schemas.errors import RingError
+
+AT_NS = 1_700_000_000_123_456_789
+LARGEST = (1 << 63) - 1
+
+
+@pytest.fixture(params=["file", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> MaxScnStore:
+    if request.param == "file":
+        return FileMaxScn(tmp_path / "shop.maxscn")
+    return SqliteMaxScn(tmp_path / "maxscn.db", "shop")
+
+
+def test_nothing_saved_is_none_and_not_zero(store: MaxScnStore) -> None:
+    assert store.load() is None
+
+
+@pytest.mark.parametrize("scn", [0, 1, 4_294_967_300, LARGEST])
+def test_what_was_saved_is_loaded(store: MaxScnStore, scn: int) -> None:
+    store.save(7, AT_NS)
+    store.save(scn, AT_NS)
+    assert store.load() == scn
+
+
+def test_the_file_reads_as_scn_colon_date(tmp_path: Path) -> None:
+    FileMaxScn(tmp_path / "shop.maxscn").save(42, AT_NS)
+    text = (tmp_path / "shop.maxscn").read_text()
+    assert text.startswith("42:2023-11-14T22:13:20Z crc=")
+    assert [file.name for file in tmp_path.iterdir()] == ["shop.maxscn"]
+
+
+def test_an_operator_may_write_the_file_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "shop.maxscn").write_text("42:2023-11-14\n")
+    assert FileMaxScn(tmp_path / "shop.maxscn").load() == 42
+
+
+def test_a_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "shop.maxscn"
+    FileMaxScn(file).save(1234567, AT_NS)
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        with pytest.raises(RingError, match="write the SCN to go on from"):
+            FileMaxScn(file).load()
+
+
+def test_a_file_damaged_at_any_byte_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "shop.maxscn"
+    FileMaxScn(file).save(1234567, AT_NS)
+    whole = file.read_bytes()
+    for at in range(len(whole)):
+        for flipped in (0x01, 0x80, 0xFF):
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ flipped]) + whole[at + 1 :])
+            with pytest.raises(RingError):
+                FileMaxScn(file).load()
+
+
+def test_a_number_beyond_63_bits_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shop.maxscn").write_text(f"{LARGEST + 1}:2023-11-14\n")
+    with pytest.raises(RingError):
+        FileMaxScn(tmp_path / "shop.maxscn").load()
+
+
+def test_what_a_killed_save_left_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "shop.maxscn.new").write_text("99")
+    store = FileMaxScn(tmp_path / "shop.maxscn")
+    store.save(5, AT_NS)
+    assert store.load() == 5
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RingError, match="cannot be saved"):
+        FileMaxScn(tmp_path / "missing" / "shop.maxscn").save(1, AT_NS)
+
+
+def test_sources_share_one_sqlite_file_without_mixing(tmp_path: Path) -> None:
+    shop, bank = (SqliteMaxScn(tmp_path / "maxscn.db", name) for name in ("shop", "bank"))
+    shop.save(1, AT_NS)
+    assert bank.load() is None
+    bank.save(2, AT_NS)
+    assert (shop.load(), bank.load()) == (1, 2)
+
+
+def test_a_damaged_sqlite_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "maxscn.db").write_bytes(b"not a database, " * 100)
+    with pytest.raises(RingError, match=r"maxscn\.db"):
+        SqliteMaxScn(tmp_path / "maxscn.db", "shop").load()
+
+
+def test_a_text_for_an_scn_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "maxscn.db"
+    database = sqlite3.connect(file)
+    database.execute("CREATE TABLE max_scn (source TEXT PRIMARY KEY, scn, timestamp_ns)")
+    database.execute("INSERT INTO max_scn VALUES ('shop', 'many', 0)")
+    database.commit()
+    database.close()
+    with pytest.raises(RingError, match="is no SCN"):
+        SqliteMaxScn(file, "shop").load()

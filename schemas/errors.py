@@ -2,6 +2,7 @@
 
     DatabusError
     ├── ProtocolError                 bytes that are not what the wire format says
+    │   └── WindowTooLargeError       a window larger than the reader takes
     ├── RequestError                  what a peer asked for cannot be answered as asked
     │   ├── InvalidParameterError     a parameter is missing, malformed or too large
     │   ├── UnknownCommandError       no such path
@@ -50,6 +51,17 @@ class ProtocolError(DatabusError):
         super().__init__(f"{problem} (at byte {offset})")
         self.problem = problem
         self.offset = offset
+
+
+class WindowTooLargeError(ProtocolError):
+    """A window is larger than the reader was told to put together in memory."""
+
+    def __init__(self, size_bytes: int, max_window_bytes: int, offset: int = 0) -> None:
+        super().__init__(
+            f"a window of {size_bytes} bytes or more; at most max_window_bytes = "
+            f"{max_window_bytes} are taken",
+            offset,
+        )
 
 
 class RequestError(DatabusError):

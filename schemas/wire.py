@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from databus.schemas import event_v1, event_v2
-from databus.schemas.errors import ProtocolError
+from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event import Event
 
 Buffer = event_v2.Buffer
@@ -110,7 +110,7 @@ class StreamReader:
         """Take the next bytes; return what they complete.
 
         Raises ProtocolError for damage, for events of different SCNs in one
-        window, and for a window larger than `max_window_bytes`.
+        window; WindowTooLargeError for one larger than `max_window_bytes`.
         """
         if self._pieces:
             self._pieces.append(chunk)
@@ -200,7 +200,4 @@ class StreamReader:
         return length
 
     def _too_large(self, size_bytes: int, offset: int) -> ProtocolError:
-        return ProtocolError(
-            f"a window of {size_bytes} bytes or more; at most {self.max_window_bytes} are taken",
-            offset,
-        )
+        return WindowTooLargeError(size_bytes, self.max_window_bytes, offset)

@@ -1,0 +1,1 @@
+"""Capture change logs, keep the newest windows in rings, serve them over HTTP."""

@@ -1,0 +1,250 @@
+"""What every HTTP daemon of the project shares: limits, errors, bounded sending.
+
+A stranger may send anything, stop reading, or never finish a request; none of
+it costs more than a fixed amount of memory or disturbs another connection.
+
+Contents: `BoundedServer` (connection limits), `ApiHandler` (one way to send a
+body, one way to answer an error), `UnknownCommandHandler`, `listen`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import json
+import logging
+import re
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream, StreamClosedError
+from tornado.netutil import bind_sockets
+from tornado.web import HTTPError, RequestHandler
+
+from databus import __version__
+from databus.conf.settings import HttpSettings
+from databus.schemas.errors import (
+    DatabusError,
+    InvalidParameterError,
+    ScnNotFoundError,
+    SettingsError,
+    UnknownCommandError,
+)
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is dropped
+GZIP_MIN_BYTES = 1024
+_NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
+    b"x-dbus-error: RequestProcessingException\r\n"
+    b"x-dbus-error-message: too many connections; see http.max_connections\r\n\r\n"
+)
+
+
+class BoundedServer(HTTPServer):
+    """An HTTP server that turns connections away beyond a number of them."""
+
+    def initialize(self, *args: Any, max_connections: int = 1000, **options: Any) -> None:
+        """Take tornado's arguments and the number of connections served at once."""
+        super().initialize(*args, **options)
+        self._max_connections = max_connections
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        """Serve a new connection, or answer 503 and close it."""
+        if len(self._connections) < self._max_connections:
+            super().handle_stream(stream, address)
+            return
+
+        def close(written: asyncio.Future[None]) -> None:
+            written.exception()
+            stream.close()
+
+        stream.write(_TOO_MANY).add_done_callback(close)
+
+    async def drain(self, deadline_s: float) -> None:
+        """Close idle connections at once, the others when they have answered.
+
+        Call after `stop`. What has not ended by the deadline is cut.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_s
+        while self._connections and loop.time() < end:
+            for connection in list(self._connections):
+                # Reading = waiting for a request; a request in hand is not read from.
+                if connection.stream.reading() and not connection.stream.writing():
+                    await connection.close()
+            await asyncio.sleep(0.01)
+        await self.close_all_connections()
+
+
+def make_server(application: Any, settings: HttpSettings) -> BoundedServer:
+    """Return a server with the limits of the settings, not yet listening."""
+    return BoundedServer(
+        application,
+        max_connections=settings.max_connections,
+        max_header_size=settings.max_request_bytes,
+        max_body_size=settings.max_request_bytes,
+        max_buffer_size=2 * settings.max_request_bytes + SLICE_BYTES,
+        idle_connection_timeout=settings.idle_connection_s,
+        body_timeout=settings.idle_connection_s,
+    )
+
+
+def listen(server: HTTPServer, settings: HttpSettings) -> str:
+    """Bind and listen; returns the URL. Raises SettingsError saying what to do."""
+    try:
+        sockets = bind_sockets(settings.port, settings.host)
+    except OSError as error:
+        raise SettingsError(_explain_bind(settings, error)) from error
+    server.add_sockets(sockets)
+    host, port = sockets[0].getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _explain_bind(settings: HttpSettings, error: OSError) -> str:
+    place = f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{place} is in use: stop what listens there, or choose another port (http.port)"
+    if error.errno == errno.EACCES:
+        return f"{place} may not be bound by this user: choose a port above 1023 (http.port)"
+    return f"cannot listen on {place} (http.host, http.port): {error.strerror or error}"
+
+
+class ApiHandler(RequestHandler):
+    """The parent of every handler: sends bodies with flow control, errors in one form."""
+
+    limits: HttpSettings
+
+    def initialize(self, limits: HttpSettings) -> None:
+        """Keep the limits; called by tornado with the route's arguments."""
+        self.limits = limits
+
+    def set_default_headers(self) -> None:
+        """Name the server, and nothing of what it is built with."""
+        self.set_header("Server", f"databus/{__version__}")
+
+    def compute_etag(self) -> None:
+        """Make no ETag: hashing every body costs more than sending it."""
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of query string and form body, the last of each name."""
+        try:
+            return {k: v[-1].decode() for k, v in self.request.arguments.items() if v}
+        except UnicodeDecodeError as error:
+            raise InvalidParameterError("(some)", repr(error.object), "not UTF-8") from error
+
+    async def send_json(self, value: Any, status: int = 200) -> None:
+        """Answer with a JSON document."""
+        self.set_status(status)
+        await self.send(json.dumps(value).encode(), "application/json; charset=UTF-8")
+
+    async def send(self, body: bytes, content_type: str) -> None:
+        """Answer with a body, at the pace the client reads.
+
+        A client that takes not one slice in `idle_connection_s` is dropped.
+        """
+        self.set_header("Content-Type", content_type)
+        if len(body) >= GZIP_MIN_BYTES and accepts_gzip(
+            self.request.headers.get("Accept-Encoding", "")
+        ):
+            body = await asyncio.get_running_loop().run_in_executor(None, _compress, body)
+            self.set_header("Content-Encoding", "gzip")
+        if len(body) <= SLICE_BYTES:
+            await self._within_idle_time(self.finish(body))
+            return
+        self.set_header("Content-Length", str(len(body)))
+        await self._within_idle_time(self.flush())
+        await self._send_slices(memoryview(body))
+        await self._within_idle_time(self.finish())
+
+    async def _send_slices(self, body: memoryview) -> None:
+        # Past RequestHandler.write, which takes only bytes and joins them: a
+        # slice of the view goes to the socket without another copy.
+        connection: Any = self.request.connection
+        if self.request.method == "HEAD":
+            return
+        for begin in range(0, len(body), SLICE_BYTES):
+            await self._within_idle_time(connection.write(body[begin : begin + SLICE_BYTES]))
+
+    async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
+        if sending.done():
+            sending.result()
+            return
+        done, _ = await asyncio.wait([sending], timeout=self.limits.idle_connection_s)
+        if not done:
+            log.info("dropping %s: it stopped reading", self.request.remote_ip)
+            self.drop_connection()
+            sending.add_done_callback(lambda late: late.cancelled() or late.exception())
+            raise StreamClosedError
+        sending.result()
+
+    def drop_connection(self) -> None:
+        """Close the connection without another byte."""
+        connection: Any = self.request.connection
+        if connection.stream is not None:
+            connection.stream.close()
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log what is our fault; a peer's mistake or departure is not."""
+        if isinstance(value, StreamClosedError):
+            return
+        if isinstance(value, (DatabusError, HTTPError)):
+            log.info("%s %s: %s", self.request.method, self.request.path, value)
+            return
+        log.error("%s %s failed", self.request.method, self.request.path, exc_info=(typ, value, tb))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error as Databus' clients expect it: names in headers, JSON body."""
+        raised = kwargs["exc_info"][1] if "exc_info" in kwargs else None
+        error = _as_databus_error(raised, status_code, self.request.path)
+        self.set_status(error.status if isinstance(raised, DatabusError) else status_code)
+        name, cause = error.wire_name, None
+        if isinstance(error, ScnNotFoundError):
+            # Databus' client looks for this one only among the causes.
+            name, cause = DatabusError.wire_name, error.wire_name
+        self._set_error_headers(name, cause, str(error))
+        self.set_header("Content-Type", "application/json; charset=UTF-8")
+        answer = {"error": name, "message": str(error)}
+        self.finish(json.dumps(answer | ({"cause": cause} if cause else {})))
+
+    def _set_error_headers(self, name: str, cause: str | None, message: str) -> None:
+        text = _NOT_IN_A_HEADER.sub(" ", message)[:1000]
+        self.set_header("x-dbus-error", name)
+        self.set_header("x-dbus-error-message", text)
+        if cause:
+            self.set_header("x-dbus-error-cause", cause)
+            self.set_header("x-dbus-error-cause-message", text)
+
+
+class UnknownCommandHandler(ApiHandler):
+    """The answer to every path that is not in the table."""
+
+    def prepare(self) -> None:
+        """Raise UnknownCommandError whatever the method."""
+        raise UnknownCommandError(self.request.path)
+
+
+def accepts_gzip(header: str) -> bool:
+    """Say whether an Accept-Encoding header asks for gzip (`q=0` forbids it)."""
+    for item in header.lower().split(","):
+        coding, _, quality = item.partition(";")
+        if coding.strip() == "gzip":
+            return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", quality)
+    return False
+
+
+def _compress(body: bytes) -> bytes:
+    return gzip.compress(body, 1)
+
+
+def _as_databus_error(raised: Any, status: int, path: str) -> DatabusError:
+    if isinstance(raised, DatabusError):
+        return raised
+    if status in (404, 405):
+        return UnknownCommandError(path)
+    if isinstance(raised, HTTPError) and status < 500:
+        return InvalidParameterError("(request)", path, raised.log_message or raised.reason or "")
+    return DatabusError(f"internal error: {type(raised).__name__}; see the log")

@@ -1,0 +1,147 @@
+"""The shell that every daemon is: listen, start, signals, drain, health, metrics.
+
+It knows nothing of what the daemon does: that comes as a `Service`. The order
+matters: the port is bound before anything is started, so that a second copy
+ends at once and touches nothing; and at the end listeners close first, held
+requests are let go, responses finish, and only then is the work stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from tornado.web import Application
+
+from databus.conf.http import (
+    ApiHandler,
+    BoundedServer,
+    UnknownCommandHandler,
+    listen,
+    make_server,
+)
+from databus.conf.settings import HttpSettings
+
+DRAIN_S = 1.0  # responses that are being sent may take so long
+STOP_S = 5.0  # and threads so long
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a daemon is; `details` go into the answer as they are."""
+
+    is_ok: bool
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a daemon gives to the shell.
+
+    `start` runs on the loop's thread and must not block; `let_go` runs there
+    too and ends whatever requests are held; `stop` runs on another thread, may
+    block for the seconds it is given, and must leave nothing behind.
+    """
+
+    name: str
+    http: HttpSettings
+    routes: Sequence[tuple[str, type[ApiHandler], dict[str, Any]]]
+    metrics: CollectorRegistry
+    health: Callable[[], Health]
+    start: Callable[[], None]
+    let_go: Callable[[], None]
+    stop: Callable[[float], None]
+
+
+class HealthHandler(ApiHandler):
+    """`/health`: 200 when all is well, 503 otherwise, with the reasons."""
+
+    def initialize(self, limits: HttpSettings, service: Service) -> None:  # type: ignore[override]
+        """Take the service to ask."""
+        super().initialize(limits)
+        self._service = service
+
+    async def get(self) -> None:
+        """Answer with the service's health."""
+        health = self._service.health()
+        status = "ok" if health.is_ok else "error"
+        body = {"service": self._service.name, "status": status} | health.details
+        await self.send_json(body, 200 if health.is_ok else 503)
+
+
+class MetricsHandler(ApiHandler):
+    """`/metrics`: Prometheus' text format."""
+
+    def initialize(self, limits: HttpSettings, metrics: CollectorRegistry) -> None:  # type: ignore[override]
+        """Take the registry to print."""
+        super().initialize(limits)
+        self._metrics = metrics
+
+    async def get(self) -> None:
+        """Answer with every metric."""
+        await self.send(generate_latest(self._metrics), CONTENT_TYPE_LATEST)
+
+
+def make_application(service: Service) -> Application:
+    """Return the tornado application: the service's routes, health, metrics, the rest 404."""
+    limits: dict[str, Any] = {"limits": service.http}
+    return Application(
+        [
+            *service.routes,
+            ("/health", HealthHandler, limits | {"service": service}),
+            ("/metrics", MetricsHandler, limits | {"metrics": service.metrics}),
+        ],
+        default_handler_class=UnknownCommandHandler,
+        default_handler_args=limits,
+        log_function=_log_nothing,
+    )
+
+
+def _log_nothing(_handler: object) -> None:
+    """Keep tornado from a line per request; errors are logged where they are answered."""
+
+
+async def serve(service: Service, until: asyncio.Event, listening: Callable[[str], object]) -> None:
+    """Run a service until the event is set; `listening` is told the URL.
+
+    Raises SettingsError when the port cannot be bound.
+    """
+    server = make_server(make_application(service), service.http)
+    url = listen(server, service.http)
+    try:
+        service.start()
+        listening(url)
+        await until.wait()
+    finally:
+        await _drain(service, server)
+
+
+async def _drain(service: Service, server: BoundedServer) -> None:
+    server.stop()
+    service.let_go()
+    await server.drain(DRAIN_S)
+    await asyncio.get_running_loop().run_in_executor(None, service.stop, STOP_S)
+
+
+def run(service: Service) -> None:
+    """Run a service in this process until SIGTERM or SIGINT; a second signal kills."""
+    asyncio.run(_run_until_signal(service))
+
+
+async def _run_until_signal(service: Service) -> None:
+    until = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end(number: int) -> None:
+        until.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    await serve(service, until, lambda url: click.echo(f"listening on {url}"))

@@ -1,0 +1,329 @@
+"""The capture loop: one thread per physical source, from its log into its ring.
+
+open → read → encode → append → MaxSCN → notify. A source that cannot be
+reached is tried again for ever, with back-off; anything else that goes wrong
+puts this one source into the error state, with the text of what to do, and
+leaves the rest of the relay alone. `unpause` tries again.
+
+The ring decides what is new. Capture begins after the older of the ring's
+newest SCN and MaxSCN and drops what the ring has already, so that a restart
+neither loses nor doubles a window.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.encoder import WindowEncoder
+from databus.relay.idle import IdleAdvance
+from databus.relay.max_scn import MaxScnStore
+from databus.relay.ring_layout import EncodedWindow
+from databus.relay.sources.source import Source, Transaction
+from databus.schemas.errors import DatabusError, SourceStoppedError, SourceUnavailableError
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 1 << 20  # appended at once; the windows of one read are seldom more
+JITTER = 0.2
+
+
+class State(StrEnum):
+    """What a capture loop is doing."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    ERROR = "error"
+
+
+class CaptureRing(Protocol):
+    """What the capture loop asks of a ring."""
+
+    @property
+    def max_scn(self) -> int:
+        """The newest window; negative when there is none."""
+
+    def append(self, windows: Sequence[EncodedWindow]) -> None:
+        """Append whole windows; raises RingError."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureStatus:
+    """How a capture loop is, at one moment. `problem` is empty when all is well."""
+
+    state: State
+    problem: str = ""
+    scn: int = -1
+    timestamp_ns: int = 0  # commit time of the newest window
+    delay_s: float = 0.0  # from commit to ring, of the newest window with data
+    windows: int = 0
+    events: int = 0
+    size_bytes: int = 0
+    reconnects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time, so that tests can say what it is."""
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    wall_ns: Callable[[], int] = time.time_ns
+
+
+class Capture:
+    """Reads one physical source into one ring, on its own thread.
+
+    `on_append` is called on that thread after each append; it must not block.
+    The public methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        open_source: Callable[[PhysicalSourceSettings], Source],
+        ring: CaptureRing,
+        encoder: WindowEncoder,
+        max_scn: MaxScnStore,
+        on_append: Callable[[], None],
+        flush_s: float = 1.0,
+        clock: Clock = Clock(),
+    ) -> None:
+        self._settings = settings
+        self._open_source = open_source
+        self._ring = ring
+        self._encoder = encoder
+        self._max_scn = max_scn
+        self._on_append = on_append
+        self._flush_s = flush_s
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._wanted = State.RUNNING
+        self._state = State.STOPPED
+        self._problem = ""
+        self._windows = self._events = self._size_bytes = self._reconnects = 0
+        self._timestamp_ns = 0
+        self._delay_s = 0.0
+        self._thread: threading.Thread | None = None
+        self._idle = IdleAdvance()
+        self._pending_idle: Transaction | None = None
+        self._last_read_scn: int | None = None
+        self._saved_scn = -1
+        self._saved_at_s = float("-inf")
+        self._wait_s = settings.reconnect_min_s
+
+    @property
+    def status(self) -> CaptureStatus:
+        """How it is now."""
+        return CaptureStatus(
+            self._state,
+            self._problem,
+            self._ring.max_scn,
+            self._timestamp_ns,
+            self._delay_s,
+            self._windows,
+            self._events,
+            self._size_bytes,
+            self._reconnects,
+        )
+
+    def start(self) -> None:
+        """Start the thread, or go on after `stop`; nothing when it runs."""
+        with self._changed:
+            self._wanted = State.RUNNING
+            if self._thread is not None:
+                self._changed.notify_all()
+                return
+            self._note(State.RUNNING)
+            name = f"capture-{self._settings.name}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def pause(self) -> None:
+        """Stop reading and let go of the source until `unpause`."""
+        with self._changed:
+            if self._wanted is not State.STOPPED:
+                self._wanted = State.PAUSED
+                self._changed.notify_all()
+
+    def unpause(self) -> None:
+        """Go on after `pause`, or try again after an error."""
+        self.start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the thread, MaxSCN saved; returns whether it ended in time."""
+        with self._changed:
+            self._wanted = State.STOPPED
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def save_soon(self) -> None:
+        """Save MaxSCN with the next look at the source, not when it is due."""
+        self._saved_at_s = float("-inf")
+
+    def wait_for(self, state: State, timeout_s: float) -> bool:
+        """Wait until it is in a state; returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._state is state, timeout_s)
+
+    def _run(self) -> None:
+        while not self._is_over():
+            try:
+                if self._wanted is State.RUNNING:
+                    self._note(State.RUNNING, self._problem)
+                    self._capture()
+                else:
+                    self._rest(State.PAUSED)
+            except SourceUnavailableError as error:
+                self._back_off(error)
+            except DatabusError as error:
+                log.error("capture of %s stopped: %s", self._settings.name, error)
+                self._rest(State.ERROR, str(error))
+            except Exception as error:
+                log.exception("capture of %s failed", self._settings.name)
+                self._rest(State.ERROR, f"internal error: {error!r}; see the log")
+
+    def _is_over(self) -> bool:
+        with self._changed:
+            if self._wanted is not State.STOPPED:
+                return False
+            self._thread = None  # in the lock: a `start` from now on makes a new one
+            self._note(State.STOPPED)
+            return True
+
+    def _capture(self) -> None:
+        """Read until told otherwise; the source and MaxSCN are left in order."""
+        source = self._open_source(self._settings)
+        try:
+            begin = self._begin_scn()
+            self._last_read_scn = begin
+            self._pending_idle = None
+            source.open(begin)
+            for table in source.tables():
+                self._encoder.publish_first(table)
+            self._note(State.RUNNING)
+            while self._wanted is State.RUNNING:
+                self._take(source.read())
+                self._wait_s = self._settings.reconnect_min_s
+        finally:
+            source.close()
+            self._save_max_scn()
+
+    def _begin_scn(self) -> int | None:
+        newest, saved = self._ring.max_scn, self._max_scn.load()
+        if newest < 0:
+            return saved
+        return newest if saved is None else min(newest, saved)
+
+    def _take(self, transactions: Sequence[Transaction]) -> None:
+        batch: list[EncodedWindow] = []
+        try:
+            batch_bytes = 0
+            for transaction in transactions:
+                if not self._is_new(transaction):
+                    continue
+                batch.append(window := self._encoder.encode(transaction))
+                self._count(transaction, window)
+                batch_bytes += len(window.data)
+                if batch_bytes >= BATCH_BYTES:
+                    self._append(batch)
+                    batch, batch_bytes = [], 0
+        finally:
+            # What came before a transaction that cannot be encoded is good.
+            self._append(batch)
+        self._advance_idle()
+        if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
+            self._save_max_scn()
+
+    def _is_new(self, transaction: Transaction) -> bool:
+        """Say whether its changes are to be appended; raises when the source went back."""
+        scn, last = transaction.scn, self._last_read_scn
+        if last is not None and scn <= last:
+            if scn == last and not transaction.changes:
+                return False
+            # Nothing that is captured once comes again but after `open`, and
+            # then only from there on: lower SCNs mean another log.
+            raise SourceStoppedError(
+                self._settings.name,
+                last,
+                f"it went back to scn {scn}: its log was reset or replaced; raise `epoch` of this "
+                "physical source, or move its ring and MaxSCN files away to start anew",
+            )
+        self._last_read_scn = scn
+        if scn <= self._ring.max_scn:
+            return False
+        if not transaction.changes:
+            self._pending_idle = transaction
+            return False
+        return True
+
+    def _advance_idle(self) -> None:
+        idle = self._pending_idle
+        now_s = self._clock.monotonic_s()
+        if idle is None or not self._idle.is_due(now_s):
+            return
+        self._pending_idle = None
+        if idle.scn > self._ring.max_scn:
+            self._append([self._encoder.encode(idle)])
+            self._idle.empty_appended(now_s)
+
+    def _append(self, batch: Sequence[EncodedWindow]) -> None:
+        if not batch:
+            return
+        before = self._ring.max_scn
+        try:
+            self._ring.append(batch)
+        finally:
+            # Also when one in the middle was too large: those before it are in.
+            if self._ring.max_scn != before:
+                self._on_append()
+        self._timestamp_ns = batch[-1].timestamp_ns
+
+    def _count(self, transaction: Transaction, window: EncodedWindow) -> None:
+        self._idle.data_appended(self._clock.monotonic_s())
+        self._windows += 1
+        self._events += len(transaction.changes)
+        self._size_bytes += len(window.data)
+        self._delay_s = max(0, self._clock.wall_ns() - transaction.timestamp_ns) / 1e9
+
+    def _save_max_scn(self) -> None:
+        scn = self._ring.max_scn
+        if scn > self._saved_scn:
+            self._max_scn.save(scn, self._timestamp_ns)
+            self._saved_scn = scn
+        self._saved_at_s = self._clock.monotonic_s()
+
+    def _note(self, state: State, problem: str = "") -> None:
+        with self._changed:
+            self._state, self._problem = state, problem
+            self._changed.notify_all()
+
+    def _rest(self, state: State, problem: str = "") -> None:
+        """Wait, in a state, until something else is wanted."""
+        with self._changed:
+            if state is State.ERROR and self._wanted is State.RUNNING:
+                self._wanted = State.ERROR
+            self._note(state, problem)
+            self._changed.wait_for(lambda: self._wanted in (State.RUNNING, State.STOPPED))
+
+    def _back_off(self, error: SourceUnavailableError) -> None:
+        wait_s = self._wait_s * (1 + JITTER * (2 * random.random() - 1))
+        log.warning(
+            "%s is not available, next try in %.1f s: %s", self._settings.name, wait_s, error
+        )
+        self._reconnects += 1
+        self._note(State.RUNNING, str(error))
+        self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted is not State.RUNNING, wait_s)

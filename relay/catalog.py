@@ -1,0 +1,100 @@
+"""Which sources a relay has: their names, their ids, and where each comes from.
+
+An id goes into every event and every client's checkpoint directory, so it must
+never change: one that was given out before (`known`, from the registry) is
+kept, an explicit one is taken as it is, and the rest get the lowest free ones
+in the order of listing over all physical sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from databus.conf.settings import PhysicalSourceSettings, SourceSettings
+from databus.schemas.errors import SettingsError, UnknownSourceError
+
+SRC_ID_MAX = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The sources of a relay, by name and by id.
+
+    `ids` is in the order of listing; `members` has the source names of each
+    physical source.
+    """
+
+    ids: Mapping[str, int]
+    members: Mapping[str, tuple[str, ...]]
+
+    def src_ids_of(self, physical_source: str) -> dict[str, int]:
+        """Return the names and ids of one physical source's sources."""
+        return {name: self.ids[name] for name in self.members[physical_source]}
+
+    def physical_source_of(self, src_id: int) -> str:
+        """Return the physical source an id belongs to; raises UnknownSourceError."""
+        name = self.name_of(src_id)
+        return next(physical for physical, names in self.members.items() if name in names)
+
+    def name_of(self, src_id: int) -> str:
+        """Return the source's name; raises UnknownSourceError."""
+        for name, known in self.ids.items():
+            if known == src_id:
+                return name
+        raise UnknownSourceError(src_id, self._shown())
+
+    def resolve(self, text: str) -> int:
+        """Return the id for an id or a name in text form; raises UnknownSourceError."""
+        text = text.strip()
+        if text in self.ids:
+            return self.ids[text]
+        if not text.lstrip("-").isdecimal() or len(text) > 10:
+            raise UnknownSourceError(text, self._shown())
+        self.name_of(int(text))
+        return int(text)
+
+    def _shown(self) -> list[str]:
+        return [f"{src_id} ({name})" for name, src_id in self.ids.items()]
+
+
+def make_catalog(
+    physical_sources: Sequence[PhysicalSourceSettings], known: Mapping[str, int]
+) -> Catalog:
+    """Return the catalog of the settings; raises SettingsError naming what clashes."""
+    _refuse_doubles([p.name for p in physical_sources], "physical source")
+    listed = [source for p in physical_sources for source in _listed(p)]
+    _refuse_doubles([source.name for source in listed], "source")
+    fixed = dict(_fixed_ids(listed, known))
+    _refuse_doubles([str(src_id) for src_id in fixed.values()], "source id")
+    # Ids of sources that are no longer listed stay theirs: events of them may
+    # still be in a ring or in a client's log.
+    taken = {*fixed.values(), *known.values()}
+    free = (src_id for src_id in range(1, SRC_ID_MAX + 1) if src_id not in taken)
+    ids = {s.name: fixed[s.name] if s.name in fixed else next(free) for s in listed}
+    return Catalog(ids, {p.name: tuple(s.name for s in _listed(p)) for p in physical_sources})
+
+
+def _listed(physical_source: PhysicalSourceSettings) -> list[SourceSettings]:
+    return [
+        SourceSettings(name=source) if isinstance(source, str) else source
+        for source in physical_source.sources
+    ]
+
+
+def _fixed_ids(listed: list[SourceSettings], known: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    for source in listed:
+        before = known.get(source.name)
+        if source.id is not None and before not in (None, source.id):
+            raise SettingsError(
+                f"source {source.name} has id {before} in the registry and {source.id} in the "
+                "settings: an id never changes; set the old one, or use a new data_dir"
+            )
+        if source.id is not None or before is not None:
+            yield source.name, source.id or before or 0
+
+
+def _refuse_doubles(names: list[str], what: str) -> None:
+    doubles = sorted({name for name in names if names.count(name) > 1})
+    if doubles:
+        raise SettingsError(f"{what} {', '.join(doubles)} is listed more than once")

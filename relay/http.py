@@ -1,0 +1,366 @@
+"""The relay over HTTP: the commands of the Databus protocol, and a few more.
+
+Handlers are thin: read the parameters (which raises), ask the code that knows,
+write. Ring reads run inline on the loop: each is a bounded memory copy, far
+cheaper than handing it to a thread. `routes` is the table of all commands;
+`/health` and `/metrics` come with the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from databus.conf.http import ApiHandler
+from databus.conf.service import Health, Service
+from databus.conf.settings import HttpSettings
+from databus.relay.metrics import make_metrics
+from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.rendering import choose_render, content_type
+from databus.relay.stream import Position, StreamJob, StreamResponse
+from databus.relay.stream_parameters import (
+    StreamRequest,
+    parse_source_list,
+    parse_stream_request,
+)
+from databus.relay.stream_together import TogetherJob, TogetherResponse
+from databus.schemas.errors import (
+    InvalidParameterError,
+    ScnNotFoundError,
+    UnknownCommandError,
+    UnknownSourceError,
+)
+from databus.schemas.metadata import (
+    METADATA_CRC32,
+    METADATA_SCHEMA_TEXT,
+    METADATA_SCHEMA_VERSION,
+)
+
+PROTOCOL_VERSIONS = (2, 3, 4)
+PARTITION = "0"
+
+Response = StreamResponse | TogetherResponse
+Job = StreamJob | TogetherJob
+
+
+class RelayHandler(ApiHandler):
+    """The parent of the relay's handlers; POST is answered as GET is."""
+
+    relay: Relay
+
+    def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
+        """Take the relay to ask."""
+        super().initialize(limits)
+        self.relay = relay
+
+    async def get(self, *path: str) -> None:
+        """Answer the command."""
+        await self.answer(*(part or "" for part in path))
+
+    async def post(self, *path: str) -> None:
+        """Answer the command; its parameters may be a form."""
+        await self.get(*path)
+
+    async def answer(self, *path: str) -> None:
+        """Answer the command, given what the route cut out of the path."""
+        raise NotImplementedError
+
+    def physical_source(self, name: str) -> PhysicalSource:
+        """Return a physical source by name; raises UnknownSourceError."""
+        found = self.relay.physical_sources.get(name)
+        if found is None:
+            raise UnknownSourceError(name, list(self.relay.physical_sources))
+        return found
+
+
+class SourcesHandler(RelayHandler):
+    """`/sources`: names and ids."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with every source of the relay."""
+        ids = self.relay.catalog.ids
+        await self.send_json([{"name": name, "id": src_id} for name, src_id in ids.items()])
+
+
+class RegisterHandler(RelayHandler):
+    """`/register`: every version of the schemas of the sources asked for. Keeps nothing."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer in the form of the protocol version asked for."""
+        parameters = self.parameters()
+        version = parameters.get("protocolVersion", "").strip() or str(PROTOCOL_VERSIONS[0])
+        if version not in map(str, PROTOCOL_VERSIONS):
+            raise InvalidParameterError("protocolVersion", version, "2, 3 or 4")
+        schemas = self._schemas(parse_source_list(parameters, self.relay.catalog))
+        self.set_header("x-dbus-protocol-version", version)
+        await self.send_json(schemas if version != "4" else _with_metadata_schemas(schemas))
+
+    def _schemas(self, src_ids: Sequence[int]) -> list[dict[str, Any]]:
+        catalog, registry = self.relay.catalog, self.relay.registry
+        return [
+            {"id": src_id, "version": version.version, "schema": version.text}
+            for src_id in src_ids
+            for version in registry.versions(catalog.name_of(src_id))
+        ]
+
+
+def _with_metadata_schemas(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    metadata = {
+        "version": METADATA_SCHEMA_VERSION,
+        "schema": METADATA_SCHEMA_TEXT,
+        "crc32": METADATA_CRC32,
+    }
+    return {"sourceSchemas": schemas, "metadataSchemas": [metadata]}
+
+
+class StreamHandler(RelayHandler):
+    """`/stream`: events from a position on, held for a while when there are none."""
+
+    def on_connection_close(self) -> None:
+        """Let go of a held request whose client is gone."""
+        self._gone().set()
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with events and where to go on."""
+        request = parse_stream_request(self.parameters(), self.relay.catalog, self.limits)
+        traffic = self.relay.traffic
+        traffic.stream_requests += 1
+        try:
+            response = await self._respond(self._make_job(request), request)
+        except ScnNotFoundError:
+            traffic.scn_not_found += 1
+            raise
+        if self._gone().is_set():
+            return
+        for name, value in response_headers(response).items():
+            self.set_header(name, value)
+        traffic.stream_bytes += len(response.body)
+        await self.send(response.body, content_type(request.form))
+
+    def _make_job(self, request: StreamRequest) -> Job:
+        render = choose_render(request.form, self.relay.registry)
+        size_bytes = request.form.size_bytes
+        jobs = [
+            StreamJob(self.physical_source(s.physical_source).reader, s, size_bytes, render)
+            for s in request.selections
+        ]
+        return TogetherJob(jobs, size_bytes) if request.is_together else jobs[0]
+
+    async def _respond(self, job: Job, request: StreamRequest) -> Response:
+        end = time.monotonic() + request.wait_ms / 1000
+        while True:
+            with contextlib.ExitStack() as listening:
+                # Before the look at the ring, so that nothing falls in between.
+                rings = [
+                    listening.enter_context(self.physical_source(s.physical_source).bell.listen())
+                    for s in request.selections
+                ]
+                job.start()
+                while (response := job.step()) is None:
+                    await asyncio.sleep(0)  # the others' turn
+                left_s = end - time.monotonic()
+                if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
+                    return response
+                await self._hold(rings, left_s)
+                if self._gone().is_set():
+                    return response
+
+    async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
+        gone = asyncio.ensure_future(self._gone().wait())
+        try:
+            futures: list[asyncio.Future[Any]] = [*rings, gone]
+            await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+
+    def _gone(self) -> asyncio.Event:
+        event: asyncio.Event | None = getattr(self, "_gone_event", None)
+        if event is None:
+            event = self._gone_event = asyncio.Event()
+        return event
+
+
+def response_headers(response: Response) -> dict[str, str]:
+    """Return the headers that say what the body cannot."""
+    headers = {}
+    if response.resume:
+        headers["x-databus-resume"] = _resume_text(response.resume)
+    if response.pending_event_bytes is not None:
+        headers["x-dbus-pending-event-size"] = str(response.pending_event_bytes)
+    if response.is_ahead:
+        headers["x-databus-ahead"] = "true"
+    return headers
+
+
+def _resume_text(resume: Position | Mapping[str, Position]) -> str:
+    if isinstance(resume, Mapping):
+        return json.dumps(resume, separators=(",", ":"))
+    return f"{resume[0]},{resume[1]}"
+
+
+class PhysicalSourcesHandler(RelayHandler):
+    """`/physicalSources`: what is captured, and the sources of each."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with every physical source."""
+        await self.send_json(
+            [
+                {
+                    "name": source.name,
+                    "uri": source.settings.uri,
+                    "partition": int(PARTITION),
+                    "sources": [
+                        {"name": name, "id": src_id}
+                        for name, src_id in self.relay.catalog.src_ids_of(source.name).items()
+                    ],
+                }
+                for source in self.relay.physical_sources.values()
+            ]
+        )
+
+
+class BufferInfoHandler(RelayHandler):
+    """`/bufferInfo/inbound/<physical source>/<partition>`: what its ring holds."""
+
+    async def answer(self, *path: str) -> None:
+        """Answer with SCNs and timestamps; timestamps are milliseconds, as Databus has them."""
+        name, partition = path
+        if partition != PARTITION:
+            raise InvalidParameterError("partition", partition, f"{PARTITION} is the only one")
+        reader = self.physical_source(name).reader
+        await self.send_json(
+            {
+                "minScn": reader.min_scn,
+                "maxScn": reader.max_scn,
+                "timestampFirstEvent": reader.first_timestamp_ns // 1_000_000,
+                "timestampLatestEvent": reader.latest_timestamp_ns // 1_000_000,
+            }
+        )
+
+
+class StatsHandler(RelayHandler):
+    """`/containerStats/…` and `/relayStats/…`: counts, the path choosing a part of them."""
+
+    async def answer(self, *path: str) -> None:
+        """Answer with the part at the path; all of it without one."""
+        value: Any = self._counts()
+        for step in filter(None, path[0].split("/")):
+            if not isinstance(value, dict) or step not in value:
+                raise UnknownCommandError(self.request.path)
+            value = value[step]
+        await self.send_json(value)
+
+    def _counts(self) -> dict[str, Any]:
+        by_source = {
+            name: {key: status[key] for key in ("events", "windows", "bytes", "scn", "timestampNs")}
+            for name, status in self.relay.status().items()
+        }
+        total = {
+            key: sum(counts[key] for counts in by_source.values())
+            for key in ("events", "windows", "bytes")
+        }
+        traffic = self.relay.traffic
+        outbound = {
+            "streamRequests": traffic.stream_requests,
+            "bytes": traffic.stream_bytes,
+            "scnNotFound": traffic.scn_not_found,
+        }
+        return {
+            "inbound": {"events": {"total": total, "psources": by_source}},
+            "outbound": {"http": {"total": outbound}},
+            "uptimeSeconds": round(time.time() - traffic.started_at_s, 3),
+        }
+
+
+class ControlSourcesHandler(RelayHandler):
+    """`/controlSources/<verb>`: look at, pause or stop capture, all or one (`source=<name>`)."""
+
+    async def answer(self, *path: str) -> None:
+        """Do what the verb says and answer with the status after it."""
+        name = self.parameters().get("source", "")
+        chosen = (
+            [self.physical_source(name)] if name else list(self.relay.physical_sources.values())
+        )
+        for source in chosen:
+            await self._control(path[0], source)
+        status = self.relay.status()
+        await self.send_json({source.name: status[source.name] for source in chosen})
+
+    async def _control(self, verb: str, source: PhysicalSource) -> None:
+        if verb == "shutdown":
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, source.capture.stop, 5.0)
+        elif verb == "start":
+            source.capture.start()
+        elif verb == "pause":
+            source.capture.pause()
+        elif verb == "unpause":
+            source.capture.unpause()
+        elif verb != "status":
+            raise UnknownCommandError(self.request.path)
+
+
+class RelayCommandHandler(RelayHandler):
+    """`/relayCommand/<verb>`: `saveMetaState`, `getPrevScn`, `runGC`."""
+
+    async def answer(self, *path: str) -> None:
+        """Do it and say so."""
+        sources = self.relay.physical_sources.values()
+        if path[0] == "getPrevScn":
+            await self.send_json({source.name: source.reader.prev_scn for source in sources})
+            return
+        if path[0] == "saveMetaState":
+            for source in sources:
+                source.capture.save_soon()
+        elif path[0] == "runGC":
+            gc.collect()
+        else:
+            raise UnknownCommandError(self.request.path)
+        await self.send_json({"command": path[0], "result": "done"})
+
+
+class AdminHandler(RelayHandler):
+    """`/admin`: what load balancers of Databus relays look for."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer GOOD."""
+        await self.send(b"GOOD", "text/plain; charset=UTF-8")
+
+
+COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
+    ("/sources", SourcesHandler),
+    ("/register", RegisterHandler),
+    ("/stream", StreamHandler),
+    ("/physicalSources", PhysicalSourcesHandler),
+    ("/bufferInfo/inbound/([^/]+)/([^/]+)", BufferInfoHandler),
+    ("/containerStats(?:/(.*))?", StatsHandler),
+    ("/relayStats(?:/(.*))?", StatsHandler),
+    ("/controlSources/([A-Za-z]+)", ControlSourcesHandler),
+    ("/relayCommand/([A-Za-z]+)", RelayCommandHandler),
+    ("/admin", AdminHandler),
+)
+
+
+def routes(relay: Relay) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the relay's commands, for tornado."""
+    arguments = {"limits": relay.settings.http, "relay": relay}
+    return [(path, handler, arguments) for path, handler in COMMANDS]
+
+
+def make_service(relay: Relay) -> Service:
+    """Return the relay as the service shell takes it."""
+    return Service(
+        name="relay",
+        http=relay.settings.http,
+        routes=routes(relay),
+        metrics=make_metrics(relay),
+        health=lambda: Health(relay.is_healthy, {"physicalSources": relay.status()}),
+        start=relay.start,
+        let_go=relay.let_go,
+        stop=relay.stop,
+    )

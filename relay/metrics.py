@@ -1,0 +1,91 @@
+"""A relay's figures in Prometheus' form, read at the moment they are asked for.
+
+Nothing is counted twice and nothing is updated on the data path: the collector
+looks at what the relay knows anyway. An SCN beyond 2**53 loses its last digits
+here, as every number in Prometheus does; `/controlSources/status` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from databus.relay.capture import State
+from databus.relay.relay import PhysicalSource, Relay
+
+_LABELS = ["physical_source"]
+
+Figure = Callable[[PhysicalSource], float]
+
+_COUNTERS: tuple[tuple[str, str, Figure], ...] = (
+    ("events", "Row changes captured", lambda s: s.capture.status.events),
+    ("windows", "Windows with data captured", lambda s: s.capture.status.windows),
+    ("captured_bytes", "Bytes of windows captured", lambda s: s.capture.status.size_bytes),
+    ("reconnects", "Times the source could not be reached", lambda s: s.capture.status.reconnects),
+)
+_GAUGES: tuple[tuple[str, str, Figure], ...] = (
+    ("last_scn", "SCN of the newest window", lambda s: s.capture.status.scn),
+    ("ring_min_scn", "SCN of the oldest window held", lambda s: s.reader.min_scn),
+    ("ring_max_scn", "SCN of the newest window held", lambda s: s.reader.max_scn),
+    ("ring_prev_scn", "Newest SCN no longer held", lambda s: s.reader.prev_scn),
+    ("ring_used_bytes", "Bytes of windows held", lambda s: s.reader.tail - s.reader.head),
+    ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.reader.capacity_bytes),
+    (
+        "lag_seconds",
+        "From commit to ring, of the newest window",
+        lambda s: s.capture.status.delay_s,
+    ),
+    ("held_requests", "Requests waiting for news", lambda s: s.bell.waiting),
+)
+
+
+class RelayCollector(Collector):
+    """Collects one relay's figures."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure as it is now."""
+        sources = self._relay.physical_sources.values()
+        for name, text, figure in _COUNTERS:
+            counter = CounterMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source in sources:
+                counter.add_metric([source.name], figure(source))
+            yield counter
+        for name, text, figure in _GAUGES:
+            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source in sources:
+                gauge.add_metric([source.name], figure(source))
+            yield gauge
+        yield self._states()
+        yield from self._traffic()
+
+    def _states(self) -> Metric:
+        states = GaugeMetricFamily(
+            "databus_relay_source_state", "1 for the state it is in", labels=[*_LABELS, "state"]
+        )
+        for source in self._relay.physical_sources.values():
+            now = source.capture.status.state
+            for state in State:
+                states.add_metric([source.name, state.value], float(state is now))
+        return states
+
+    def _traffic(self) -> Iterator[Metric]:
+        traffic = self._relay.traffic
+        for name, text, value in (
+            ("stream_requests", "Stream requests answered", traffic.stream_requests),
+            ("stream_bytes", "Bytes of events served, uncompressed", traffic.stream_bytes),
+            ("scn_not_found", "Stream requests for what is gone", traffic.scn_not_found),
+        ):
+            yield CounterMetricFamily(f"databus_relay_{name}", text, value=value)
+
+
+def make_metrics(relay: Relay) -> CollectorRegistry:
+    """Return a registry of its own for one relay: two in a process do not mix."""
+    metrics = CollectorRegistry()
+    metrics.register(RelayCollector(relay))
+    return metrics

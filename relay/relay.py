@@ -1,0 +1,208 @@
+"""A relay: for each physical source a ring, its capture loop and its readers.
+
+Builds all of it from the settings, starts and stops it, and says how it is.
+It serves nobody itself; `http` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import open_store
+from databus.relay.bell import Bell
+from databus.relay.capture import Capture, Clock, State
+from databus.relay.catalog import Catalog, make_catalog
+from databus.relay.encoder import WindowEncoder
+from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
+from databus.relay.ring import UNKNOWN_SCN, Ring
+from databus.relay.ring_reader import RingReader
+from databus.relay.sources.source import Source
+from databus.schemas.errors import SettingsError
+
+LOCK_FILE = "relay.lock"
+MAX_SCN_DATABASE = "max_scn.db"
+
+OpenSource = Callable[[PhysicalSourceSettings], Source]
+CLOCK = Clock()
+
+
+def open_source_by_uri(settings: PhysicalSourceSettings) -> Source:
+    """Open what the URI names; a database's driver is loaded only when it is used."""
+    from databus.relay.sources import open_source
+
+    return open_source(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalSource:
+    """One physical source of a running relay."""
+
+    settings: PhysicalSourceSettings
+    ring: Ring
+    reader: RingReader
+    capture: Capture
+    bell: Bell
+
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        return self.settings.name
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was served; written on the loop's thread only."""
+
+    stream_requests: int = 0
+    stream_bytes: int = 0
+    scn_not_found: int = 0
+    started_at_s: float = field(default_factory=time.time)
+
+
+class Relay:
+    """Everything a relay has; owns its threads and files until `stop`.
+
+    Raises SettingsError when another relay uses the data folder or the
+    settings contradict what is in it, RingError or SchemaError when a file in
+    it cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        open_source: OpenSource = open_source_by_uri,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.settings = settings
+        self.traffic = Traffic()
+        self.is_closing = False
+        self._open_source = open_source
+        self._clock = clock
+        with contextlib.ExitStack() as opened:
+            opened.callback(_lock(settings.data_dir))
+            self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
+            self.catalog = self._make_catalog()
+            self.physical_sources: Mapping[str, PhysicalSource] = {
+                p.name: self._open(p, opened) for p in settings.physical_sources
+            }
+            self._opened = opened.pop_all()
+
+    def start(self) -> None:
+        """Start capturing every physical source."""
+        for source in self.physical_sources.values():
+            source.capture.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop capturing, save MaxSCN, close every file; may be called twice."""
+        end = time.monotonic() + timeout_s
+        captures = [source.capture for source in self.physical_sources.values()]
+        for capture in captures:
+            capture.stop(0)
+        # A list, so that every one gets its chance: `all` would stop at the first.
+        ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
+        if all(ended):
+            # Otherwise a thread may still write: the process ends with it.
+            self._opened.close()
+
+    def let_go(self) -> None:
+        """Answer every held request now, and hold none from now on."""
+        self.is_closing = True
+        for source in self.physical_sources.values():
+            source.bell.ring()
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return how each physical source is, by name, as plain values."""
+        return {name: _status(source) for name, source in self.physical_sources.items()}
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether no physical source is in the error state or out of reach."""
+        return not any(
+            status.state is State.ERROR or status.problem
+            for status in (s.capture.status for s in self.physical_sources.values())
+        )
+
+    def _make_catalog(self) -> Catalog:
+        catalog = make_catalog(self.settings.physical_sources, self.registry.sources())
+        for name, src_id in catalog.ids.items():
+            self.registry.add_source(name, src_id)
+        return catalog
+
+    def _open(
+        self, settings: PhysicalSourceSettings, opened: contextlib.ExitStack
+    ) -> PhysicalSource:
+        folder, name = self.settings.data_dir, settings.name
+        max_scn = _max_scn_store(self.settings.max_scn, folder, name)
+        path = folder / f"{name}.ring"
+        # A new ring begins after MaxSCN. Without one nobody knows what came
+        # before the first window, not even with `start = "earliest"`: logs are purged.
+        saved = max_scn.load()
+        start_scn = UNKNOWN_SCN if saved is None else saved
+        ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn)
+        opened.callback(ring.close)
+        reader = RingReader.open(path)
+        opened.callback(reader.close)
+        encoder = WindowEncoder(
+            self.registry, self.catalog.src_ids_of(name), settings.before_images
+        )
+        bell = Bell()
+        capture = Capture(
+            settings,
+            self._open_source,
+            ring,
+            encoder,
+            max_scn,
+            bell.ring,
+            self.settings.max_scn.flush_s,
+            self._clock,
+        )
+        return PhysicalSource(settings, ring, reader, capture, bell)
+
+
+def _status(source: PhysicalSource) -> dict[str, Any]:
+    status = source.capture.status
+    return {
+        "state": status.state.value,
+        "problem": status.problem,
+        "scn": status.scn,
+        "timestampNs": status.timestamp_ns,
+        "delaySeconds": round(status.delay_s, 6),
+        "windows": status.windows,
+        "events": status.events,
+        "bytes": status.size_bytes,
+        "reconnects": status.reconnects,
+        "minScn": source.reader.min_scn,
+        "prevScn": source.reader.prev_scn,
+    }
+
+
+def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:
+    if settings.store == "sqlite":
+        return SqliteMaxScn(folder / MAX_SCN_DATABASE, name)
+    return FileMaxScn(folder / f"{name}.scn")
+
+
+def _lock(folder: Path) -> Callable[[], None]:
+    """Take the data folder for this process alone; returns how to let go of it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise SettingsError(f"data_dir {folder} cannot be used: {error}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise SettingsError(
+            f"data_dir {folder} is in use by another relay: stop that one, or use another data_dir"
+        ) from None
+    return lambda: os.close(fd)

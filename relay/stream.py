@@ -1,0 +1,287 @@
+"""From a stream request to the bytes of its response, given a reader of the ring.
+
+No sockets and no waiting: a `StreamJob` looks at the ring in steps of bounded
+size, so that a request with a filter that lets nothing through cannot hold up
+the others, and says in the end what to answer.
+
+Whole windows are sent. Only a window larger than `size` is cut, at an event,
+and continued by the next request at (windowScn, windowOffset). The offset
+counts *all* events of the window, filtered out or not: counted in filtered
+events, as the original does it, the same events would come again and again.
+`StreamResponse.resume` says where to go on, so nobody has to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from databus.relay.stream_parameters import Selection
+from databus.schemas.control import end_of_period
+from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek, peek_key
+
+# One step is about 5 ms of Python on the loop that serves everybody.
+STEP_BYTES = 512 << 10
+# No match in so many bytes: answer with how far it got, and let the client ask on.
+MAX_SCAN_BYTES = 64 << 20
+EOP_BYTES = len(encode(end_of_period(1, 0)))
+WINDOW_DONE = -1
+
+Position = tuple[int, int]  # windowScn, windowOffset
+Render = Callable[[bytes], bytes]  # a version 2 event to its form in the answer
+
+
+class WindowReader(Protocol):
+    """What is asked of a ring's reader; `find` and `read` may raise ScnNotFoundError."""
+
+    @property
+    def head(self) -> int:
+        """Where the oldest window begins."""
+
+    @property
+    def max_scn(self) -> int:
+        """The newest window; negative when there was never one."""
+
+    def newest(self) -> tuple[int, int]:
+        """Return the newest window's SCN and where it ends."""
+
+    def find(self, scn: int, window_offset: int) -> int | None:
+        """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+
+    def read(self, position: int, max_bytes: int) -> bytes:
+        """Return bytes from there on, up to the published tail."""
+
+    def end_of_windows(self, position: int, max_bytes: int) -> int:
+        """Return where the last window ends that fits, or `position`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamResponse:
+    """What to answer.
+
+    `resume` is None only when nothing was asked for by SCN and nothing is sent.
+    `is_caught_up`: there was nothing to look at, so holding the request may help.
+    """
+
+    body: bytes
+    resume: Position | None
+    pending_event_bytes: int | None = None
+    is_ahead: bool = False
+    is_caught_up: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the body ends inside a window."""
+        return bool(self.body) and self.resume is not None and self.resume[1] != WINDOW_DONE
+
+
+class StreamJob:
+    """One request's way through one ring.
+
+    `start` finds the place (again, when the ring has grown), `step` looks at
+    a bounded number of bytes and returns the response once it is complete.
+    `render` is None when events are sent as the ring has them.
+    """
+
+    def __init__(
+        self, reader: WindowReader, selection: Selection, size_bytes: int, render: Render | None
+    ) -> None:
+        self._reader = reader
+        self._selection = selection
+        self._copies_bytes = render is None and selection.takes_all
+        self._render = render
+        self._place: tuple[int, Position | None] | None = None
+        self._walk: _Walk | None = None
+        self._size_bytes = size_bytes
+
+    @property
+    def selection(self) -> Selection:
+        """What is read."""
+        return self._selection
+
+    def start(self, size_bytes: int | None = None) -> None:
+        """Begin a look at the ring; raises ScnNotFoundError."""
+        self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
+        self._walk = None
+        if self._place is None:
+            self._place = self._find_place()
+
+    @property
+    def begin(self) -> Position | None:
+        """Where it began to read; None when that is the oldest window or not found yet."""
+        return self._asked if self._place is None else self._place[1]
+
+    @property
+    def is_inside_window(self) -> bool:
+        """Whether the first window was read in part by an earlier request."""
+        return self.begin is not None and self.begin[1] > 0
+
+    def next_event(self) -> Peek | None:
+        """Return the fixed fields of the event that comes next; None when there is none."""
+        if self._place is None:
+            return None
+        data = self._reader.read(self._place[0], SMALLEST_BYTES)
+        return peek(data) if len(data) >= SMALLEST_BYTES else None
+
+    def step(self) -> StreamResponse | None:
+        """Look further; None when there is more to look at. Raises ScnNotFoundError."""
+        if self._place is None:
+            is_ahead = self._asked is not None and self._asked[0] > max(self._reader.max_scn, 0)
+            return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
+        position, begin = self._place
+        if self._copies_bytes and self._walk is None:
+            response = _copy_windows(self._reader, position, begin, self._size_bytes)
+            if response is not None:
+                return response
+        if self._walk is None:
+            passes = make_test(self._selection)
+            self._walk = _Walk(
+                self._reader, position, begin, passes, self._render, self._size_bytes
+            )
+        return self._walk.step()
+
+    @property
+    def _asked(self) -> Position | None:
+        checkpoint = self._selection.checkpoint
+        if checkpoint.is_flexible:
+            return None
+        return checkpoint.window_scn, checkpoint.window_offset
+
+    def _find_place(self) -> tuple[int, Position | None] | None:
+        if self._selection.from_latest:
+            scn, tail = self._reader.newest()
+            return tail, (scn, WINDOW_DONE) if scn >= 0 else None
+        asked = self._asked
+        if asked is None:
+            return self._reader.head, None
+        found = self._reader.find(*asked)
+        return None if found is None else (found, asked)
+
+
+def _copy_windows(
+    reader: WindowReader, position: int, begin: Position | None, size_bytes: int
+) -> StreamResponse | None:
+    """Answer with the ring's own bytes; None when the first window does not fit."""
+    end = reader.end_of_windows(position, size_bytes)
+    if end > position:
+        body = reader.read(position, end - position)
+        scn = peek(body, len(body) - EOP_BYTES).scn
+        return StreamResponse(body, (scn, WINDOW_DONE))
+    if not reader.read(position, 1):
+        return StreamResponse(b"", begin, is_caught_up=True)
+    return None
+
+
+class _Walk:
+    """Event by event: filters, conversion, and windows too large for the response."""
+
+    def __init__(
+        self,
+        reader: WindowReader,
+        position: int,
+        begin: Position | None,
+        passes: Callable[[bytes, int, Peek], bool] | None,
+        render: Render | None,
+        size_bytes: int,
+    ) -> None:
+        self._reader = reader
+        self._position = position
+        self._passes = passes
+        self._render = render
+        self._size_bytes = size_bytes
+        self._begin = begin
+        self._scn, self._offset = begin or (-1, 0)
+        self._pieces: list[bytes] = []
+        self._piece_bytes = 0
+        self._whole_pieces = 0
+        self._whole_scn = -1
+        self._scanned_bytes = 0
+        self._overflow_bytes: int | None = None
+
+    def step(self) -> StreamResponse | None:
+        """Look at one chunk; returns the response when that was the last one."""
+        try:
+            data = self._read_chunk()
+        except ScnNotFoundError:
+            if not self._whole_pieces:
+                raise
+            return self._response(is_caught_up=False)
+        if not data:
+            return self._response(is_caught_up=True)
+        used = self._take_events(data)
+        self._position += used
+        self._scanned_bytes += used
+        if self._overflow_bytes is not None or self._scanned_bytes >= MAX_SCAN_BYTES:
+            return self._response(is_caught_up=False)
+        return None
+
+    def _read_chunk(self) -> bytes:
+        data = self._reader.read(self._position, STEP_BYTES)
+        if data and (length := peek(data).length) > len(data):
+            return self._reader.read(self._position, length)
+        return data
+
+    def _take_events(self, data: bytes) -> int:
+        """Take the whole events of a chunk; returns the bytes used."""
+        at = 0
+        last = len(data) - SMALLEST_BYTES
+        while at <= last:
+            event = peek(data, at)
+            end = at + event.length
+            if end > len(data) or not self._take(data, at, end, event):
+                break
+            at = end
+        return at
+
+    def _take(self, data: bytes, at: int, end: int, event: Peek) -> bool:
+        if event.scn != self._scn:
+            self._scn, self._offset = event.scn, 0
+        if self._passes is None or self._passes(data, at, event):
+            piece = data[at:end] if self._render is None else self._render(data[at:end])
+            if self._piece_bytes + len(piece) > self._size_bytes:
+                self._overflow_bytes = len(piece)
+                return False
+            self._pieces.append(piece)
+            self._piece_bytes += len(piece)
+        if event.is_eop:
+            self._offset = WINDOW_DONE
+            self._whole_pieces, self._whole_scn = len(self._pieces), event.scn
+        else:
+            self._offset += 1
+        return True
+
+    def _response(self, *, is_caught_up: bool) -> StreamResponse:
+        if self._whole_pieces:
+            body = b"".join(self._pieces[: self._whole_pieces])
+            return StreamResponse(body, (self._whole_scn, WINDOW_DONE))
+        here = (self._scn, self._offset) if self._scanned_bytes else self._begin
+        if self._pieces:
+            return StreamResponse(b"".join(self._pieces), here)
+        return StreamResponse(b"", here, self._overflow_bytes, is_caught_up=is_caught_up)
+
+
+def make_test(selection: Selection) -> Callable[[bytes, int, Peek], bool] | None:
+    """Return the test an event must pass; None when each does. Control events always do."""
+    src_ids, filters = selection.src_ids, selection.filters
+    if selection.takes_all:
+        return None
+
+    def passes(data: bytes, at: int, event: Peek) -> bool:
+        if event.src_id < 0:
+            return True
+        if src_ids is not None and event.src_id not in src_ids:
+            return False
+        wanted = filters.get(event.src_id)
+        return wanted is None or wanted.matches(peek_key(data, at, event))
+
+    return passes
+
+
+def run(job: StreamJob) -> StreamResponse:
+    """Run a job to its end at once: for callers with no loop to share."""
+    job.start()
+    while (response := job.step()) is None:
+        pass
+    return response

@@ -1,0 +1,272 @@
+"""The query string of `/stream`, and of the other commands that name sources.
+
+Parameters come as text, already split at `&`; JSON in them may have arrived
+URL-encoded or not. What comes out is valid: everything wrong is refused here,
+with the parameter's name and the rule.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from databus.conf.settings import HttpSettings
+from databus.relay.catalog import Catalog
+from databus.schemas.checkpoint import Checkpoint, CheckpointMult
+from databus.schemas.errors import InvalidParameterError
+from databus.schemas.filters import EventFilter, parse_filters
+
+NEWEST_EVENT_VERSION = 2
+MAX_SUBSCRIPTIONS = 1000
+_NUMBER_CHARS = 19
+
+
+class Output(StrEnum):
+    """How events are written into the body."""
+
+    BINARY = "binary"
+    JSON = "json"
+    JSON_PLAIN_VALUE = "json_plain_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read of one physical source, and from where.
+
+    `src_ids` is None when it is every source of it. `filters` has only those
+    that can turn something away.
+    """
+
+    physical_source: str
+    checkpoint: Checkpoint
+    src_ids: frozenset[int] | None = None
+    filters: Mapping[int, EventFilter] = field(default_factory=dict)
+    from_latest: bool = False
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every event is wanted."""
+        return self.src_ids is None and not self.filters
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """The form of the answer: how much, which output, which event version."""
+
+    size_bytes: int
+    output: Output = Output.BINARY
+    event_version: int = NEWEST_EVENT_VERSION
+
+    @property
+    def is_version_2_binary(self) -> bool:
+        """Whether the ring's own bytes are the answer's."""
+        return self.output is Output.BINARY and self.event_version == NEWEST_EVENT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """A valid stream request.
+
+    `is_together`: asked for with `checkPointMult`, so the way to go on is told
+    per physical source, however many there are.
+    """
+
+    selections: tuple[Selection, ...]
+    form: StreamForm
+    wait_ms: int = 0
+    is_together: bool = False
+
+
+def parse_stream_request(
+    parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
+) -> StreamRequest:
+    """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    wanted = _wanted_ids(parameters, catalog)
+    filters = _parse_filters(parameters, limits)
+    from_latest = _parse_bool(parameters, "streamFromLatestScn")
+    checkpoints = _parse_checkpoints(parameters, wanted)
+    selections = tuple(
+        Selection(
+            physical_source=name,
+            checkpoint=checkpoints[name],
+            src_ids=_unless_all(ids, catalog.src_ids_of(name).values()),
+            filters={i: f for i, f in filters.items() if i in ids},
+            from_latest=from_latest,
+        )
+        for name, ids in wanted.items()
+    )
+    form = StreamForm(
+        size_bytes=min(_parse_size(parameters), limits.max_response_bytes),
+        output=_parse_output(parameters),
+        event_version=_parse_event_version(parameters),
+    )
+    wait_ms = min(_parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
+    return StreamRequest(selections, form, wait_ms, is_together="checkPointMult" in parameters)
+
+
+def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[int]:
+    """Return the ids of the `sources` parameter, given as ids or names; all when it is absent."""
+    text = parameters.get("sources", "").strip()
+    if not text:
+        return list(catalog.ids.values())
+    return list(dict.fromkeys(catalog.resolve(part) for part in text.split(",")))
+
+
+def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, frozenset[int]]:
+    """Return the ids that are asked for, by physical source."""
+    if "sources" in parameters:
+        ids = set(parse_source_list(parameters, catalog))
+    elif "subs" in parameters:
+        ids = set(_parse_subscriptions(parameters["subs"], catalog))
+    else:
+        raise InvalidParameterError("sources", "", "this or `subs` is required")
+    by_source = {
+        name: frozenset(ids & set(catalog.src_ids_of(name).values())) for name in catalog.members
+    }
+    return {name: found for name, found in by_source.items() if found}
+
+
+def _parse_subscriptions(text: str, catalog: Catalog) -> Iterable[int]:
+    value = _parse_json("subs", text)
+    listed = value if isinstance(value, list) else [value]
+    if not listed or len(listed) > MAX_SUBSCRIPTIONS:
+        raise InvalidParameterError("subs", text, f"1 to {MAX_SUBSCRIPTIONS} subscriptions")
+    for subscription in listed:
+        if not isinstance(subscription, dict):
+            raise InvalidParameterError("subs", text, "each subscription is a JSON object")
+        yield from _ids_of_subscription(subscription, text, catalog)
+
+
+def _ids_of_subscription(
+    subscription: dict[str, Any], text: str, catalog: Catalog
+) -> Iterable[int]:
+    source = _object_at(_object_at(subscription, "logicalPartition"), "source")
+    name, src_id = source.get("name"), source.get("id")
+    if name in (None, "", "*") and src_id in (None, -1):
+        return _ids_of_physical_source(subscription, text, catalog)
+    if isinstance(src_id, int) and src_id > 0:
+        return [catalog.resolve(str(src_id))]
+    if isinstance(name, str) and name:
+        return [catalog.resolve(name)]
+    raise InvalidParameterError("subs", text, "a source has an `id`, a `name`, or is `*`")
+
+
+def _ids_of_physical_source(
+    subscription: dict[str, Any], text: str, catalog: Catalog
+) -> Iterable[int]:
+    name = _object_at(subscription, "physicalPartition").get("name")
+    if name in (None, "", "*"):
+        return list(catalog.ids.values())
+    if name not in catalog.members:
+        raise InvalidParameterError("subs", text, f"no physical source is called {name!r}")
+    return catalog.src_ids_of(name).values()
+
+
+def _object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _parse_checkpoints(
+    parameters: Mapping[str, str], wanted: Mapping[str, frozenset[int]]
+) -> dict[str, Checkpoint]:
+    if "checkPointMult" in parameters:
+        return _parse_checkpoint_mult(parameters["checkPointMult"], wanted)
+    if len(wanted) > 1:
+        raise InvalidParameterError(
+            "sources",
+            parameters.get("sources", parameters.get("subs", "")),
+            f"they belong to several physical sources ({', '.join(wanted)}): "
+            "ask for one at a time, or give `checkPointMult`",
+        )
+    text = parameters.get("checkPoint", "").strip()
+    checkpoint = Checkpoint.from_json(text) if text else Checkpoint.flexible()
+    return {name: _readable(checkpoint, text) for name in wanted}
+
+
+def _parse_checkpoint_mult(
+    text: str, wanted: Mapping[str, frozenset[int]]
+) -> dict[str, Checkpoint]:
+    by_partition = CheckpointMult.from_json(text).by_partition
+    given = {_partition_name(partition): found for partition, found in by_partition.items()}
+    missing = [name for name in wanted if name not in given]
+    if missing:
+        raise InvalidParameterError(
+            "checkPointMult", text, f"no checkpoint for physical source {', '.join(missing)}"
+        )
+    return {name: _readable(given[name], text) for name in wanted}
+
+
+def _partition_name(text: str) -> str:
+    """Return the name in a physical partition's JSON; a bare name is taken as it is."""
+    value = _parse_json("checkPointMult", text) if text.startswith("{") else {"name": text}
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidParameterError("checkPointMult", text, "a physical partition has a `name`")
+    return name
+
+
+def _readable(checkpoint: Checkpoint, text: str) -> Checkpoint:
+    if checkpoint.is_bootstrap:
+        raise InvalidParameterError(
+            "checkPoint", text, "a checkpoint in bootstrap mode is for a bootstrap server"
+        )
+    return checkpoint
+
+
+def _parse_filters(
+    parameters: Mapping[str, str], limits: HttpSettings
+) -> Mapping[int, EventFilter]:
+    text = parameters.get("filters", "").strip()
+    return parse_filters(text, max_chars=limits.max_request_bytes // 2) if text else {}
+
+
+def _unless_all(ids: frozenset[int], all_ids: Iterable[int]) -> frozenset[int] | None:
+    return None if ids == frozenset(all_ids) else ids
+
+
+def _parse_size(parameters: Mapping[str, str]) -> int:
+    if not parameters.get("size", "").strip():
+        raise InvalidParameterError("size", "", "the most bytes of the answer; it is required")
+    return _parse_number(parameters, "size", 0, least=1)
+
+
+def _parse_number(parameters: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = parameters.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= _NUMBER_CHARS):
+        raise InvalidParameterError(name, text, "a whole number")
+    if int(text) < least:
+        raise InvalidParameterError(name, text, f"at least {least}")
+    return int(text)
+
+
+def _parse_bool(parameters: Mapping[str, str], name: str) -> bool:
+    text = parameters.get(name, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise InvalidParameterError(name, text, "true or false")
+    return text == "true"
+
+
+def _parse_output(parameters: Mapping[str, str]) -> Output:
+    text = parameters.get("output", "").strip().lower() or Output.BINARY
+    try:
+        return Output(text)
+    except ValueError:
+        raise InvalidParameterError("output", text, f"one of {', '.join(Output)}") from None
+
+
+def _parse_event_version(parameters: Mapping[str, str]) -> int:
+    newest = _parse_number(parameters, "maxev", 0, least=0)
+    return min(newest, NEWEST_EVENT_VERSION) if newest >= NEWEST_EVENT_VERSION else 0
+
+
+def _parse_json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidParameterError(name, text, "valid JSON") from None

@@ -82,7 +82,7 @@ class Log:
         self._db.execute("BEGIN IMMEDIATE")
         for change in changes:
             self._apply(change)
-        self._write("window", scn, json.dumps([change.stamp for change in changes]))
+        self._write("window", scn, json.dumps(stamps_of(changes)))
         self._db.execute("COMMIT")
 
     def deliveries(self) -> Iterator[Delivery]:
@@ -120,6 +120,23 @@ class Log:
     def _delete(self, table: TortureTable, key: Sequence[Any]) -> None:
         where = " AND ".join(f"{column} = ?" for column in table.key)
         self._db.execute(f"DELETE FROM {table.name} WHERE {where}", key)
+
+
+def stamps_of(changes: Sequence[Change]) -> list[tuple[int, int, int]]:
+    """Return the stamps of a window's changes.
+
+    A source may say a changed key as a deletion and an insertion: the workload
+    counts that as the one change that it was. The deleted row then has the
+    stamp of the update before, as every deleted row has.
+    """
+    found: list[tuple[int, int, int]] = []
+    was_delete = False
+    for change in changes:
+        stamp = change.stamp
+        if not (was_delete and not change.is_delete and found[-1] == stamp):
+            found.append(stamp)
+        was_delete = change.is_delete
+    return found
 
 
 def key_of(table: TortureTable, row: Mapping[str, Any]) -> tuple[Any, ...]:

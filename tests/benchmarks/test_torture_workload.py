@@ -67,6 +67,23 @@ def test_a_changed_key_moves_the_row(log: Log) -> None:
     assert log.rows(TABLES[0]) == [(2, "a", 5, 1, 1, 1)]
 
 
+def test_a_changed_key_said_as_deletion_and_insertion_is_one_change(log: Log) -> None:
+    moved = ROW | {"id": 2, "tx_row": 2}
+    log.start(-1)
+    log.apply(10, [Change("shop.accounts", False, ROW, None)])
+    log.apply(
+        20, [Change("shop.accounts", True, ROW, None), Change("shop.accounts", False, moved, None)]
+    )
+    assert log.rows(TABLES[0]) == [(2, "a", 5, 1, 2, 1)]
+    assert [line.stamps for line in log.deliveries()][2] == [(1, 2, 1)]
+
+
+def test_a_change_that_comes_twice_is_two_changes(log: Log) -> None:
+    log.start(-1)
+    log.apply(10, [Change("shop.accounts", False, ROW, None)] * 2)
+    assert [line.stamps for line in log.deliveries()][1] == [(1, 1, 1)] * 2
+
+
 def test_a_deleted_row_goes_and_counts_as_its_stamps_next_change(log: Log) -> None:
     log.start(-1)
     deletion = Change("shop.accounts", True, ROW, None)

@@ -58,8 +58,8 @@ class WindowTooLargeError(ProtocolError):
 
     def __init__(self, size_bytes: int, max_window_bytes: int, offset: int = 0) -> None:
         super().__init__(
-            f"a window of {size_bytes} bytes or more; at most max_window_bytes = "
-            f"{max_window_bytes} are taken",
+            f"a window of {size_bytes} bytes or more; at most {max_window_bytes} are taken "
+            "(max_window_bytes)",
             offset,
         )
 

@@ -125,10 +125,10 @@ def check(
 
     Example: `databus schema check mine.avsc --source shop.orders -c relay.toml`
     """
-    text = _read(reader)
-    row_codec(text)
     if (against is None) == (source is None):
         raise click.UsageError("give either --against FILE or --source NAME")
+    text = _read(reader)
+    row_codec(text)
     if against is not None:
         check_reader(against.name, _read(against), text)
         click.echo(f"{reader} reads what {against} wrote")

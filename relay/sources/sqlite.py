@@ -1,0 +1,357 @@
+"""The SQLite source: a change log written by triggers, inside the application's transactions.
+
+At the first open the source puts its tables and triggers into the watched
+database (`sqlite_install`, `sqlite_triggers`); from then on every change of a
+watched table is logged by the transaction that makes it, whichever program it
+is, whether or not a relay runs.
+
+**SCN.** Triggers cannot see commits. So the source polls for newly committed
+log rows and *seals* them: one row in `_databus_commit` whose number is the SCN
+and which holds the last log id of the window. The seal is in the database, so
+every relay of the file gives the same SCN to the same rows: the first to come
+seals, the others read the seal.
+
+**Windows.** A window is one or more whole transactions, never a part of one.
+It is one transaction as long as polls come more often than commits; several
+that were committed between two polls, or while another connection kept the
+lock, become one window, unless polls saw them apart; and **everything committed
+while no relay was running is one window**. A ring must be large enough for that.
+
+**Locks.** Sealing takes the write lock for some 50 µs and never waits for it:
+when a writer has it, the next poll tries again. Long application transactions
+therefore delay the sealing of what was committed just before them, and nothing
+else; what is sealed can be read all the time. The lock is not kept while the
+disk writes: the seal is flushed (fsync of the WAL) after its commit and before
+the window is handed over, so that not even a power failure gives an SCN to
+other rows. `?fsync=off` in the URI leaves this out.
+
+**WAL.** The database must be in WAL mode; it is switched if it is not, and the
+log says so. The file must be on a local disk, and writable.
+
+**Schema changes** are noticed by SQLite's schema version, in the transaction
+that seals. ADD COLUMN and RENAME COLUMN go on without a stop; rows logged by
+the old triggers since the change are logged again in full. The table dropped,
+renamed, or without its triggers: the source stops and says how to go on.
+SQLite refuses DROP COLUMN while a trigger names the column:
+`python -m databus.relay.sources.sqlite_ddl FILE "ALTER TABLE …"` makes any
+ALTER TABLE together with the new triggers in one transaction.
+
+**Order of changes.** As logged. An update that changes the primary key is a
+delete of the old key and an insert of the new one.
+
+**Names.** Source `shop.orders` is the table `orders`: what stands before the
+first dot is the source's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.relay.sources.sqlite_connection import connect, translated, waiting
+from databus.relay.sources.sqlite_install import CaptureGapError
+from databus.relay.sources.sqlite_log import ChangeLog, LogDamagedError, LogRow, SealedWindow
+from databus.relay.sources.sqlite_triggers import LOG
+from databus.relay.sources.uri import parse_uri
+from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.metadata import Op
+from databus.schemas.table import Table
+
+_log = logging.getLogger(__name__)
+
+_PARAMETERS = ("fsync",)
+_OPS = {"i": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.UPDATE}
+_READ_WAIT_S = 0.5
+_LOCK_WAIT_S = 1.0
+# Polls come at the set interval while there is work and for this long after,
+# then ever less often down to the idle interval.
+_BUSY_S = 0.1
+_IDLE_INTERVAL_S = 0.005
+_SLOWER = 1.25
+_FILE_CHECK_S = 1.0
+_MOST_WINDOWS = 500
+_MOST_ROWS = 5_000
+_MOST_TRIMMED_ROWS = 1_000
+
+
+class SqliteSource:
+    """Read the changes of one SQLite database; implements `Source`.
+
+    `clock` is a monotonic clock in seconds; `stop`, when set by another thread,
+    makes `read` come back at once.
+    """
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        clock: Callable[[], float] = time.monotonic,
+        stop: Event | None = None,
+    ) -> None:
+        uri = parse_uri(settings.uri)
+        uri.check(_PARAMETERS)
+        if not uri.path:
+            raise SettingsError(f"uri = {settings.uri!r}: must name a file, as `sqlite:/shop.db`")
+        self.name = settings.name
+        self._settings = settings
+        self._path = Path(uri.path)
+        self._is_flushed = _on_or_off(uri.parameters.get("fsync", "on"))
+        self._watched = _watched_tables(settings)
+        self._start = _start(settings.start)
+        self._clock = clock
+        self._stop = stop or Event()
+        self._connection: sqlite3.Connection | None = None
+        self._log: ChangeLog | None = None
+        self._wal: int | None = None
+        self._scn = 0
+        self._forget()
+
+    def open(self, after_scn: int | None) -> None:
+        """Connect, install what is missing, and start after `after_scn`.
+
+        Raises SourceUnavailableError when the file cannot be opened or stays
+        locked, SourceStoppedError when somebody must do something.
+        """
+        self.close()
+        self._scn = after_scn or 0
+        try:
+            with self._errors():
+                self._connect()
+                self._scn = self._first_scn(after_scn)
+        except BaseException:
+            self.close()
+            raise
+
+    def tables(self) -> Sequence[Table]:
+        """Return the watched tables as they are now."""
+        with self._errors():
+            return self._opened().tables()
+
+    def read(self) -> Sequence[Transaction]:
+        """Return the next windows; waits up to half a second for one."""
+        log = self._opened()
+        deadline = self._clock() + _READ_WAIT_S
+        while True:
+            with self._errors():
+                windows = self._poll(log)
+            now = self._clock()
+            if windows:
+                self._busy_until = now + _BUSY_S
+                self._interval = self._settings.poll_interval_s
+                return [_transaction(window) for window in windows]
+            if now >= deadline or self._stop.wait(min(self._interval, deadline - now)):
+                return []
+            if now > self._busy_until:
+                slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)
+                self._interval = min(self._interval * _SLOWER, slowest)
+
+    def close(self) -> None:
+        """Close the connection; the triggers go on logging."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._wal is not None:
+            os.close(self._wal)
+        self._connection = self._log = self._wal = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._version = -1  # the data version up to which everything has been seen
+        self._boundaries: list[int] = []
+        self._sealed = 0
+        self._newest_scn = 0
+        self._flushed_scn = 0
+        self._file: tuple[int, int] | None = None
+        self._file_checked = 0.0
+        self._interval = self._settings.poll_interval_s
+        self._busy_until = 0.0
+        self._trim_from = 0
+
+    def _opened(self) -> ChangeLog:
+        if self._log is None:
+            raise SourceUnavailableError(f"source {self.name}: not open")
+        return self._log
+
+    def _connect(self) -> None:
+        self._connection = connect(self._path)
+        self._file = _identity(self._path)
+        with waiting(self._connection, _LOCK_WAIT_S):
+            self._use_wal(self._connection)
+            log = ChangeLog(self._connection, self._watched)
+            log.install()
+        self._log = log
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode == "wal":
+            return
+        (now,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if now != "wal":
+            raise self._stopped(
+                f"{self._path} has journal mode {mode} and cannot be switched to WAL; put it on "
+                "a local disk, or run `PRAGMA journal_mode=WAL` on it"
+            )
+        _log.warning(
+            "source %s: switched %s from journal mode %s to WAL; it stays that way",
+            self.name,
+            self._path,
+            mode,
+        )
+
+    def _first_scn(self, after_scn: int | None) -> int:
+        log = self._opened()
+        assert self._connection is not None
+        if after_scn is None and self._start == "latest":
+            with waiting(self._connection, _LOCK_WAIT_S):
+                logged, sealed, _ = log.position()
+                if logged > sealed:
+                    log.seal_all()
+        oldest, newest = log.scn_range()
+        if after_scn is None:
+            named = {"latest": newest, "earliest": oldest - 1}
+            after_scn = named[self._start] if isinstance(self._start, str) else self._start
+        if after_scn > newest:
+            raise self._stopped(
+                f"asked for what follows scn {after_scn}, and the newest in {self._path} is "
+                f"{newest}: the file was replaced or restored; bring consumers up to date from "
+                "the tables, then remove this source's ring and MaxSCN"
+            )
+        if after_scn < oldest - 1:
+            raise self._stopped(_too_old(after_scn, oldest, newest))
+        return after_scn
+
+    def _poll(self, log: ChangeLog) -> list[SealedWindow]:
+        self._check_file()
+        version = log.data_version()
+        if version != self._version:
+            self._look(log)
+            # Only now: what was committed after the version was read moves it again.
+            self._version = version
+        if self._boundaries or log.is_outdated:
+            self._seal(log)
+        windows = self._read_sealed(log) if self._newest_scn > self._scn else []
+        self._trim(log)
+        if windows:
+            self._scn = windows[-1].scn
+        return windows
+
+    def _look(self, log: ChangeLog) -> None:
+        """Note the newest boundary, and whether another relay has sealed or DDL was run."""
+        log.check_schema()
+        boundary, self._sealed, self._newest_scn = log.position()
+        if boundary > max((self._sealed, *self._boundaries)):
+            self._boundaries.append(boundary)
+
+    def _seal(self, log: ChangeLog) -> None:
+        if log.seal(self._boundaries):
+            self._boundaries.clear()
+            _, self._sealed, self._newest_scn = log.position()
+
+    def _read_sealed(self, log: ChangeLog) -> list[SealedWindow]:
+        if self._is_flushed and self._flushed_scn < self._newest_scn:
+            self._flush()
+            self._flushed_scn = self._newest_scn
+        return log.read(self._scn, _MOST_WINDOWS, _MOST_ROWS)
+
+    def _flush(self) -> None:
+        """Put the seals on disk. Any process's fsync writes all of a file's pages."""
+        if self._wal is None:
+            with suppress(FileNotFoundError):
+                self._wal = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        if self._wal is not None:
+            os.fsync(self._wal)
+
+    def _trim(self, log: ChangeLog) -> None:
+        retention = self._settings.retention_rows
+        if self._sealed < self._trim_from:
+            return
+        if not log.trim(self._scn, retention, _MOST_TRIMMED_ROWS):
+            # Nothing more to do until another thousand rows have come.
+            self._trim_from = self._sealed + _MOST_TRIMMED_ROWS
+
+    def _check_file(self) -> None:
+        now = self._clock()
+        if now - self._file_checked < _FILE_CHECK_S:
+            return
+        self._file_checked = now
+        # The connection would go on reading the file that is no longer there.
+        if _identity(self._path) != self._file:
+            raise SourceUnavailableError(
+                f"source {self.name}: {self._path} was moved, removed or replaced"
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            with translated(self.name, self._path, lambda: self._scn):
+                yield
+        except CaptureGapError as error:
+            raise self._stopped(str(error)) from None
+        except LogDamagedError as error:
+            raise self._stopped(str(error)) from None
+
+    def _stopped(self, problem: str) -> SourceStoppedError:
+        return SourceStoppedError(self.name, self._scn, problem, position=f"{self._path}")
+
+
+def _watched_tables(settings: PhysicalSourceSettings) -> dict[str, str]:
+    """Return the name of each table, with the name of its source."""
+    watched: dict[str, str] = {}
+    for source in settings.sources:
+        name = source if isinstance(source, str) else source.name
+        table = name.partition(".")[2] or name
+        if any(table.lower() == other.lower() for other in watched):
+            raise SettingsError(f"sources = {name!r}: table {table} is listed twice")
+        watched[table] = name
+    return watched
+
+
+def _start(text: str) -> str | int:
+    if text in ("latest", "earliest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise SettingsError(f"start = {text!r}: must be `latest`, `earliest` or an SCN for SQLite")
+
+
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise SettingsError(f"uri: fsync = {text!r}: must be `on` or `off`")
+    return text == "on"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _too_old(after_scn: int, oldest: int, newest: int) -> str:
+    return (
+        f"asked for what follows scn {after_scn}, and the log holds {oldest} to {newest} only; "
+        "raise retention_rows, and bring consumers up to date from the tables"
+    )
+
+
+def _transaction(window: SealedWindow) -> Transaction:
+    origin = Origin(file=LOG, offset=window.first_id)
+    changes = [_row_change(row) for row in window.rows]
+    return Transaction(window.scn, window.timestamp_ns, changes, origin)
+
+
+def _row_change(logged: LogRow) -> RowChange:
+    table, names = logged.generation
+    assert table is not None
+    row = dict(zip(names, logged.images, strict=False))
+    before = None
+    if logged.op == "u":
+        before = dict(zip(names, logged.images[len(names) :], strict=False))
+    return RowChange(table, _OPS[logged.op], row, before)

@@ -121,11 +121,11 @@ def free_port() -> int:
 def wait_until(
     condition: Callable[[], object], timeout_s: float, what: str, interval_s: float = 0.02
 ) -> None:
-    """Poll a condition until it is true; raises ChildError naming `what` after the time-out."""
+    """Poll a condition until it is true; raises TimeoutError naming `what`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise ChildError(f"waited {timeout_s:g} s in vain for {what}")
+            raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}")
         time.sleep(interval_s)
 
 

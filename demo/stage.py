@@ -23,6 +23,7 @@ from types import TracebackType
 from databus.demo.databases import Database, Dialect, private_database
 from databus.demo.processes import (
     Child,
+    ChildError,
     free_port,
     python_module,
     undisturbed,
@@ -95,9 +96,12 @@ class Stage:
         self.close()
 
     def start_relay(self) -> None:
-        """Start the relay (again) and wait until it serves every source."""
+        """Start the relay (again) and wait until it captures and serves every source."""
         self.relay.start()
-        wait_until(self._is_ready, READY_TIMEOUT_S, f"the relay; see {self.relay.log}")
+        try:
+            wait_until(self._is_ready, READY_TIMEOUT_S, "the relay")
+        except TimeoutError as error:
+            raise ChildError(f"{error}; it said:\n{self.relay.log_tail()}") from None
 
     def get(self, path: str) -> bytes:
         """GET a path of the relay; raises OSError when it does not answer with success."""
@@ -130,7 +134,8 @@ class Stage:
             served = json.loads(self.get("/sources"))
         except (OSError, ValueError):
             return False
-        return bool(health) and len(served) == len(self._sources)
+        is_running = all(s["state"] == "running" for s in health["physicalSources"].values())
+        return is_running and len(served) == len(self._sources)
 
 
 def relay_settings(

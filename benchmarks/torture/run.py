@@ -24,7 +24,7 @@ from benchmarks.torture.log import Log, select_all
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, TABLES
 from databus.demo.databases import Dialect
-from databus.demo.processes import Child, python_module, stopped_by_signals
+from databus.demo.processes import Child, ChildError, python_module, stopped_by_signals
 from databus.demo.stage import Stage
 
 POLL_S = 0.002
@@ -104,7 +104,7 @@ class Torture:
                 seen, since = now, time.monotonic()
                 self._tell(now)
             elif time.monotonic() - since > STALLED_S:
-                raise TimeoutError(f"nothing applied for {STALLED_S:g} s after transaction {now}")
+                raise ChildError(f"nothing applied for {STALLED_S:g} s after transaction {now}")
             for child in (self._writer, self._stage.relay, self.client):
                 child.check()
             time.sleep(POLL_S)

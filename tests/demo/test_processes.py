@@ -94,7 +94,7 @@ def test_a_child_that_was_never_started_stops_and_says_so(child: Child) -> None:
 
 
 def test_waiting_in_vain_names_what_was_waited_for() -> None:
-    with pytest.raises(ChildError, match=r"waited 0.01 s in vain for the relay"):
+    with pytest.raises(TimeoutError, match=r"waited 0.01 s in vain for the relay"):
         wait_until(lambda: False, 0.01, "the relay", interval_s=0.001)
 
 

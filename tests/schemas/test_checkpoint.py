@@ -1,0 +1,223 @@
+"""Checkpoints: their JSON, and where each step leads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databus.schemas.checkpoint import Checkpoint, CheckpointMult, ConsumptionMode
+from databus.schemas.control import (
+    checkpoint_event,
+    checkpoint_of,
+    end_of_period,
+    error_event,
+    scn_regress,
+)
+from databus.schemas.errors import CheckpointError, ProtocolError
+from databus.schemas.scn import MAX_SCN
+
+SCNS = st.integers(-1, MAX_SCN)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    start = draw(SCNS)
+    window_scn = draw(SCNS)
+    return Checkpoint(
+        mode=draw(st.sampled_from(ConsumptionMode)),
+        window_scn=window_scn,
+        window_offset=draw(st.integers(-1, 10)) if window_scn >= 0 else -1,
+        prev_scn=draw(SCNS),
+        ts_ns=draw(SCNS),
+        snapshot_source=draw(st.text(max_size=8)),
+        snapshot_offset=draw(SCNS),
+        catchup_source=draw(st.text(max_size=8)),
+        bootstrap_since_scn=draw(SCNS),
+        bootstrap_start_scn=start,
+        bootstrap_target_scn=draw(st.just(-1) | st.integers(max(start, 0), MAX_SCN)),
+        snapshot_source_index=draw(st.integers(-1, 9)),
+        catchup_source_index=draw(st.integers(-1, 9)),
+        server_info=draw(st.text(max_size=8)),
+        extra=draw(st.dictionaries(st.text(min_size=1, max_size=4), JSON_VALUES, max_size=3)),
+    )
+
+
+@given(checkpoints())
+def test_a_checkpoint_comes_back_from_its_json_with_the_keys_nobody_knows(
+    checkpoint: Checkpoint,
+) -> None:
+    assert Checkpoint.from_json(checkpoint.to_json()) == checkpoint
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=4), checkpoints(), max_size=3))
+def test_checkpoints_of_many_partitions_come_back(by_partition: dict[str, Checkpoint]) -> None:
+    text = CheckpointMult(by_partition).to_json()
+    assert CheckpointMult.from_json(text).by_partition == by_partition
+
+
+def test_the_keys_are_those_of_databus() -> None:
+    text = """{"consumption_mode": "BOOTSTRAP_CATCHUP", "windowScn": 7, "windowOffset": -1,
+        "prevScn": 6, "tsNsecs": 5, "snapshot_source": "a", "catchup_source": "b",
+        "snapshot_offset": -1, "bootstrap_since_scn": 1, "bootstrap_start_scn": 2,
+        "bootstrap_target_scn": 3, "bootstrap_snapshot_source_index": 0,
+        "bootstrap_catchup_source_index": 1, "bootstrap_server_info": "host", "novel": [1]}"""
+    checkpoint = Checkpoint.from_json(text)
+    assert checkpoint == Checkpoint(
+        mode=ConsumptionMode.CATCHUP,
+        window_scn=7,
+        prev_scn=6,
+        ts_ns=5,
+        snapshot_source="a",
+        catchup_source="b",
+        bootstrap_since_scn=1,
+        bootstrap_start_scn=2,
+        bootstrap_target_scn=3,
+        snapshot_source_index=0,
+        catchup_source_index=1,
+        server_info="host",
+        extra={"novel": [1]},
+    )
+    assert json.loads(checkpoint.to_json()).keys() == json.loads(text).keys() - {"snapshot_offset"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "{}",
+        '{"consumption_mode": "SOMETIMES"}',
+        '{"consumption_mode": []}',
+        '{"consumption_mode": "ONLINE_CONSUMPTION", "windowScn": "7"}',
+        '{"consumption_mode": "ONLINE_CONSUMPTION", "windowScn": 1.5}',
+        '{"consumption_mode": "ONLINE_CONSUMPTION", "windowScn": true}',
+        '{"consumption_mode": "ONLINE_CONSUMPTION", "windowScn": -2}',
+        '{"consumption_mode": "ONLINE_CONSUMPTION", "windowScn": 9223372036854775808}',
+        '{"consumption_mode": "ONLINE_CONSUMPTION", "windowScn": -1, "windowOffset": 3}',
+        '{"consumption_mode": "INIT", "snapshot_source": 3}',
+        '{"consumption_mode": "INIT", "bootstrap_start_scn": 9, "bootstrap_target_scn": 8}',
+        "[" * 20_000,
+        '{"consumption_mode": "INIT", "x": "' + "y" * 70_000 + '"}',
+        b"\xff\xfe{",
+    ],
+)
+def test_a_bad_checkpoint_is_refused(text: str | bytes) -> None:
+    with pytest.raises(CheckpointError):
+        Checkpoint.from_json(text)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"p": {}}', '{"p": "{}"}', "[" * 20_000])
+def test_a_bad_check_point_mult_is_refused(text: str) -> None:
+    with pytest.raises(CheckpointError):
+        CheckpointMult.from_json(text)
+
+
+def test_flexible_is_online_without_a_place_and_a_time() -> None:
+    assert Checkpoint.flexible().is_flexible
+    assert Checkpoint.from_json(Checkpoint.flexible().to_json()).is_flexible
+    assert not Checkpoint.at(0).is_flexible
+    assert not Checkpoint().is_flexible
+    with pytest.raises(CheckpointError):
+        Checkpoint.at(-1)
+
+
+def test_events_and_windows_move_a_checkpoint_on() -> None:
+    start = Checkpoint.at(5, ts_ns=50)
+    half = start.after_event(8).after_event(8)
+    assert (half.window_scn, half.window_offset, half.prev_scn) == (8, 2, 5)
+    assert not half.is_whole_window
+    whole = half.after_window(8, 80)
+    assert whole == Checkpoint.at(8, ts_ns=80)
+    assert whole.after_window(9).ts_ns == 80  # a window without a time leaves the newest known
+
+
+def test_a_flexible_checkpoint_moves_to_the_first_window_it_gets() -> None:
+    assert Checkpoint.flexible().after_window(3, 30) == Checkpoint.at(3, ts_ns=30)
+
+
+def test_a_checkpoint_never_goes_back() -> None:
+    for step in (
+        lambda: Checkpoint.at(5).after_event(5),
+        lambda: Checkpoint.at(5).after_event(4),
+        lambda: Checkpoint.at(5).after_window(4),
+        lambda: Checkpoint().after_event(4),
+    ):
+        with pytest.raises(CheckpointError):
+            step()
+
+
+def test_a_bootstrap_from_start_to_end() -> None:
+    asked = Checkpoint.at(5).start_bootstrap("host:1")
+    assert (asked.mode, asked.bootstrap_since_scn) == (ConsumptionMode.SNAPSHOT, 5)
+    started = asked.with_start_scn(10).start_snapshot("shop.a", 0)
+    assert started.snapshot_offset == 0
+    read = started.after_snapshot_row(17).end_snapshot()
+    assert read.is_snapshot_done
+    caught = read.with_target_scn(12).start_catch_up("shop.a", 0)
+    assert (caught.mode, caught.window_scn) == (ConsumptionMode.CATCHUP, 10)
+    second = caught.after_window(12, 99).start_snapshot("shop.b", 1).end_snapshot()
+    done = second.with_target_scn(15).start_catch_up("shop.b", 1).online_at(15)
+    assert done == Checkpoint.at(15, ts_ns=99)
+    assert "bootstrap" not in done.to_json()
+
+
+def test_a_bootstrap_keeps_the_keys_nobody_knows() -> None:
+    online = Checkpoint(ConsumptionMode.ONLINE, 1, extra={"novel": 1})
+    assert online.start_bootstrap().extra == {"novel": 1}
+
+
+def test_a_bootstrap_out_of_order_is_refused() -> None:
+    asked = Checkpoint.flexible().start_bootstrap()
+    started = asked.with_start_scn(10).start_snapshot("shop.a", 0)
+    for step in (
+        lambda: asked.start_snapshot("shop.a", 0),  # before the start SCN
+        lambda: started.with_start_scn(11),  # twice
+        lambda: asked.with_start_scn(-2),
+        lambda: asked.end_snapshot(),  # that never began
+        lambda: started.with_target_scn(12),  # in mid-snapshot
+        lambda: started.end_snapshot().with_target_scn(9),  # below the start
+        lambda: started.end_snapshot().start_catch_up("shop.a", 0),  # to where?
+        lambda: started.after_snapshot_row(4).after_snapshot_row(4),
+        lambda: started.after_window(11),
+        lambda: Checkpoint.at(1).online_at(1),
+        lambda: started.end_snapshot().with_target_scn(12).start_catch_up("a", 0).online_at(13),
+    ):
+        with pytest.raises(CheckpointError):
+            step()
+
+
+@given(checkpoints())
+def test_control_events_carry_a_checkpoint(checkpoint: Checkpoint) -> None:
+    for event in (checkpoint_event(checkpoint), scn_regress(checkpoint)):
+        assert checkpoint_of(event) == checkpoint
+        assert event.is_control
+        assert (event.scn, event.key) == (0, 0)
+
+
+def test_control_events_say_what_they_are() -> None:
+    assert end_of_period(5, 6).is_eop
+    assert end_of_period(5, 6).payload is None
+    assert checkpoint_event(Checkpoint.flexible()).is_checkpoint
+    assert scn_regress(Checkpoint.flexible()).is_scn_regress
+    assert error_event(-4, "it broke").is_error
+    assert error_event(-49, "it broke").value == b"it broke"
+
+
+def test_src_ids_beyond_the_error_range_are_no_error_events() -> None:
+    for src_id in (-3, -50, 4):
+        with pytest.raises(ProtocolError):
+            error_event(src_id, "it broke")
+
+
+def test_an_end_of_period_carries_no_checkpoint() -> None:
+    with pytest.raises(ProtocolError, match="carries no checkpoint"):
+        checkpoint_of(end_of_period(5, 6))

@@ -38,6 +38,14 @@ from databus.relay.sources.sqlite_triggers import (
 )
 
 LAYOUT_VERSION = 1
+OWN_TABLES = (
+    LOG,
+    CANDIDATE,
+    "_databus_commit",
+    "_databus_generation",
+    "_databus_table",
+    "_databus_layout",
+)
 # id, generation, op, at and both images of a row; SQLITE_MAX_COLUMN is 2000.
 _MOST_COLUMNS = 990
 
@@ -126,11 +134,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def inspect(connection: sqlite3.Connection, name: str) -> Finding:
+def inspect(connection: sqlite3.Connection, name: str, has_triggers: bool = True) -> Finding:
     """Compare a table with what is recorded of it; only reads.
 
     Raises CaptureGapError when the table is not there, cannot be captured, or
-    lost its triggers.
+    lost its triggers; those are not looked for when `has_triggers` is false.
     """
     try:
         table = read_table(connection, name)
@@ -143,7 +151,7 @@ def inspect(connection: sqlite3.Connection, name: str) -> Finding:
         raise CaptureGapError(f"{name} has more than {_MOST_COLUMNS} columns")
     if recorded is None:
         return Finding(table, State.NEW, None)
-    for trigger in recorded.triggers:
+    for trigger in recorded.triggers if has_triggers else ():
         if connection.execute(_TRIGGER, (trigger, table.name)).fetchone() is None:
             raise CaptureGapError(
                 f"table {name} has lost the trigger {trigger} (it was dropped, or the table was "
@@ -217,7 +225,7 @@ def _renew(connection: sqlite3.Connection, finding: Finding) -> None:
     (sealed,) = connection.execute(LAST_SEALED).fetchone()
     if recorded is not None:
         _refuse_unseen_replaces(connection, table, recorded, sealed)
-    number = _install(connection, table)
+    number = install_triggers(connection, table)
     if recorded is not None:
         log_current_images(connection, table, number, recorded, sealed)
 
@@ -239,7 +247,8 @@ def _refuse_unseen_replaces(
         )
 
 
-def _install(connection: sqlite3.Connection, table: SqliteTable) -> int:
+def install_triggers(connection: sqlite3.Connection, table: SqliteTable) -> int:
+    """Make a new generation of a table, with its triggers; return its number."""
     uniques = json.dumps(sorted(_signatures(table.unique_indexes)))
     cursor = connection.execute(_ADD_GENERATION, (table.name, table.columns_json(), uniques))
     number = cursor.lastrowid

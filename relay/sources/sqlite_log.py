@@ -157,6 +157,10 @@ class ChangeLog:
         with transaction(self._connection):
             self._seal_all()
 
+    def seal_rest(self) -> None:
+        """Seal everything committed, inside the caller's transaction, triggers unchecked."""
+        self._seal([self._number(_LAST_LOGGED)])
+
     def read(self, after_scn: int, most_windows: int, most_rows: int) -> list[SealedWindow]:
         """Return the next windows, at least one when there is one, all from one snapshot.
 

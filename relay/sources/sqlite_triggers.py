@@ -114,19 +114,20 @@ class _Texts:
         is_same = same_key(self.table, self.old, self.new)
         gone = self.log("'d'", self.old, f"WHERE NOT ({is_same}){self.and_gone('OLD')}", self.count)
         changed = self.log_row(f"CASE WHEN {is_same} THEN 'u' ELSE 'i' END", self.old)
-        return "", [*self.confirm(), gone, changed]
+        clear = f"{self.clear_old()} AND NOT ({is_same})"
+        return "", [gone, *([clear] if self.uniques else []), *self.confirm(), changed]
 
     def delete(self) -> tuple[str, list[str]]:
         gone = self.log("'d'", self.old, f"WHERE 1{self.and_gone('OLD')}", self.count)
-        if not self.uniques:
-            return "", [gone]
-        # With recursive_triggers on, this is how a replaced row goes: logged here,
-        # and not once more as a candidate.
-        clear = (
+        # With recursive_triggers on, this is how a replaced row goes.
+        return "", [gone, *([self.clear_old()] if self.uniques else [])]
+
+    def clear_old(self) -> str:
+        """Forget the candidate that OLD is: its delete is logged, and not once more."""
+        return (
             f"DELETE FROM {CANDIDATE} WHERE generation = {self.generation}"
             f" AND {same_key(self.table, self.noted(CANDIDATE), self.old)}"
         )
-        return "", [gone, clear]
 
     def before_insert(self) -> tuple[str, list[str]]:
         if self.table.has_integer_key:

@@ -1,0 +1,113 @@
+"""A watched SQLite file, a source on it, and a consumer that applies what it yields."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.source import Transaction
+from databus.relay.sources.sqlite import SqliteSource
+from databus.schemas.keys import event_key
+from databus.schemas.metadata import Op
+
+State = dict[str, dict[Any, dict[str, Any]]]
+
+
+def settings(path: Path, *tables: str, **more: Any) -> PhysicalSourceSettings:
+    """Return settings for a source of `shop.<table>` for each table; fsync off for speed."""
+    more.setdefault("uri", f"sqlite:{path}?fsync=off")
+    return PhysicalSourceSettings(
+        name="shop", sources=tuple(f"shop.{table}" for table in tables), **more
+    )
+
+
+@contextmanager
+def opened(
+    path: Path, *tables: str, after_scn: int | None = None, **more: Any
+) -> Iterator[SqliteSource]:
+    """Open a source, and close it; its reads look once and do not wait."""
+    at_once = Event()
+    at_once.set()
+    source = SqliteSource(settings(path, *tables, **more), stop=at_once)
+    try:
+        source.open(after_scn)
+        yield source
+    finally:
+        source.close()
+
+
+@contextmanager
+def database(path: Path, script: str = "") -> Iterator[sqlite3.Connection]:
+    """Open an application's connection, in autocommit; WAL, for else the source would switch."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(script)
+        yield connection
+
+
+def drain(source: SqliteSource, until_s: float = 10.0) -> list[Transaction]:
+    """Read until everything that is committed now has come."""
+    found: list[Transaction] = []
+    deadline = time.monotonic() + until_s
+    while True:
+        got = source.read()
+        found += got
+        if not got and not unsealed(source):
+            return found
+        assert time.monotonic() < deadline, "the source does not come to an end"
+
+
+def unsealed(source: SqliteSource) -> bool:
+    """Say whether there are committed rows that no window holds yet."""
+    assert source._log is not None
+    logged, sealed, scn = source._log.position()
+    return logged > sealed or scn > source._scn
+
+
+def changes(transactions: Iterable[Transaction]) -> list[tuple[str, dict[str, Any]]]:
+    """Return (operation, row) of every change."""
+    return [(c.op.value, dict(c.row)) for t in transactions for c in t.changes]
+
+
+def apply(transactions: Iterable[Transaction], state: State) -> State:
+    """Apply changes by key, as a consumer does that keeps the last image of each row."""
+    for transaction in transactions:
+        for change in transaction.changes:
+            rows = state.setdefault(change.table.source, {})
+            key = event_key(change.table, change.row)
+            if change.op is Op.DELETE:
+                rows.pop(key, None)
+            else:
+                rows[key] = dict(change.row)
+    return state
+
+
+def applied_rows(state: State, source: str) -> list[tuple[Any, ...]]:
+    """Return the rows of one source's state, sorted."""
+    rows = [tuple(row.values()) for row in state.get(source, {}).values()]
+    return sorted(rows, key=repr)
+
+
+def table_rows(connection: sqlite3.Connection, select: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query, sorted the same way."""
+    return sorted(connection.execute(select).fetchall(), key=repr)
+
+
+def remove(path: Path) -> None:
+    """Remove a database and its companions."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def run(connection: sqlite3.Connection, statements: Sequence[str]) -> None:
+    """Run statements in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in statements:
+        connection.execute(statement)
+    connection.execute("COMMIT")

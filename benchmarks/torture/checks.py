@@ -38,8 +38,8 @@ class LogCheck:
     def __init__(self, findings: Findings) -> None:
         self._found = findings
         self._scn_of_tx: dict[int, int] = {}  # every transaction ever delivered
-        self._last_scn = -1  # of this run; -1 = nothing yet, or a rollback was announced
-        self._last_tx = 0  # likewise; 0 = the next one may be any that is not new beyond the next
+        self._last_scn = -1  # of this run; an announced rollback sets it back
+        self._last_tx = 0  # likewise; 0 = at the start and after a rollback
         self._floor_scn = -1  # nothing at or before it may come: the checkpoint it began from
         self._newest_tx = 0
         self._newest_scn = -1
@@ -49,8 +49,9 @@ class LogCheck:
         if delivery.kind == "start":
             self._start(delivery)
         elif delivery.kind == "rollback":
+            # Every window after this one comes again, and none before it.
             self._found.rollbacks += 1
-            self._last_scn, self._last_tx = -1, 0
+            self._last_scn, self._last_tx = delivery.scn, 0
         elif delivery.kind == "problem":
             self._found.add(f"run {delivery.run}, window {delivery.scn}: {delivery.text}")
         else:

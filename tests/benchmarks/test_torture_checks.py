@@ -58,6 +58,11 @@ BROKEN: list[tuple[str, Sequence[Delivery], str]] = [
     ("a hole", [start(1, -1), window(1, 10, (1, 1, 3), (1, 3, 3))], "has rows [(1, 3), (3, 3)]"),
     ("a double", [start(1, -1), window(1, 10, (1, 1, 1), (1, 1, 1))], "has rows"),
     ("a step back", [start(1, -1), one(1, 2), one(1, 1)], "went back from 20 unannounced"),
+    (
+        "more than was announced",
+        [start(1, -1), one(1, 1), one(1, 2), rollback(1, 10), one(1, 1)],
+        "went back from 10 unannounced",
+    ),
     ("too much again", [start(1, -1), one(1, 1), start(2, 10), one(2, 1)], "before the checkp"),
     ("a checkpoint ahead", [start(1, -1), one(1, 1), start(2, 20)], "ahead of the newest"),
     ("a ghost", [start(1, -1), window(1, 10, (-1, 1, 1))], "transaction 1 was rolled back"),

@@ -1,0 +1,230 @@
+"""A MySQL or MariaDB server as a source: its binlog, in whole transactions.
+
+The SCN of a transaction is the place its commit ends (epoch, file, offset), so
+it is also where reading goes on. Everything about a transaction comes from the
+server; two sources of one server yield equal ones.
+
+What the binlog does not carry as rows (TRUNCATE, DROP, XA, statements of
+sessions without row format, images that lack columns) stops capture with the
+place and what to do. Once that is done, the number in the message goes into
+`acknowledged_scns`, and capture passes that one place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from databus.conf.settings import PhysicalSourceSettings, SourceSettings
+from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql_catalog import ServerCatalog
+from databus.relay.sources.mysql_checks import (
+    cascade_problems,
+    replica_id_problem,
+    table_problems,
+    variable_problems,
+)
+from databus.relay.sources.mysql_connection import address_of
+from databus.relay.sources.mysql_dump import SAME_ID, BinlogDump
+from databus.relay.sources.mysql_layout import Dialect
+from databus.relay.sources.mysql_packets import StreamEnded
+from databus.relay.sources.mysql_position import (
+    LogFile,
+    Start,
+    start_at_position,
+    start_at_setting,
+)
+from databus.relay.sources.mysql_replica import CLASHES, clash_text, replica_host, replica_id
+from databus.relay.sources.mysql_scan import events_to_the_end, last_column_changes
+from databus.relay.sources.mysql_tables import Names, WatchedTables, split_name
+from databus.relay.sources.source import Transaction
+from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.scn import binlog_position
+from databus.schemas.table import Table
+
+# How long `read` waits for a first byte, and for a first whole transaction.
+WAIT_S = 0.5
+READ_S = 1.0
+
+
+class MysqlSource:
+    """One server's binlog, narrowed to the watched tables. Used by one thread."""
+
+    def __init__(
+        self, settings: PhysicalSourceSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = settings.name
+        self._settings = settings
+        self._address = address_of(settings)
+        self._sources = [s.name if isinstance(s, SourceSettings) else s for s in settings.sources]
+        for source in self._sources:
+            split_name(source)
+        self._server_id = replica_id(settings)
+        self._clock = clock
+        self._scn = 0
+        self._tables: WatchedTables | None = None
+        self._assembler: Assembler | None = None
+        self._dump: BinlogDump | None = None
+        self._stopped: SourceError | None = None
+
+    def open(self, after_scn: int | None) -> None:
+        """Check the server and start after an SCN; None = where the settings say."""
+        self.close()
+        self._scn = after_scn or 0
+        try:
+            self._open(after_scn)
+        except ValueError as error:
+            raise SourceStoppedError(self.name, self._scn, str(error)) from error
+
+    def tables(self) -> Sequence[Table]:
+        """Return the watched tables as they were when last read from the server."""
+        return self._tables.tables() if self._tables is not None else []
+
+    def read(self) -> Sequence[Transaction]:
+        """Return the transactions that have arrived; waits half a second for the first."""
+        if self._stopped is not None:
+            raise self._stopped
+        if self._dump is None or self._assembler is None:
+            raise SourceUnavailableError(f"source {self.name} is not open")
+        deadline = self._clock() + READ_S
+        while True:
+            events = self._receive(self._dump)
+            found = self._assemble(self._assembler, events)
+            if not events and (held := self._assembler.take_held()) is not None:
+                found.append(held)
+            if found:
+                self._scn = found[-1].scn
+            elif self._stopped is not None:
+                raise self._stopped
+            elif events and self._clock() < deadline:
+                continue
+            return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        dump, self._dump = self._dump, None
+        self._assembler = None
+        self._stopped = None
+        if dump is not None:
+            dump.close()
+
+    def _receive(self, dump: BinlogDump) -> list[bytes]:
+        try:
+            return dump.receive(WAIT_S)
+        except StreamEnded as ended:
+            if SAME_ID in ended.text:
+                raise self._evicted() from ended
+            raise dump.explain(ended) from ended
+
+    def _assemble(self, assembler: Assembler, events: Sequence[bytes]) -> list[Transaction]:
+        found: list[Transaction] = []
+        try:
+            for event in events:
+                transaction = assembler.receive(event)
+                if transaction is not None:
+                    found.append(transaction)
+        except AssemblyStopped as stop:
+            # Raised by the next `read`: the transactions before it are good.
+            scn = found[-1].scn if found else self._scn
+            problem = f"{stop.problem} (to pass this place: acknowledged_scns = [{stop.scn}])"
+            self._stopped = SourceStoppedError(self.name, scn, problem, stop.position)
+        return found
+
+    def _open(self, after_scn: int | None) -> None:
+        epoch = self._settings.epoch
+        catalog = ServerCatalog(self._address, self.name, self._scn, epoch)
+        variables = catalog.variables()
+        is_mariadb = "mariadb" in variables.get("version", "").lower()
+        self._stop_on(variable_problems(variables))
+        self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
+        fold_case = variables.get("lower_case_table_names", "0") != "0"
+        names = catalog.names = Names(self._sources, fold_case=fold_case)
+        self._check_tables(catalog)
+        self._check_replica_id(catalog)
+        zero_dates_are_null = self._settings.zero_dates == "null"
+        dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
+        start, is_first = self._start(after_scn, catalog.log_files(), is_mariadb)
+        catalog.scan = self._scanner(catalog, names, dialect)
+        self._tables = WatchedTables(names, dialect, catalog)
+        self._assembler = Assembler(
+            self._tables,
+            dialect,
+            epoch=epoch,
+            acknowledged=self._settings.acknowledged_scns,
+            # Without it, a break before the first change would begin at the newest again.
+            announces_start=is_first and self._settings.start == "latest",
+        )
+        self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
+
+    def _request(
+        self, start: Start, is_mariadb: bool, server_id: int, *, follows: bool
+    ) -> BinlogDump:
+        return BinlogDump(
+            self._address,
+            start,
+            server_id,
+            source=self.name,
+            scn=self._scn,
+            is_mariadb=is_mariadb,
+            host=replica_host(self._settings) if follows else "",
+            follows=follows,
+            clock=self._clock,
+        )
+
+    def _start(
+        self, after_scn: int | None, files: Sequence[LogFile], is_mariadb: bool
+    ) -> tuple[Start, bool]:
+        """Return where to begin, and whether the settings said so."""
+        if not files:
+            raise ValueError("the server has no binlog files")
+        epoch, setting = self._settings.epoch, self._settings.start
+        if after_scn is None:
+            return start_at_setting(setting, epoch, files, is_mariadb), True
+        position = binlog_position(after_scn)
+        if position.epoch < epoch and setting not in ("latest", "earliest"):
+            # The server was switched, and the settings say where the new one goes on.
+            return start_at_setting(setting, epoch, files, is_mariadb), True
+        return start_at_position(position, epoch, files), False
+
+    def _check_tables(self, catalog: ServerCatalog) -> None:
+        self._stop_on(table_problems(self._sources, catalog.kinds()))
+        if not self._settings.allow_cascades:
+            self._stop_on(cascade_problems(catalog.cascades()))
+
+    def _check_replica_id(self, catalog: ServerCatalog) -> None:
+        is_listed = CLASHES.is_listed(
+            self._server_id, replica_host(self._settings), catalog.replicas()
+        )
+        server = str(self._address)
+        is_lasting = CLASHES.is_lasting(server, self._server_id, is_listed, self._clock())
+        if is_lasting:
+            self._stop_on([clash_text(self._server_id)])
+        if is_listed:
+            raise SourceUnavailableError(f"source {self.name}: {clash_text(self._server_id)}")
+
+    def _evicted(self) -> SourceError:
+        text = clash_text(self._server_id)
+        if CLASHES.evicted(str(self._address), self._server_id, self._clock()):
+            return SourceStoppedError(self.name, self._scn, text)
+        return SourceUnavailableError(f"source {self.name}: {text}")
+
+    def _scanner(
+        self, catalog: ServerCatalog, names: Names, dialect: Dialect
+    ) -> Callable[[int, int], Mapping[str, int]]:
+        def scan(begin: int, end: int) -> Mapping[str, int]:
+            epoch = self._settings.epoch
+            start = start_at_position(binlog_position(begin), epoch, catalog.log_files())
+            server_id = replica_id(self._settings.model_copy(update={"server_id": 0}))
+            dump = self._request(start, dialect.is_mariadb, server_id, follows=False)
+            try:
+                events = events_to_the_end(dump)
+                return last_column_changes(events, names, dialect.collations, epoch, end)
+            finally:
+                dump.close()
+
+        return scan
+
+    def _stop_on(self, problems: Sequence[str]) -> None:
+        text = "; ".join(problem for problem in problems if problem)
+        if text:
+            raise SourceStoppedError(self.name, self._scn, text)

@@ -1,0 +1,198 @@
+"""What the server says of itself: variables, log files, definitions, replicas.
+
+Queries only, on short-lived connections, never on the one that streams.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from pymysql.connections import Connection
+from pymysql.err import MySQLError
+
+from databus.relay.sources.mysql_checks import VARIABLES, Cascade
+from databus.relay.sources.mysql_columns import clean_sql_type
+from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
+from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql_position import LogFile, file_number
+from databus.relay.sources.mysql_tables import Names, Snapshot, split_name
+from databus.schemas.scn import BinlogPosition
+
+_COLUMNS = """
+SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+ORDER BY ORDINAL_POSITION
+"""
+_KEYS = """
+SELECT COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX
+"""
+_KINDS = """
+SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_CASCADES = """
+SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
+WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s ORDER BY CONSTRAINT_NAME
+"""
+_COLLATIONS = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
+# MariaDB ≥ 10.10: collations that several character sets share have an id for each.
+_SHARED_COLLATIONS = """
+SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
+"""
+_CHARACTER_SETS = "SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS"
+_LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+_REPLICAS = ("SHOW SLAVE HOSTS", "SHOW REPLICAS")
+_SAFE_RULES = frozenset({"RESTRICT", "NO ACTION"})
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+class ServerCatalog:
+    """The catalogue of one server, as far as the watched tables go."""
+
+    def __init__(self, address: MysqlAddress, source: str, scn: int, epoch: int) -> None:
+        self._address = address
+        self._source = source
+        self._scn = scn
+        self._epoch = epoch
+        self.names = Names(())
+        self.scan: Callable[[int, int], Mapping[str, int]] = _no_changes
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that are checked or used."""
+        marks = ", ".join(["%s"] * len(VARIABLES))
+        rows = self._ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", VARIABLES)
+        return {str(name).lower(): str(value) for name, value in rows}
+
+    def log_files(self) -> list[LogFile]:
+        """Return the binlog files, the last as far as it is written."""
+        with closing(self._connect()) as connection:
+            files = [
+                LogFile(str(row[0]), int(row[1]))
+                for row in self._query(connection, "SHOW BINARY LOGS")
+            ]
+            name, offset = self._log_end(connection)
+        if files and file_number(name) > files[-1].number:
+            files.append(LogFile(name, offset))
+        return [LogFile(f.name, offset) if f.name == name else f for f in files]
+
+    def dialect(self, *, is_mariadb: bool, zero_dates_are_null: bool) -> Dialect:
+        """Return how the server's texts and types are to be read."""
+        with closing(self._connect()) as connection:
+            rows = list(self._query(connection, _COLLATIONS))
+            rows += self._first_answer(connection, (_SHARED_COLLATIONS,)) or []
+            sizes = self._query(connection, _CHARACTER_SETS)
+        return Dialect(
+            is_mariadb,
+            {int(number): _charset(name) for number, name in rows if number is not None and name},
+            {_charset(name): int(most) for name, most in sizes},
+            zero_dates_are_null,
+        )
+
+    def kinds(self) -> dict[str, str]:
+        """Return TABLE_TYPE by source name; what does not exist is left out."""
+        with closing(self._connect()) as connection:
+            found = {
+                source: self._query(connection, _KINDS, split_name(source))
+                for source in self.names.sources
+            }
+        return {source: str(rows[0][0]) for source, rows in found.items() if rows}
+
+    def cascades(self) -> list[Cascade]:
+        """Return the foreign keys that change rows of watched tables."""
+        found = []
+        with closing(self._connect()) as connection:
+            for source in self.names.sources:
+                rows = self._query(connection, _CASCADES, split_name(source))
+                for name, on_update, on_delete in rows:
+                    for verb, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
+                        if rule not in _SAFE_RULES:
+                            found.append(Cascade(source, str(name), f"{verb} {rule}"))
+        return found
+
+    def replicas(self) -> list[tuple[int, str]]:
+        """Return (server id, host) of the registered replicas; none when we may not know."""
+        with closing(self._connect()) as connection:
+            rows = self._first_answer(connection, _REPLICAS) or []
+        return [(int(row[0]), str(row[1])) for row in rows]
+
+    def read(self) -> Snapshot:
+        """Read the definitions of the watched tables as they are now."""
+        with closing(self._connect()) as connection:
+            before = self._end_scn(connection)
+            found = {s: self._definition(connection, s) for s in self.names.sources}
+            after = self._end_scn(connection)
+        return Snapshot({s: d for s, d in found.items() if d is not None}, before, after)
+
+    def column_changes(self, begin: int, end: int) -> Mapping[str, int]:
+        """Return where, in a stretch of the log, columns were last changed, by source name."""
+        return self.scan(begin, end)
+
+    def _definition(self, connection: Connection[Any], source: str) -> Definition | None:
+        name = split_name(source)
+        columns = tuple(
+            DefinedColumn(
+                str(row[2]), clean_sql_type(str(row[3])), row[4] == "YES", _charset(row[5]) or None
+            )
+            for row in self._query(connection, _COLUMNS, name)
+        )
+        if not columns:
+            return None
+        return Definition(
+            columns, tuple(str(row[0]) for row in self._query(connection, _KEYS, name))
+        )
+
+    def _end_scn(self, connection: Connection[Any]) -> int:
+        name, offset = self._log_end(connection)
+        return BinlogPosition(self._epoch, file_number(name), offset).to_scn()
+
+    def _log_end(self, connection: Connection[Any]) -> tuple[str, int]:
+        rows = self._first_answer(connection, _LOG_STATUS)
+        if not rows:
+            # Refused, or no such statement: ask again for the error's own words.
+            rows = self._query(connection, "SHOW MASTER STATUS")
+        if not rows:
+            raise ValueError("the server writes no binlog: start it with --log-bin")
+        return str(rows[0][0]), int(rows[0][1])
+
+    def _first_answer(self, connection: Connection[Any], queries: Sequence[str]) -> Rows | None:
+        """Return what the first query that this server knows and allows says."""
+        for query in queries:
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(query)
+                    return list(cursor.fetchall())
+            except MySQLError:
+                if not connection.open:
+                    raise
+        return None
+
+    def _ask(self, query: str, arguments: Sequence[Any]) -> Rows:
+        with closing(self._connect()) as connection:
+            return self._query(connection, query, arguments)
+
+    def _query(
+        self, connection: Connection[Any], query: str, arguments: Sequence[Any] = ()
+    ) -> Rows:
+        words = " ".join(query.split()[:3])
+        with (
+            driver_errors(self._source, self._scn, f"asking {self._address} ({words} …)"),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(query, tuple(arguments) or None)
+            return list(cursor.fetchall())
+
+    def _connect(self) -> Connection[Any]:
+        return connect(self._address, source=self._source, scn=self._scn)
+
+
+def _charset(name: Any) -> str:
+    # Two names of one set, depending on version and variable.
+    return {"utf8": "utf8mb3"}.get(str(name), str(name)) if name else ""
+
+
+def _no_changes(_begin: int, _end: int) -> Mapping[str, int]:
+    return defaultdict(int)

@@ -1,0 +1,167 @@
+"""The replication connection: a session that turned into a stream of binlog events.
+
+mysql-replication's way of asking for one, and its encodings of a replica's
+registration and of GTID sets; the bytes that come are then read in large
+pieces straight off the socket and cut into events in `mysql_packets.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pymysql.constants.COMMAND import COM_BINLOG_DUMP
+from pymysql.err import MySQLError
+from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
+from pymysqlreplication.gtid import GtidSet
+
+from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
+from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql_position import FIRST_OFFSET, Start
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+
+RECEIVE_BYTES = 1 << 18
+HEARTBEAT_S = 1.0
+# A server that is alive says so each second; one silent for so long is gone.
+SILENCE_S = 15.0
+
+_NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
+# The server cannot serve what was asked for, and will not next time.
+_FATAL = frozenset({1236})
+# Servers say it in these words, and MariaDB has no number of its own for it.
+SAME_ID = "same server_uuid/server_id"
+
+
+class BinlogDump:
+    """A dump that was asked for; yields events as bytes.
+
+    With `follows` it waits for what is yet to be written, and without it ends
+    where the log does.
+    """
+
+    def __init__(
+        self,
+        address: MysqlAddress,
+        start: Start,
+        server_id: int,
+        *,
+        source: str,
+        scn: int = 0,
+        is_mariadb: bool = True,
+        host: str = "",
+        follows: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._scn = scn
+        self._doing = f"reading the binlog of {address}"
+        self._packets = PacketReader()
+        self._ended: StreamEnded | None = None
+        self._clock = clock
+        self._heard_at = clock()
+        self._timeout_s = -1.0
+        self._connection: Any = connect(address, source=source, scn=scn)
+        try:
+            with driver_errors(source, scn, f"asking {address} for its binlog"):
+                self._prepare(start, is_mariadb, server_id, host)
+                self._request(start, is_mariadb, server_id, follows)
+        except BaseException:
+            self.close()
+            raise
+
+    def receive(self, timeout_s: float) -> list[bytes]:
+        """Return the events that have arrived; [] when none did within the time.
+
+        Raises SourceUnavailableError, SourceStoppedError, or StreamEnded when
+        the server ended the stream.
+        """
+        chunk = self._read(timeout_s)
+        now = self._clock()
+        if chunk is None:
+            if now - self._heard_at > SILENCE_S:
+                raise SourceUnavailableError(
+                    f"source {self._source}: {self._doing}: silent for {SILENCE_S:.0f} s"
+                )
+            return []
+        self._heard_at = now
+        if not chunk:
+            problem = f"source {self._source}: {self._doing}: the connection was closed"
+            raise SourceUnavailableError(problem)
+        # Events before the server's good-bye are good.
+        found: list[bytes] = []
+        try:
+            for event in self._packets.receive(chunk):
+                found.append(event)  # noqa: PERF402 - kept when the next one raises
+        except StreamEnded as ended:
+            if not found:
+                raise
+            self._ended = ended
+        return found
+
+    def close(self) -> None:
+        """Close the connection, without waiting for a polite answer."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection._force_close()
+
+    def _read(self, timeout_s: float) -> bytes | None:
+        if self._ended is not None:
+            raise self._ended
+        socket = self._connection._sock
+        if timeout_s != self._timeout_s:
+            socket.settimeout(timeout_s)
+            self._timeout_s = timeout_s
+        with driver_errors(self._source, self._scn, self._doing):
+            try:
+                chunk: bytes = socket.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                return None
+            return chunk
+
+    def _prepare(self, start: Start, is_mariadb: bool, server_id: int, host: str) -> None:
+        with self._connection.cursor() as cursor:
+            # Says that we know checksums; which file has them, its first event says.
+            cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+            cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+            period = int(HEARTBEAT_S * 1e9)
+            cursor.execute(f"SET @master_heartbeat_period = {period}")
+            cursor.execute(f"SET @source_heartbeat_period = {period}")
+            if is_mariadb:
+                # 4: we understand GTID events, so none is replaced by a dummy.
+                cursor.execute("SET @mariadb_slave_capability = 4")
+                if start.gtids:
+                    cursor.execute("SET @slave_connect_state = %s", (start.gtids,))
+                    cursor.execute("SET @slave_gtid_strict_mode = 0")
+                    cursor.execute("SET @slave_gtid_ignore_duplicates = 0")
+        if host:
+            replica = ReportSlave({"hostname": host[:60]})
+            self._connection._write_bytes(replica.encoded(server_id))
+            self._connection._next_seq_id = 1
+            self._connection._read_packet()
+
+    def _request(self, start: Start, is_mariadb: bool, server_id: int, follows: bool) -> None:
+        flags = 0 if follows else _NON_BLOCKING
+        if is_mariadb:
+            flags |= _WITH_STATEMENTS
+        if start.gtids and not is_mariadb:
+            gtids = GtidSet(start.gtids)
+            request = struct.pack("<HII", flags | _BY_GTID, server_id, 0)
+            request += struct.pack("<QI", FIRST_OFFSET, gtids.encoded_length) + gtids.encoded()
+            self._connection._execute_command(COM_BINLOG_DUMP_GTID, request)
+            return
+        offset = start.offset or FIRST_OFFSET
+        request = struct.pack("<IHI", offset, flags, server_id) + start.file.encode()
+        self._connection._execute_command(COM_BINLOG_DUMP, request)
+
+    def explain(self, ended: StreamEnded) -> SourceStoppedError | SourceUnavailableError:
+        """Say what the end of a stream means."""
+        if ended.code in _FATAL and SAME_ID not in ended.text:
+            return SourceStoppedError(self._source, self._scn, f"{self._doing}: {ended.text}")
+        error = MySQLError(ended.code, ended.text)
+        try:
+            with driver_errors(self._source, self._scn, self._doing):
+                raise error
+        except (SourceStoppedError, SourceUnavailableError) as ours:
+            return ours

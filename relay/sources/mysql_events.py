@@ -1,0 +1,204 @@
+"""Binlog events taken apart: header, checksum, and the bodies the source looks into. Pure.
+
+    header   time in seconds (4), type (1), server id (4), size (4),
+             end offset in its file (4), flags (2)
+    body     size - 19 bytes, the last 4 a CRC32 of all before when the file has checksums
+
+Rows events are read in `mysql_rows.py`, TABLE_MAP in `mysql_columns.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+from zlib import crc32
+
+from pymysqlreplication.constants import BINLOG as B
+
+from databus.relay.sources.mysql_charsets import decoder_of
+from databus.relay.sources.mysql_columns import ByteReader
+
+HEADER_SIZE = 19
+_HEADER = struct.Struct("<IBIIIH")
+_ARTIFICIAL = 0x20
+
+# What mysql-replication has no constant for.
+APPEND_BLOCK, DELETE_FILE = 9, 11
+TRANSACTION_CONTEXT, VIEW_CHANGE = 36, 37
+TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
+QUERY_COMPRESSED, FIRST_ROWS_COMPRESSED, LAST_ROWS_COMPRESSED = 165, 166, 171
+
+NAMES = {
+    code: name.removesuffix("_EVENT")
+    for name, code in vars(B).items()
+    if name.endswith(("_EVENT", "_EVENT_V1", "_EVENT_V2")) and not name.startswith("INTVAR_")
+} | {
+    TRANSACTION_CONTEXT: "TRANSACTION_CONTEXT",
+    VIEW_CHANGE: "VIEW_CHANGE",
+    TRANSACTION_PAYLOAD: "TRANSACTION_PAYLOAD",
+    HEARTBEAT_V2: "HEARTBEAT_V2",
+    GTID_TAGGED: "GTID_TAGGED",
+    QUERY_COMPRESSED: "QUERY_COMPRESSED",
+    **dict.fromkeys(range(FIRST_ROWS_COMPRESSED, LAST_ROWS_COMPRESSED + 1), "ROWS_COMPRESSED"),
+}
+
+
+class Event(NamedTuple):
+    """An event without its checksum; `body` begins after the header."""
+
+    timestamp_s: int
+    type_code: int
+    server_id: int
+    size: int
+    end_offset: int
+    flags: int
+    body: bytes
+
+    @property
+    def start_offset(self) -> int:
+        """Where it begins in its file."""
+        return self.end_offset - self.size
+
+    @property
+    def is_artificial(self) -> bool:
+        """Whether the server made it up for this stream; it then stands in no file."""
+        return bool(self.flags & _ARTIFICIAL) or self.end_offset == 0
+
+
+def event_name(type_code: int) -> str:
+    """Return an event type's name and number, for messages."""
+    return f"{NAMES.get(type_code, 'unknown event')} ({type_code})"
+
+
+class EventReader:
+    """Splits events and checks their CRC32.
+
+    Whether a file has checksums is said in its FORMAT_DESCRIPTION event; that
+    event itself always has one, and the ROTATE before it is asked to prove it.
+    """
+
+    def __init__(self) -> None:
+        self._has_checksum = False
+
+    def read(self, data: bytes) -> Event:
+        """Return one event; raises ValueError on damage."""
+        if len(data) < HEADER_SIZE:
+            raise ValueError(f"an event of {len(data)} bytes")
+        header = _HEADER.unpack_from(data)
+        type_code, size = header[1], header[3]
+        if size != len(data):
+            raise ValueError(f"{event_name(type_code)} says {size} bytes and has {len(data)}")
+        end = size
+        if type_code == B.FORMAT_DESCRIPTION_EVENT:
+            end -= 4
+            # Its last byte before the checksum: 0 = none in this file, 1 = CRC32.
+            self._has_checksum = data[end - 1] == 1
+            _check(data, type_code, is_wanted=self._has_checksum)
+        elif type_code == B.ROTATE_EVENT:
+            end -= 4 if _has_valid_checksum(data) else 0
+        elif self._has_checksum:
+            end -= 4
+            _check(data, type_code, is_wanted=True)
+        return Event._make((*header, data[HEADER_SIZE:end]))
+
+
+def _has_valid_checksum(data: bytes) -> bool:
+    return crc32(data[:-4]) == int.from_bytes(data[-4:], "little")
+
+
+def _check(data: bytes, type_code: int, *, is_wanted: bool) -> None:
+    if is_wanted and not _has_valid_checksum(data):
+        raise ValueError(f"the checksum of {event_name(type_code)} is wrong")
+
+
+class Query(NamedTuple):
+    """A QUERY event."""
+
+    database: str
+    text: str
+    ansi_quotes: bool = False
+
+
+_ANSI_QUOTES = 1 << 2
+# Status variables: code → bytes, or -1 for a text of a one-byte length. Only
+# those that come before and among the ones used here.
+_VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8}
+_SQL_MODE, _CHARSET = 1, 4
+
+
+def parse_query(body: bytes, collations: Mapping[int, str], extra: int = 0) -> Query:
+    """Read a QUERY event's body; an EXECUTE_LOAD_QUERY has 13 bytes more in front.
+
+    `collations` gives the character set of a collation id.
+    """
+    schema_length = body[8]
+    status_length = int.from_bytes(body[11:13], "little")
+    start = 13 + extra
+    text_at = start + status_length + schema_length + 1
+    if len(body) < text_at:
+        raise ValueError("the QUERY event ends too early")
+    statement = body[text_at:]
+    database = body[text_at - 1 - schema_length : text_at - 1].decode("utf-8", "replace")
+    if statement in (b"BEGIN", b"COMMIT"):
+        return Query(database, statement.decode())
+    variables = _status_variables(body[start : start + status_length])
+    sql_mode = int.from_bytes(variables.get(_SQL_MODE, b""), "little")
+    text = _statement_text(statement, variables.get(_CHARSET), collations)
+    return Query(database, text, bool(sql_mode & _ANSI_QUOTES))
+
+
+def _status_variables(data: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    reader = ByteReader(data)
+    while reader.position < len(data):
+        code = reader.number(1)
+        size = _VARIABLES.get(code)
+        if size is None:
+            break
+        found[code] = reader.take(size if size >= 0 else reader.number(1))
+    return found
+
+
+def _statement_text(statement: bytes, charset: bytes | None, collations: Mapping[int, str]) -> str:
+    collation_id = int.from_bytes(charset[:2], "little") if charset is not None else 0
+    decode = decoder_of(collations.get(collation_id, ""))
+    try:
+        return decode(statement) if decode else statement.decode("utf-8", "replace")
+    except UnicodeDecodeError:
+        return statement.decode("utf-8", "replace")
+
+
+class Gtid(NamedTuple):
+    """A GTID event: what begins a transaction."""
+
+    text: str | None
+    is_standalone: bool | None = None  # MariaDB says whether one statement follows, or a group
+    commit_timestamp_ns: int = 0  # MySQL 8 says when it was committed on this server
+
+
+def parse_mariadb_gtid(event: Event) -> Gtid:
+    """Read a MariaDB GTID event."""
+    sequence, domain, flags = struct.unpack_from("<QIB", event.body)
+    return Gtid(f"{domain}-{event.server_id}-{sequence}", bool(flags & 1))
+
+
+def parse_mysql_gtid(event: Event) -> Gtid:
+    """Read a MySQL GTID event; an anonymous one has no text."""
+    body = event.body
+    text = None
+    if event.type_code == B.GTID_LOG_EVENT:
+        sequence = int.from_bytes(body[17:25], "little")
+        text = f"{UUID(bytes=body[1:17])}:{sequence}"
+    micros = 0
+    # After the logical clock (type 2 and two numbers): 7 bytes, the highest bit
+    # saying that the original's time follows.
+    if len(body) >= 49 and body[25] == 2:
+        micros = int.from_bytes(body[42:49], "little") & ((1 << 55) - 1)
+    return Gtid(text, None, micros * 1000)
+
+
+def parse_rotate(body: bytes) -> tuple[str, int]:
+    """Return the file that follows, and the offset in it."""
+    return body[8:].decode("utf-8"), int.from_bytes(body[:8], "little")

@@ -1,0 +1,86 @@
+"""The server's packets cut out of the bytes that come off the socket. No socket here.
+
+packet    length (3, little-endian), sequence number (1), that many bytes;
+          one of 0xFFFFFF bytes is continued by the next
+payload   00 event | FF code (2) '#' state (5) text | FE, shorter than 9: end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_CONTINUED = 0xFFFFFF
+_EVENT, _ERROR, _END = 0x00, 0xFF, 0xFE
+
+
+class StreamEnded(Exception):  # noqa: N818 - said by the server, not always an error
+    """The server ended the dump; `code` is its error number, 0 when it gave none."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class PacketReader:
+    """Collect chunks, yield events.
+
+    Chunks are joined only once a packet is complete, so that an event of a
+    gigabyte costs one copy and not one a chunk.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._wanted = 4
+        self._parts: list[bytes] = []
+
+    def receive(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the events that are complete now; raises StreamEnded."""
+        self._chunks.append(chunk)
+        self._held += len(chunk)
+        if self._held < self._wanted:
+            return
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        position = 0
+        try:
+            while (end := _packet_end(data, position)) <= len(data):
+                payload = data[position + 4 : end]
+                position = end
+                event = self._complete(payload)
+                if event is not None:
+                    yield event
+        finally:
+            self._keep(data, position)
+
+    def _keep(self, data: bytes, position: int) -> None:
+        rest = data[position:]
+        self._chunks = [rest] if rest else []
+        self._held = len(rest)
+        self._wanted = max(4, _packet_end(rest, 0))
+
+    def _complete(self, payload: bytes) -> bytes | None:
+        if len(payload) == _CONTINUED:
+            self._parts.append(payload)
+            return None
+        if self._parts:
+            payload = b"".join([*self._parts, payload])
+            self._parts.clear()
+        return _event_of(payload)
+
+
+def _packet_end(data: bytes, position: int) -> int:
+    if len(data) - position < 4:
+        return len(data) + 4
+    return position + 4 + int.from_bytes(data[position : position + 3], "little")
+
+
+def _event_of(payload: bytes) -> bytes:
+    kind = payload[0] if payload else _END
+    if kind == _EVENT:
+        return payload[1:]
+    if kind == _ERROR:
+        code = int.from_bytes(payload[1:3], "little")
+        text = payload[9:] if payload[3:4] == b"#" else payload[3:]
+        raise StreamEnded(code, text.decode("utf-8", "replace"))
+    raise StreamEnded(0, "the server ended the stream")

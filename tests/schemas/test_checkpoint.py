@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -145,12 +146,13 @@ def test_a_flexible_checkpoint_moves_to_the_first_window_it_gets() -> None:
 
 
 def test_a_checkpoint_never_goes_back() -> None:
-    for step in (
+    steps: tuple[Callable[[], Checkpoint], ...] = (
         lambda: Checkpoint.at(5).after_event(5),
         lambda: Checkpoint.at(5).after_event(4),
         lambda: Checkpoint.at(5).after_window(4),
         lambda: Checkpoint().after_event(4),
-    ):
+    )
+    for step in steps:
         with pytest.raises(CheckpointError):
             step()
 
@@ -178,7 +180,7 @@ def test_a_bootstrap_keeps_the_keys_nobody_knows() -> None:
 def test_a_bootstrap_out_of_order_is_refused() -> None:
     asked = Checkpoint.flexible().start_bootstrap()
     started = asked.with_start_scn(10).start_snapshot("shop.a", 0)
-    for step in (
+    steps: tuple[Callable[[], Checkpoint], ...] = (
         lambda: asked.start_snapshot("shop.a", 0),  # before the start SCN
         lambda: started.with_start_scn(11),  # twice
         lambda: asked.with_start_scn(-2),
@@ -190,7 +192,8 @@ def test_a_bootstrap_out_of_order_is_refused() -> None:
         lambda: started.after_window(11),
         lambda: Checkpoint.at(1).online_at(1),
         lambda: started.end_snapshot().with_target_scn(12).start_catch_up("a", 0).online_at(13),
-    ):
+    )
+    for step in steps:
         with pytest.raises(CheckpointError):
             step()
 

@@ -91,7 +91,7 @@ def _hash_by_formula(text: str) -> int:
     """s[0]*31^(n-1) + … + s[n-1] in 32 signed bits, as the Java documentation has it."""
     data = text.encode("utf-16-be")
     units = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
-    total = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units))
+    total: int = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units))
     return (total + (1 << 31)) % (1 << 32) - (1 << 31)
 
 

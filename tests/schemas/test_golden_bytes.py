@@ -183,7 +183,7 @@ def test_the_partition_id_stands_in_both_fields_of_version_1() -> None:
     ],
 )
 def test_a_field_out_of_range_is_refused_by_both_versions(field: str, value: int) -> None:
-    event = ROW._replace(**{field: value})
+    event = ROW._replace(**{field: value})  # type: ignore[arg-type]
     for module in (event_v1, event_v2):
         with pytest.raises(ProtocolError, match="does not fit version"):
             module.encode(event)

@@ -99,6 +99,7 @@ def test_reset_forgets_the_half_event_and_the_half_window() -> None:
     reader.reset()
     reader.close()
     (window,) = reader.receive(encode_all(window_events(7, 1)))
+    assert isinstance(window, Window)
     assert (window.scn, len(window.events)) == (7, 1)
 
 

@@ -1,0 +1,30 @@
+"""How long to wait before trying again: `s' = min(max, s·factor + delta)`, with jitter."""
+
+from __future__ import annotations
+
+from random import Random
+
+from databus.conf.settings import BackOffSettings
+
+
+class BackOff:
+    """The waits of one thing that may fail, growing until it succeeds.
+
+    The jitter only shortens a wait: `max_s` is never exceeded, and clients that
+    lost the same relay don't come back at the same moment.
+    """
+
+    def __init__(self, settings: BackOffSettings, rng: Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._next_s = settings.first_s
+
+    def next_s(self) -> float:
+        """Return the wait before the next try, in seconds."""
+        settings, wait_s = self._settings, min(self._next_s, self._settings.max_s)
+        self._next_s = min(settings.max_s, wait_s * settings.factor + settings.delta_s)
+        return wait_s * (1 - settings.jitter * self._rng.random())
+
+    def reset(self) -> None:
+        """Begin with the first wait again: it succeeded."""
+        self._next_s = self._settings.first_s

@@ -1,0 +1,120 @@
+"""Where consumers' checkpoints are kept.
+
+A file is replaced whole: written under another name, fsync, rename, fsync of
+the directory. So after a crash there is the old one or the new one, and a file
+that cannot be read was damaged by something else: that is an error for
+somebody to look at, never a reason to start somewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError
+
+_READABLE = re.compile(r"[^A-Za-z0-9_.-]+")
+_READABLE_CHARS = 60
+
+
+class CheckpointStore(Protocol):
+    """Keeps one checkpoint for each registration and exact source list."""
+
+    def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
+        """Return what was saved, or None; raises CheckpointError when it is damaged."""
+
+    def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
+        """Save durably; raises CheckpointError when that fails."""
+
+
+class MemoryCheckpoints:
+    """Keeps checkpoints as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._checkpoints: dict[tuple[str, tuple[str, ...]], Checkpoint] = {}
+
+    def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
+        """Return what was saved, or None."""
+        return self._checkpoints.get((name, tuple(sources)))
+
+    def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
+        """Save until the process ends."""
+        self._checkpoints[name, tuple(sources)] = checkpoint
+
+
+class FileCheckpoints:
+    """Keeps checkpoints in a directory, one JSON file each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, name: str, sources: Sequence[str]) -> Path:
+        """Return the file of a registration: a readable beginning, and a digest of all of it."""
+        identity = json.dumps([name, list(sources)])
+        readable = _READABLE.sub("_", name)[:_READABLE_CHARS].strip(".")
+        return self.directory / f"{readable}-{sha256(identity.encode()).hexdigest()}.json"
+
+    def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
+        """Return what was saved, or None; raises CheckpointError when it is damaged."""
+        path = self.path(name, sources)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise _damaged(path, error) from error
+        try:
+            kept = json.loads(text)
+            _check_owner(kept, name, sources)
+            return Checkpoint.from_json(json.dumps(kept["checkpoint"]))
+        except (ValueError, TypeError, KeyError, CheckpointError) as error:
+            raise _damaged(path, error) from error
+
+    def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
+        """Save durably; raises CheckpointError when that fails."""
+        kept = {
+            "registration": name,
+            "sources": list(sources),
+            "checkpoint": json.loads(checkpoint.to_json()),
+        }
+        path = self.path(name, sources)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            _replace(path, json.dumps(kept, indent=1) + "\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {path} cannot be written: {error}; see checkpoint_dir"
+            ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _check_owner(kept: Any, name: str, sources: Sequence[str]) -> None:
+    owner = kept["registration"], kept["sources"]
+    if owner != (name, list(sources)):
+        raise ValueError(f"it is the checkpoint of {owner[0]!r}, sources {owner[1]!r}")
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {path} cannot be read: {error}; restore it from a copy, or remove it to "
+        "start where `start` of the settings says, which may skip or repeat changes"
+    )

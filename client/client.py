@@ -1,0 +1,423 @@
+"""The way in: `DatabusClient`.
+
+    client = DatabusClient(relays=["http://127.0.0.1:11115"], checkpoint_dir="state")
+
+    @client.on("shop.orders")
+    def print_order(event):
+        print(event.op, event.row)
+
+    client.run()
+
+or, with a consumer of one's own, `client.register(MyConsumer(), ["shop.orders"])`;
+or a loop, `for window in client.windows("shop.orders")`, and the same with
+`async for window in client.windows_async("shop.orders")`.
+
+Threads: one for the network, one dispatcher for each registration with
+callbacks. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from databus.client.checkpoints import CheckpointStore, FileCheckpoints, MemoryCheckpoints
+from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.dispatch import Clock, DataWindow
+from databus.client.lifecycle import (
+    HoldCallbacks,
+    LifecycleInstruction,
+    LifecycleMachine,
+    LifecycleMessage,
+    Pause,
+    ReleaseCallbacks,
+    ReportError,
+    Resume,
+    Retry,
+    ShutDown,
+    Start,
+    StartReading,
+    StopReading,
+    Suspend,
+)
+from databus.client.loop_thread import LoopThread
+from databus.client.registration import Registration, RegistrationStatus, Surroundings
+from databus.client.server_set import ReplaceServers, Servers
+from databus.client.states import Lifecycle
+from databus.client.subscription import Subscription
+from databus.conf.settings import ClientSettings, build_settings
+from databus.schemas.errors import DatabusError, SettingsError
+from databus.schemas.filters import EventFilter
+
+log = logging.getLogger(__name__)
+
+EventCallback = Callable[[DataEvent], Result | None]
+STOP_S = 10.0
+_WATCH_S = 1.0
+
+
+class DatabusClient:
+    """Reads changes from relays and hands them over, at least once and in order."""
+
+    def __init__(
+        self,
+        relays: Sequence[str] = (),
+        *,
+        settings: ClientSettings | None = None,
+        checkpoints: CheckpointStore | None = None,
+        rng: Random | None = None,
+        clock: Clock = time.monotonic,
+        is_impatient: bool = False,
+        **options: Any,
+    ) -> None:
+        """Take relay URLs and any of `ClientSettings`' keys as options, or the settings.
+
+        `checkpoints` keeps checkpoints elsewhere than in `checkpoint_dir`. An
+        impatient client fails when every relay refuses what it asks for,
+        instead of asking again until somebody changes the relays. Raises
+        SettingsError.
+        """
+        if settings is None:
+            settings = build_settings({"relays": tuple(relays), **options}, ClientSettings)
+        elif relays or options:
+            raise SettingsError("give either settings or their keys, not both")
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._lifecycle = LifecycleMachine()
+        self._servers = Servers(settings.relays, settings.bootstrap_servers)
+        self._loop = LoopThread("databus-client")
+        self._ended = threading.Event()
+        self._registrations: dict[tuple[str, tuple[str, ...]], Registration] = {}
+        self._wanted: dict[tuple[str, tuple[str, ...]], tuple[Subscription, list[Consumer]]] = {}
+        self._around = Surroundings(
+            settings,
+            checkpoints or _make_store(settings.checkpoint_dir),
+            self._loop,
+            rng or Random(),
+            clock,
+            self._take_error,
+            is_impatient,
+        )
+
+    # What to read
+
+    def register(
+        self,
+        consumer: Consumer | Sequence[Consumer],
+        sources: Sequence[str],
+        *,
+        filters: Mapping[str, EventFilter] | None = None,
+        reader_schemas: Mapping[str, str] | None = None,
+        name: str = "default",
+    ) -> None:
+        """Give every change of the sources to the consumer, or to each of several.
+
+        `name` and the exact list of sources name the checkpoint. Registering
+        the same again adds consumers. `filters` and `reader_schemas` (Avro
+        schema texts) are by source. Raises SettingsError, and when the client
+        runs CheckpointError.
+        """
+        subscription = make_subscription(sources, filters, reader_schemas, name)
+        consumers = [consumer] if isinstance(consumer, Consumer) else list(consumer)
+        key = (subscription.name, subscription.sources)
+        with self._lock:
+            if key in self._registrations:
+                raise _in_use(subscription)
+            known, already = self._wanted.get(key, (subscription, []))
+            if known != subscription:
+                raise SettingsError(
+                    f"registration {name!r} of {', '.join(sources)} has other filters or schemas "
+                    "already; give this one another name"
+                )
+            self._wanted[key] = (subscription, [*already, *consumers])
+            is_running = self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
+        if is_running:
+            self._start_wanted()
+
+    def on(
+        self,
+        *sources: str,
+        filters: Mapping[str, EventFilter] | None = None,
+        reader_schemas: Mapping[str, str] | None = None,
+        name: str = "default",
+    ) -> Callable[[EventCallback], EventCallback]:
+        """Decorate a function that is to be called with each event of the sources."""
+
+        def decorate(function: EventCallback) -> EventCallback:
+            consumer = _FunctionConsumer(function)
+            self.register(
+                consumer, sources, filters=filters, reader_schemas=reader_schemas, name=name
+            )
+            return function
+
+        return decorate
+
+    def windows(
+        self,
+        *sources: str,
+        filters: Mapping[str, EventFilter] | None = None,
+        reader_schemas: Mapping[str, str] | None = None,
+        name: str = "default",
+    ) -> Iterator[DataWindow]:
+        """Iterate over windows; the checkpoint advances when the next one is asked for.
+
+        Starts the client if need be. Ends when the client is stopped; raises
+        the error that ends the reading.
+        """
+        registration = self._open_feed(make_subscription(sources, filters, reader_schemas, name))
+        assert registration.feed is not None
+        try:
+            yield from registration.feed.windows()
+        finally:
+            self._close_feed(registration)
+
+    async def windows_async(
+        self,
+        *sources: str,
+        filters: Mapping[str, EventFilter] | None = None,
+        reader_schemas: Mapping[str, str] | None = None,
+        name: str = "default",
+    ) -> AsyncIterator[DataWindow]:
+        """Iterate as `windows` does, in an asyncio task."""
+        registration = self._open_feed(make_subscription(sources, filters, reader_schemas, name))
+        assert registration.feed is not None
+        windows = registration.feed.windows_async()
+        try:
+            async for window in windows:
+                yield window
+        finally:
+            await windows.aclose()
+            self._close_feed(registration)
+
+    # Running
+
+    @property
+    def state(self) -> Lifecycle:
+        """What the client is doing."""
+        return self._lifecycle.state
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that suspended it, or None."""
+        return self._lifecycle.error
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it runs (or was paused by somebody) and no error has stopped it."""
+        return self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
+
+    def status(self) -> list[RegistrationStatus]:
+        """Return how each registration is."""
+        with self._lock:
+            registrations = list(self._registrations.values())
+        return [registration.status for registration in registrations]
+
+    def start(self) -> None:
+        """Begin to read and to call back; does nothing when it has begun.
+
+        Raises CheckpointError when a checkpoint is damaged, SettingsError
+        when it was stopped: make another client.
+        """
+        if self.state is Lifecycle.SHUT_DOWN:
+            raise SettingsError("this client was stopped; make another one")
+        self._handle(Start())
+
+    def run(self) -> None:
+        """Start, and return when it is stopped; raises the error that suspends it."""
+        try:
+            self.start()
+            self._ended.wait()
+            error = self.error
+        finally:
+            self.stop()
+        if error is not None:
+            raise error
+
+    def stop(self, timeout_s: float = STOP_S) -> None:
+        """End: finish the windows in hand, write the checkpoints, join the threads.
+
+        From within a callback it only asks for that. A callback that does not
+        come back within `timeout_s` is left behind on its thread, and logged.
+        """
+        self._handle(ShutDown())
+        self._ended.set()
+        with self._lock:
+            registrations = list(self._registrations.values())
+        for registration in registrations:
+            if not registration.join(timeout_s):
+                name = registration.subscription.name
+                log.error("%s: a callback has not come back; its thread is left behind", name)
+        if not any(registration.is_this_thread for registration in registrations):
+            self._loop.stop()
+
+    def pause(self) -> None:
+        """Make no callbacks until `resume`; the buffer fills, then the reading stops."""
+        self._handle(Pause())
+
+    def resume(self) -> None:
+        """Go on after `pause`, or after an error, with the window that failed."""
+        self._handle(Resume())
+
+    def use_servers(
+        self,
+        relays: Sequence[str],
+        bootstrap_servers: Sequence[str] = (),
+        must_pick_again: bool = False,
+    ) -> None:
+        """Read from these servers from now on; a request in flight ends first."""
+        servers = Servers(tuple(relays), tuple(bootstrap_servers))
+        with self._lock:
+            self._servers = servers
+            registrations = list(self._registrations.values())
+        for registration in registrations:
+            registration.change_servers(ReplaceServers(servers, must_pick_again))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # What the lifecycle asks for
+
+    def _handle(self, message: LifecycleMessage) -> None:
+        with self._lock:
+            instructions = self._lifecycle.handle(message)
+        for instruction in instructions:
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: LifecycleInstruction) -> None:
+        with self._lock:
+            registrations = list(self._registrations.values())
+        match instruction:
+            case StartReading():
+                self._loop.start()
+                self._loop.spawn(self._watch, self._watch_died)
+                self._start_wanted()
+            case HoldCallbacks():
+                for registration in registrations:
+                    registration.hold()
+            case Retry():
+                for registration in registrations:
+                    registration.retry()
+            case ReleaseCallbacks():
+                self._ended.clear()
+                for registration in registrations:
+                    registration.release()
+            case ReportError():
+                self._ended.set()
+            case StopReading():
+                for registration in registrations:
+                    registration.stop()
+
+    def _start_wanted(self) -> None:
+        """Start what was registered and does not run yet; all of it loads before any starts."""
+        with self._lock:
+            started = []
+            for key, (subscription, consumers) in self._wanted.items():
+                if key not in self._registrations:
+                    started.append(self._add(subscription, consumers))
+            self._wanted.clear()
+        for registration in started:
+            registration.start()
+
+    def _add(self, subscription: Subscription, consumers: Sequence[Consumer]) -> Registration:
+        registration = Registration(subscription, consumers, self._servers, self._around)
+        self._registrations[subscription.name, subscription.sources] = registration
+        if self.state is Lifecycle.PAUSED:
+            registration.hold()
+        return registration
+
+    def _open_feed(self, subscription: Subscription) -> Registration:
+        self.start()
+        key = (subscription.name, subscription.sources)
+        with self._lock:
+            if key in self._registrations or key in self._wanted:
+                raise _in_use(subscription)
+            registration = self._add(subscription, ())
+        registration.start()
+        return registration
+
+    def _close_feed(self, registration: Registration) -> None:
+        registration.stop()
+        with self._lock:
+            subscription = registration.subscription
+            self._registrations.pop((subscription.name, subscription.sources), None)
+
+    def _take_error(self, registration: Registration, error: DatabusError) -> None:
+        name = registration.subscription.name
+        log.error("%s: stopped by an error that needs somebody: %s", name, error)
+        self._handle(Suspend(error))
+
+    async def _watch(self) -> None:
+        """Look out for callbacks that do not come back."""
+        interval_s = min(_WATCH_S, self.settings.callback_budget_s / 4)
+        while True:
+            await asyncio.sleep(interval_s)
+            if self.state is not Lifecycle.RUNNING:
+                continue
+            with self._lock:
+                registrations = list(self._registrations.values())
+            for registration in registrations:
+                error = registration.overdue()
+                if error is not None:
+                    self._take_error(registration, error)
+
+    def _watch_died(self, error: BaseException) -> None:
+        self._handle(Suspend(error))
+
+
+class _FunctionConsumer(Consumer):
+    """A consumer that is one function."""
+
+    def __init__(self, function: EventCallback) -> None:
+        if inspect.iscoroutinefunction(function):
+            raise SettingsError(
+                f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
+                "use `async for window in client.windows_async(…)`"
+            )
+        # The attribute hides the method: no call in between on the hot path.
+        self.on_data_event = function  # type: ignore[method-assign]
+
+
+def make_subscription(
+    sources: Sequence[str],
+    filters: Mapping[str, EventFilter] | None = None,
+    reader_schemas: Mapping[str, str] | None = None,
+    name: str = "default",
+) -> Subscription:
+    """Check a registration's wishes; raises SettingsError."""
+    if isinstance(sources, str) or not sources:
+        raise SettingsError(f"sources = {sources!r}: give a list of at least one source name")
+    if len(set(sources)) != len(sources):
+        raise SettingsError(f"sources = {', '.join(sources)}: a source is named twice")
+    for by_source in (filters or {}, reader_schemas or {}):
+        for source in by_source:
+            if source not in sources:
+                raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
+    return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))
+
+
+def _in_use(subscription: Subscription) -> SettingsError:
+    return SettingsError(
+        f"registration {subscription.name!r} of {', '.join(subscription.sources)} is being read "
+        "already; give this one another name"
+    )
+
+
+def _make_store(directory: Path | None) -> CheckpointStore:
+    return MemoryCheckpoints() if directory is None else FileCheckpoints(directory)

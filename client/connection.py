@@ -1,0 +1,348 @@
+"""How one registration comes to its events: the connection machine.
+
+Messages in, instructions out; `puller` does the sockets. Relays are put into a
+random order once, so that a fleet of clients spreads, and then taken in turn.
+
+Three rules keep the stream whole:
+* The position moves by whole windows only. A window that is half here when an
+  answer breaks off is rolled back and read again from its beginning.
+* A window larger than `size` is continued at the offset that the relay names
+  (`x-databus-resume`). A relay that names none is believed to count what it
+  sends, so if some sources or rows are left out the offset would be wrong:
+  then the window is asked for again with a larger `size`, until it fits.
+* A relay that does not hold the point is no reason to give up while another
+  one has not been asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from databus.client.answers import is_refusal
+from databus.client.back_off import BackOff
+from databus.client.connection_messages import (
+    NO_PROGRESS,
+    Closed,
+    ConnectionInstruction,
+    ConnectionStateMessage,
+    Disconnect,
+    Fail,
+    GetSchemas,
+    GetSources,
+    GetStream,
+    HalfWindow,
+    PointNotFound,
+    Progress,
+    RequestFailed,
+    RollBack,
+    SchemasAnswered,
+    SchemaUnknown,
+    ServersTaken,
+    SourcesAnswered,
+    Started,
+    StreamAnswered,
+    UseBindings,
+    Wait,
+    Waited,
+    WindowTooLarge,
+)
+from databus.client.position import Position
+from databus.client.server_set import Servers
+from databus.client.states import CONNECTION, Connection, StateMachine
+from databus.client.subscription import Bindings, Subscription, bind, find_ids
+from databus.conf.settings import BackOffSettings, ClientSettings
+from databus.schemas.errors import (
+    DatabusError,
+    IncompatibleSchemaError,
+    SchemaError,
+    ScnNotFoundError,
+    ServerError,
+    SettingsError,
+)
+
+# For relays that answer "nothing new" at once instead of holding the request.
+_POLLING = BackOffSettings(first_s=0.001, factor=2.0, max_s=0.25)
+
+Instructions = list[ConnectionInstruction]
+
+
+class ConnectionMachine:
+    """One registration's way to its events. Not thread-safe."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        servers: Servers,
+        position: Position,
+        settings: ClientSettings,
+        rng: Random,
+        is_impatient: bool = False,
+    ) -> None:
+        """Begin at `position`; an impatient one fails when every relay refuses it."""
+        self.position = position
+        self.server: str | None = None
+        self._machine = StateMachine(Connection.INITIAL, CONNECTION)
+        self._subscription = subscription
+        self._settings = settings
+        self._rng = rng
+        self._is_impatient = is_impatient
+        self._back_off = BackOff(settings.back_off, rng)
+        self._polling = BackOff(_POLLING, rng)
+        self._gone: dict[str, ScnNotFoundError] = {}
+        self._refused: set[str] = set()
+        self._src_ids: Mapping[str, int] = {}
+        self._bindings: Bindings = {}
+        self._is_everything = False  # whether nothing of the relay's sources is left out
+        self._size_bytes = self._usual_size_bytes = min(settings.fetch_bytes, settings.buffer_bytes)
+        self._half: HalfWindow | None = None
+        self._continue_at: tuple[int, int] | None = None
+        self._set_servers(servers)
+
+    @property
+    def state(self) -> Connection:
+        """Where it is."""
+        return self._machine.state
+
+    def handle(self, message: ConnectionStateMessage) -> Instructions:
+        """Take one message, return what must be done, in order."""
+        match message:
+            case Started() if self._machine.fire("start"):
+                return self._pick()
+            case Waited():
+                return self._stream() if self.state is Connection.STREAMING else self._pick()
+            case SourcesAnswered(sources):
+                return self._find_sources(sources)
+            case SchemasAnswered():
+                return self._register(message)
+            case StreamAnswered():
+                return self._take_answer(message)
+            case SchemaUnknown(_, progress):
+                return [*self._break_off(progress), *self._reregister()]
+            case WindowTooLarge(error, progress):
+                return [*self._break_off(progress), *self._fail(error)]
+            case RequestFailed(error, progress):
+                return [*self._break_off(progress), *self._try_next(error)]
+            case PointNotFound(error):
+                return [*self._break_off(NO_PROGRESS), *self._not_found(error)]
+            case ServersTaken():
+                return self._take_servers(message)
+            case Closed() if self._machine.fire("close"):
+                return [Disconnect()]
+        return []
+
+    # Picking a server
+
+    def _set_servers(self, servers: Servers) -> None:
+        self._servers = servers
+        kept = [r for r in getattr(self, "_relays", ()) if r in servers.relays]
+        new = [r for r in dict.fromkeys(servers.relays) if r not in kept]
+        self._rng.shuffle(new)
+        self._relays = [*kept, *new]
+        self._gone = {server: e for server, e in self._gone.items() if server in self._relays}
+        self._refused &= set(self._relays)
+
+    def _pick(self) -> Instructions:
+        """Ask the next relay in turn for its sources."""
+        if not self._relays:
+            return [Wait(self._back_off.next_s())]
+        self._machine.fire("picked")
+        # In turn: the one picked goes to the end.
+        self.server = self._relays.pop(0)
+        self._relays.append(self.server)
+        return [GetSources(self.server)]
+
+    def _try_next(self, error: DatabusError) -> Instructions:
+        self._machine.fire("failed")
+        if self._is_impatient and (is_refusal(error) or isinstance(error, SchemaError)):
+            self._refused.add(self._server())
+            if self._refused >= set(self._relays):
+                return self._fail(error)
+        return [Disconnect(), Wait(self._back_off.next_s())]
+
+    def _take_servers(self, message: ServersTaken) -> Instructions:
+        self._set_servers(message.servers)
+        is_kept = self.server in self._relays and not message.must_pick_again
+        # While it waits it may as well try a new one now.
+        if is_kept and self.state is not Connection.PICKING_RELAY:
+            return []
+        if not self._machine.fire("servers_changed"):
+            return []
+        return [*self._break_off(NO_PROGRESS), Disconnect(), *self._pick()]
+
+    def _not_found(self, error: ScnNotFoundError) -> Instructions:
+        self._machine.fire("scn_not_found")
+        self._gone[self._server()] = error
+        if any(relay not in self._gone for relay in self._relays):
+            return [Disconnect(), Wait(self._back_off.next_s())]
+        self._machine.fire("gone_everywhere")
+        return self._bootstrap()
+
+    def _bootstrap(self) -> Instructions:
+        """Leave the relays. This version cannot read from a bootstrap server, and says so."""
+        error = min(self._gone.values(), key=lambda e: e.oldest)
+        remedy = (
+            "reading from bootstrap_servers is not in this version"
+            if self._servers.bootstraps
+            else "no bootstrap server is configured (bootstrap_servers)"
+        )
+        return self._fail(_explain_gone(error, remedy))
+
+    # Registering
+
+    def _find_sources(self, offered: Mapping[str, int]) -> Instructions:
+        try:
+            self._src_ids = find_ids(self._subscription.sources, offered)
+        except DatabusError as error:
+            return self._try_next(error)
+        self._is_everything = set(self._src_ids) == set(offered) and not self._subscription.filters
+        self._machine.fire("sources_known")
+        return [self._get_schemas()]
+
+    def _register(self, message: SchemasAnswered) -> Instructions:
+        try:
+            self._bindings = bind(self._subscription, self._src_ids, message.schemas)
+        except IncompatibleSchemaError as error:
+            return self._fail(error)  # another relay of these sources has the same schemas
+        except SchemaError as error:
+            return self._try_next(error)
+        self._machine.fire("registered")
+        return [UseBindings(self._bindings), *self._stream()]
+
+    def _reregister(self) -> Instructions:
+        self._machine.fire("schema_unknown")
+        return [self._get_schemas()]
+
+    def _get_schemas(self) -> GetSchemas:
+        return GetSchemas(self._server(), tuple(self._src_ids.values()))
+
+    # Streaming
+
+    def _stream(self) -> Instructions:
+        is_continued = self._continue_at is not None
+        checkpoint = self.position.checkpoint
+        if self._continue_at is not None:
+            checkpoint = self.position.within(*self._continue_at)
+        return [
+            GetStream(
+                self._server(),
+                tuple(self._src_ids.values()),
+                self.position,
+                checkpoint,
+                self._size_bytes,
+                self._subscription.filters_json(self._src_ids),
+                self.position.is_latest and not is_continued,
+            )
+        ]
+
+    def _take_answer(self, message: StreamAnswered) -> Instructions:
+        self._machine.fire("streamed")
+        self._advance(message.progress)
+        headers = message.headers
+        if headers.is_ahead:
+            return self._wait_for_relay()
+        try:
+            if headers.pending_event_bytes is not None:
+                self._grow_for_event(headers.pending_event_bytes)
+                return self._stream()
+            rollback = self._find_continuation(headers.resume)
+        except SettingsError as error:
+            return [*self._break_off(NO_PROGRESS), *self._fail(error)]
+        except ServerError as error:
+            return [*self._break_off(NO_PROGRESS), *self._try_next(error)]
+        self._back_off.reset()
+        self._gone.clear()
+        self._refused.clear()
+        if message.body_bytes:
+            self._polling.reset()
+        elif message.elapsed_s * 2000 < max(self._settings.wait_ms, 1):
+            return [*rollback, Wait(self._polling.next_s())]
+        return [*rollback, *self._stream()]
+
+    def _find_continuation(self, resume: tuple[int, int] | None) -> Instructions:
+        """Set where the next request goes on within a window, if it does."""
+        half, self._continue_at = self._half, None
+        if half is None:
+            self._size_bytes = self._usual_size_bytes
+        if resume is not None:
+            self._follow(*resume)
+        elif half is not None and self._is_everything:
+            self._continue_at = (half.scn, half.event_count)
+        elif half is not None:
+            self._grow(2 * self._size_bytes, f"window {half.scn}")
+            return self._break_off(NO_PROGRESS)
+        return []
+
+    def _follow(self, scn: int, offset: int) -> None:
+        half = self._half
+        is_behind = scn < self.position.scn
+        is_astray = half is not None and (scn != half.scn or offset < half.event_count)
+        if is_behind or is_astray:
+            raise ServerError(
+                self._server(),
+                f"says to go on at {scn}, {offset}; the last whole window is {self.position.scn}, "
+                f"and the one begun {half}",
+            )
+        if offset >= 0:
+            self._continue_at = (scn, offset)
+        elif scn > self.position.scn:
+            # Nothing up to there concerns us, or we had asked for the newest.
+            self.position = self.position.after_window(scn)
+
+    def _advance(self, progress: Progress) -> None:
+        self._half = progress.half
+        self.position = progress.position or self.position
+
+    def _break_off(self, progress: Progress) -> Instructions:
+        """Take the whole windows that came, and roll back the half one."""
+        half = progress.half or self._half
+        self._advance(progress)
+        self._half = self._continue_at = None
+        if half is None:
+            return []
+        self.position = self.position.before_window(half.scn)
+        return [RollBack(self.position.scn)]
+
+    def _grow_for_event(self, event_bytes: int) -> None:
+        if event_bytes <= self._size_bytes:
+            raise ServerError(
+                self._server(),
+                f"has an event of {event_bytes} bytes after scn {self.position.scn} and does not "
+                f"send it though {self._size_bytes} were asked for; raise its "
+                "http.max_response_bytes",
+            )
+        self._grow(event_bytes, "an event")
+
+    def _grow(self, size_bytes: int, what: str) -> None:
+        """Ask for more at a time; raises SettingsError beyond what a window may have."""
+        limit_bytes = self._settings.max_window_bytes
+        if self._size_bytes >= limit_bytes or (what == "an event" and size_bytes > limit_bytes):
+            raise SettingsError(
+                f"{what} after scn {self.position.scn} is larger than "
+                f"max_window_bytes = {limit_bytes}; raise it"
+            )
+        self._size_bytes = min(size_bytes, limit_bytes)
+
+    def _wait_for_relay(self) -> Instructions:
+        """Ask another relay, for this one is behind us; or wait for the only one."""
+        if len(self._relays) == 1:
+            return [Wait(self._back_off.next_s())]
+        self._machine.fire("failed")
+        return [*self._break_off(NO_PROGRESS), Disconnect(), Wait(self._back_off.next_s())]
+
+    def _fail(self, error: DatabusError) -> Instructions:
+        self._machine.fire("close")
+        return [Disconnect(), Fail(error)]
+
+    def _server(self) -> str:
+        assert self.server is not None, "no request is made before a server is picked"
+        return self.server
+
+
+def _explain_gone(error: ScnNotFoundError, remedy: str) -> ScnNotFoundError:
+    return ScnNotFoundError(
+        error.scn,
+        error.oldest,
+        f"every relay was asked, and {remedy}: configure one, or, where the changes in between "
+        'may be missed, remove the checkpoint and use start = "earliest"',
+    )

@@ -1,0 +1,211 @@
+"""What a consumer is: callbacks, their results, and the event that they are given.
+
+Per window:
+
+    on_start_data_event_sequence(scn)
+      on_start_source(source) → on_data_event(event)… → on_end_source(source)
+                                                per run of events of one source
+    on_end_data_event_sequence(scn)
+    on_checkpoint(scn)
+
+An empty window (other tables' changes) gives `on_checkpoint` alone. Events come
+at least once, in commit order, whole windows; after `on_rollback(scn)` every
+window after `scn` comes again. All callbacks of one registration are made on
+one thread, its dispatcher's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from databus.schemas.event import Event, Opcode
+from databus.schemas.metadata import METADATA_DIGEST, EventMetadata, Op, decode_metadata
+
+if TYPE_CHECKING:
+    from databus.client.subscription import SourceBinding
+
+__all__ = ["Consumer", "DataEvent", "Op", "Result"]
+
+
+class Result(Enum):
+    """What a callback says; None is SUCCESS."""
+
+    SUCCESS = "success"
+    # Write a checkpoint at the end of this window, without waiting for the usual time.
+    CHECKPOINT = "checkpoint"
+    # Write none at the end of this window: what it brought is not safe yet. A
+    # later window's checkpoint covers it.
+    SKIP_CHECKPOINT = "skip_checkpoint"
+    ERROR = "error"  # roll back to the last window that succeeded, and come again
+    ERROR_FATAL = "error_fatal"  # stop the client
+
+
+class DataEvent:
+    """One row change. Decodes the row when it is first asked for.
+
+    `index` counts the events of the window from 0. May be kept after the
+    callback, and read from any thread.
+    """
+
+    __slots__ = ("_event", "_metadata", "_row", "_source", "index")
+
+    def __init__(self, event: Event, source: SourceBinding, index: int) -> None:
+        self._event = event
+        self._source = source
+        self.index = index
+        self._row: dict[str, Any] | None = None
+        self._metadata: EventMetadata | None = None
+
+    @property
+    def source(self) -> str:
+        """The source's name, e.g. `shop.orders`."""
+        return self._source.name
+
+    @property
+    def scn(self) -> int:
+        """The window's SCN."""
+        return self._event.scn
+
+    @property
+    def key(self) -> int | bytes:
+        """The row's key: a number, or the text form of the key columns."""
+        return self._event.key
+
+    @property
+    def timestamp_ns(self) -> int:
+        """The commit time, nanoseconds since the epoch."""
+        return self._event.timestamp_ns
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the row is gone; `row` is then how it was."""
+        return self._event.opcode is Opcode.DELETE
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row after the change (of a delete: before it), column → value.
+
+        Raises ProtocolError or IncompatibleSchemaError when it cannot be decoded.
+        """
+        row = self._row
+        if row is None:
+            payload = self._event.payload
+            assert payload is not None, "the intake lets no event without a row through"
+            row = self._row = self._source.versions[payload.digest].codec.decode(payload.data)
+        return row
+
+    @property
+    def metadata(self) -> EventMetadata | None:
+        """What the relay says beyond the row; None from a relay that is not of this project."""
+        if self._metadata is None:
+            part = self._event.metadata
+            if part is None or part.digest != METADATA_DIGEST:
+                return None
+            self._metadata = decode_metadata(part.data)
+        return self._metadata
+
+    @property
+    def op(self) -> Op:
+        """What happened. Without metadata an insert cannot be told from an update: update."""
+        metadata = self.metadata
+        if metadata is not None:
+            return metadata.op
+        return Op.DELETE if self.is_delete else Op.UPDATE
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """The row before an update, or None where the relay does not send it."""
+        metadata, payload = self.metadata, self._event.payload
+        if metadata is None or metadata.before is None or payload is None:
+            return None
+        return self._source.versions[payload.digest].codec.decode(metadata.before)
+
+    @property
+    def gtid(self) -> str | None:
+        """The transaction's GTID in the server's text form, or None."""
+        return None if self.metadata is None else self.metadata.gtid
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the source's schema that the row was written with."""
+        payload = self._event.payload
+        return 0 if payload is None else self._source.versions[payload.digest].version
+
+    def __repr__(self) -> str:
+        return f"<DataEvent {self.op} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"
+
+
+class Consumer:
+    """A consumer: inherit, and override the callbacks you want.
+
+    Each returns a `Result`, or None for SUCCESS. An exception, or coming back
+    after `callback_budget_s`, counts as ERROR.
+    """
+
+    def on_start_consumption(self) -> Result | None:
+        """Called once, before anything else."""
+
+    def on_stop_consumption(self) -> Result | None:
+        """Called once, after everything else."""
+
+    def on_start_data_event_sequence(self, scn: int) -> Result | None:
+        """A window with events begins."""
+
+    def on_start_source(self, source: str) -> Result | None:
+        """Events of this source follow."""
+
+    def on_data_event(self, event: DataEvent) -> Result | None:
+        """A row has changed."""
+
+    def on_end_source(self, source: str) -> Result | None:
+        """No more events of this source for now."""
+
+    def on_end_data_event_sequence(self, scn: int) -> Result | None:
+        """The window is whole."""
+
+    def on_checkpoint(self, scn: int) -> Result | None:
+        """A checkpoint may be written here: nothing up to `scn` will have to come again."""
+
+    def on_rollback(self, scn: int) -> Result | None:
+        """Every window after `scn` comes again (-1: all)."""
+
+    def on_error(self, error: BaseException) -> Result | None:
+        """The client stops because of this error."""
+
+    # A bootstrap makes the same calls under other names. One who does not tell
+    # old rows from new ones need not override them.
+
+    def on_start_bootstrap(self) -> Result | None:
+        """Rows as they stand, not changes, follow."""
+
+    def on_stop_bootstrap(self) -> Result | None:
+        """Changes follow again."""
+
+    def on_start_bootstrap_sequence(self, scn: int) -> Result | None:
+        """As `on_start_data_event_sequence`."""
+        return self.on_start_data_event_sequence(scn)
+
+    def on_start_bootstrap_source(self, source: str) -> Result | None:
+        """As `on_start_source`."""
+        return self.on_start_source(source)
+
+    def on_bootstrap_event(self, event: DataEvent) -> Result | None:
+        """As `on_data_event`."""
+        return self.on_data_event(event)
+
+    def on_end_bootstrap_source(self, source: str) -> Result | None:
+        """As `on_end_source`."""
+        return self.on_end_source(source)
+
+    def on_end_bootstrap_sequence(self, scn: int) -> Result | None:
+        """As `on_end_data_event_sequence`."""
+        return self.on_end_data_event_sequence(scn)
+
+    def on_bootstrap_checkpoint(self, scn: int) -> Result | None:
+        """As `on_checkpoint`."""
+        return self.on_checkpoint(scn)
+
+    def on_bootstrap_rollback(self, scn: int) -> Result | None:
+        """As `on_rollback`."""
+        return self.on_rollback(scn)

@@ -1,0 +1,292 @@
+"""The order of callbacks, and what follows from their results. No thread, no file, no clock
+of its own.
+
+A window succeeds when every consumer of the registration has taken all of it.
+One that fails is rolled back for all of them and delivered again from its
+start: redelivery lies within one window while the process lives, and within
+one checkpoint when it does not.
+
+Callbacks run in line: there is no other thread to hand an event to, for that
+would cost more than the event. So a callback that overruns its budget cannot
+be interrupted; it counts as ERROR when it comes back, and one that does not
+come back at all is what `overdue` is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.intake import ReadWindow
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ConsumerError
+
+Clock = Callable[[], float]
+Callback = Callable[..., Result | None]
+
+_SUCCESS = Result.SUCCESS
+_SRC_ID = itemgetter(2)
+_NO_WINDOW = -1
+
+# A callback may take so many budgets before the watchdog gives it up: coming
+# back late is dealt with more gently, by a replay.
+GRACE = 1.5
+
+
+class Failure(NamedTuple):
+    """Why a window did not succeed."""
+
+    problem: str
+    is_fatal: bool = False
+    cause: BaseException | None = None
+
+
+class Outcome(NamedTuple):
+    """How one attempt at a window ended; `result` is what its checkpoint depends on."""
+
+    result: Result
+    failure: Failure | None = None
+
+
+class _FailedError(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.problem)
+        self.failure = failure
+
+
+class Dispatch:
+    """Makes the callbacks of one registration, and counts its failures."""
+
+    def __init__(
+        self, consumers: Sequence[Consumer], budget_s: float, retries: int, clock: Clock
+    ) -> None:
+        """Allow each callback `budget_s`, and each window `retries` replays."""
+        self.consumers = list(consumers)
+        self._budget_s = budget_s
+        self._retries = retries
+        self._clock = clock
+        self._failures = 0
+        # For the watchdog, which reads them on another thread. `_since_s` is
+        # written last and cleared first: a callback is never blamed for another's time.
+        self._since_s: float | None = None
+        self._where = ""
+        self._scn = _NO_WINDOW
+
+    def deliver(self, read: ReadWindow) -> Outcome:
+        """Make all callbacks of a window, once."""
+        self._scn = read.window.scn
+        try:
+            result = _SUCCESS
+            groups = group_events(read)
+            for consumer in self.consumers:
+                result = _stronger(result, self._deliver_to(consumer, read.window.scn, groups))
+        except _FailedError as failed:
+            return Outcome(Result.ERROR, failed.failure)
+        finally:
+            self._since_s = None
+        self._failures = 0
+        return Outcome(result)
+
+    def roll_back(self, scn: int) -> Outcome:
+        """Tell every consumer that all after `scn` comes again."""
+        return self._tell("on_rollback", scn)
+
+    def start(self) -> Outcome:
+        """Tell every consumer that it begins."""
+        return self._tell("on_start_consumption")
+
+    def stop(self) -> Outcome:
+        """Tell every consumer that it is over."""
+        return self._tell("on_stop_consumption")
+
+    def report(self, error: BaseException) -> Outcome:
+        """Tell every consumer of the error that stops the client."""
+        return self._tell("on_error", error)
+
+    def judge(self, failure: Failure) -> ConsumerError | None:
+        """Return the error to stop with, or None when the window is to be replayed."""
+        self._failures += 1
+        if not failure.is_fatal and self._failures <= self._retries:
+            return None
+        tries = f" ({self._failures} tries)" if self._failures > 1 else ""
+        error = ConsumerError(self._scn, failure.problem + tries)
+        error.__cause__ = failure.cause
+        self._failures = 0
+        return error
+
+    def overdue(self) -> ConsumerError | None:
+        """Return the error to stop with when a callback does not come back; any thread."""
+        since_s, where, scn = self._since_s, self._where, self._scn
+        if since_s is None or self._clock() - since_s <= GRACE * self._budget_s:
+            return None
+        return ConsumerError(
+            scn,
+            f"{where} has not come back for {self._clock() - since_s:.1f} s; "
+            f"callback_budget_s = {self._budget_s:g}",
+        )
+
+    def _deliver_to(
+        self, consumer: Consumer, scn: int, groups: Sequence[tuple[str, list[DataEvent]]]
+    ) -> Result:
+        call, result = self._call, _SUCCESS
+        if groups:
+            result = call(consumer.on_start_data_event_sequence, scn)
+            for source, events in groups:
+                result = _stronger(result, call(consumer.on_start_source, source))
+                result = _stronger(result, self._call_events(consumer.on_data_event, events))
+                result = _stronger(result, call(consumer.on_end_source, source))
+            result = _stronger(result, call(consumer.on_end_data_event_sequence, scn))
+        return _stronger(result, call(consumer.on_checkpoint, scn))
+
+    def _call_events(self, callback: Callback, events: Sequence[DataEvent]) -> Result:
+        """Make the callback of each event: the hot path, hence `_call` written out in it."""
+        clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
+        self._where = _name(callback)
+        event = events[0]
+        try:
+            since_s = self._since_s = clock()
+            for event in events:
+                returned = callback(event)
+                now_s = clock()
+                if now_s - since_s > budget_s:
+                    raise _late(now_s - since_s, budget_s)
+                self._since_s = since_s = now_s
+                if returned is not None and returned is not _SUCCESS:
+                    result = _stronger(result, _checked(returned))
+        except Exception as error:
+            raise _FailedError(_failure_of(error, f"{_name(callback)}({event!r})")) from error
+        return result
+
+    def _call(self, callback: Callback, argument: object) -> Result:
+        return self._call_with(callback, argument)
+
+    def _call_with(self, callback: Callback, *arguments: object) -> Result:
+        self._where = _name(callback)
+        try:
+            since_s = self._since_s = self._clock()
+            returned = callback(*arguments)
+            took_s = self._clock() - since_s
+            if took_s > self._budget_s:
+                raise _late(took_s, self._budget_s)
+            return _SUCCESS if returned is None else _checked(returned)
+        except Exception as error:
+            shown = ", ".join(map(repr, arguments))
+            raise _FailedError(_failure_of(error, f"{self._where}({shown})")) from error
+
+    def _tell(self, name: str, *arguments: object) -> Outcome:
+        """Make one callback of every consumer; the first failure counts."""
+        failure = None
+        for consumer in self.consumers:
+            try:
+                self._call_with(getattr(consumer, name), *arguments)
+            except _FailedError as failed:
+                failure = failure or failed.failure
+            finally:
+                self._since_s = None
+        return Outcome(Result.ERROR if failure else _SUCCESS, failure)
+
+
+class CheckpointRule:
+    """When a checkpoint is written: at window ends, not more often than need be.
+
+    A window that was skipped (SKIP_CHECKPOINT) is never the one written; the
+    one before it still may be.
+    """
+
+    def __init__(self, every_s: float, clock: Clock) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._waiting: Checkpoint | None = None
+        self._written_s = clock()
+
+    @property
+    def due_in_s(self) -> float | None:
+        """How long the one that waits may still wait; None when none does."""
+        if self._waiting is None:
+            return None
+        return max(0.0, self._written_s + self._every_s - self._clock())
+
+    def after_window(self, checkpoint: Checkpoint, result: Result) -> Checkpoint | None:
+        """Take a window's result; return the checkpoint to write now, if any."""
+        if result is Result.SKIP_CHECKPOINT:
+            return None
+        self._waiting = checkpoint
+        return self.take(is_forced=result is Result.CHECKPOINT)
+
+    def take(self, is_forced: bool = False) -> Checkpoint | None:
+        """Return the checkpoint that waits when it is due, or in any case."""
+        due_in_s = self.due_in_s
+        if due_in_s is None or (due_in_s > 0 and not is_forced):
+            return None
+        checkpoint, self._waiting = self._waiting, None
+        self._written_s = self._clock()
+        return checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class DataWindow:
+    """A whole window as a consumer sees it: `for window in client.windows(…)`."""
+
+    scn: int
+    timestamp_ns: int
+    events: tuple[DataEvent, ...]
+
+
+def group_events(read: ReadWindow) -> list[tuple[str, list[DataEvent]]]:
+    """Return the events in order, by runs of one source."""
+    groups = []
+    begin = 0
+    for src_id, run in groupby(read.window.events, _SRC_ID):
+        source = read.bindings[src_id]
+        events = [DataEvent(event, source, index) for index, event in enumerate(run, begin)]
+        begin += len(events)
+        groups.append((source.name, events))
+    return groups
+
+
+def data_window(read: ReadWindow) -> DataWindow:
+    """Return a window for those who iterate."""
+    events = tuple(event for _, group in group_events(read) for event in group)
+    return DataWindow(read.window.scn, read.window.timestamp_ns, events)
+
+
+# Of the callbacks' results the strongest is the window's: once one consumer's
+# data is not safe, another's wish for a checkpoint cannot make it so.
+_STRENGTH = {Result.SUCCESS: 0, Result.CHECKPOINT: 1, Result.SKIP_CHECKPOINT: 2}
+
+
+def _stronger(one: Result, other: Result) -> Result:
+    if other is _SUCCESS:
+        return one
+    return one if _STRENGTH[one] >= _STRENGTH[other] else other
+
+
+def _checked(returned: object) -> Result:
+    """Return a result that is not a failure; raises the others."""
+    if returned is Result.ERROR_FATAL:
+        raise _FailedError(Failure("returned ERROR_FATAL", is_fatal=True))
+    if returned is Result.ERROR:
+        raise _FailedError(Failure("returned ERROR"))
+    if not isinstance(returned, Result):
+        problem = f"returned {returned!r}, which is neither a Result nor None"
+        raise _FailedError(Failure(problem, is_fatal=True))
+    return returned
+
+
+def _late(took_s: float, budget_s: float) -> _FailedError:
+    return _FailedError(Failure(f"took {took_s:.3f} s; callback_budget_s = {budget_s:g}"))
+
+
+def _failure_of(error: Exception, call: str) -> Failure:
+    if isinstance(error, _FailedError):
+        problem, is_fatal, cause = error.failure
+        return Failure(f"{call} {problem}", is_fatal, cause)
+    return Failure(f"{call} raised {error!r}", cause=error)
+
+
+def _name(callback: Callback) -> str:
+    return getattr(callback, "__qualname__", None) or repr(callback)

@@ -1,0 +1,136 @@
+"""Windows for those who iterate: the loop body is the callback, the loop's thread its thread.
+
+Asking for the next window says that the one before is consumed: only then may
+its checkpoint be written. Empty windows move the checkpoint and are not shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+from databus.client.buffer import Buffer, BufferClosedError
+from databus.client.checkpoints import CheckpointStore
+from databus.client.consumer import Result
+from databus.client.dispatch import CheckpointRule, DataWindow, data_window
+from databus.client.intake import BufferItem, ReadWindow
+from databus.client.position import Position
+from databus.client.subscription import Subscription
+from databus.schemas.checkpoint import Checkpoint
+
+
+class Feed:
+    """The windows of one registration, for one iteration."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        rule: CheckpointRule,
+        store: CheckpointStore,
+        buffer: Buffer[BufferItem],
+        position: Position,
+    ) -> None:
+        self.scn = position.scn  # of the last window consumed
+        self._subscription = subscription
+        self._rule = rule
+        self._store = store
+        self._buffer = buffer
+        self._in_hand: ReadWindow | None = None
+        self._error: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """End the iteration with this error; any thread."""
+        self._error = error
+        self._buffer.close()
+
+    def stop(self) -> None:
+        """End the iteration; any thread."""
+        self._buffer.close()
+
+    def windows(self) -> Iterator[DataWindow]:
+        """Yield windows; raises the error that ended the reading."""
+        try:
+            while (window := self._next(None)) is not None:
+                yield window
+        finally:
+            self._end()
+
+    async def windows_async(self) -> AsyncIterator[DataWindow]:
+        """Yield windows, leaving the event loop to others while there is none."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        self._buffer.on_item = lambda: _set_soon(loop, arrived)
+        try:
+            while True:
+                arrived.clear()
+                is_late, window = self._poll()
+                if window is not None:
+                    yield window
+                elif is_late:
+                    return
+                else:
+                    await _wait(arrived, self._rule.due_in_s)
+        finally:
+            self._buffer.on_item = lambda: None
+            self._end()
+
+    def _next(self, timeout_s: float | None) -> DataWindow | None:
+        """Return the next window that has events; None at the end, or when the time is over."""
+        while True:
+            self._finish_window()
+            due_in_s = self._rule.due_in_s
+            waits_s = due_in_s if timeout_s is None else timeout_s
+            try:
+                item = self._buffer.get(waits_s)
+            except BufferClosedError:
+                if self._error is not None:
+                    raise self._error from None
+                return None
+            if item is None and timeout_s is not None:
+                raise TimeoutError
+            if isinstance(item, ReadWindow):
+                self._in_hand = item
+                if item.window.events:
+                    return data_window(item)
+            elif item is not None:
+                self.scn = item.scn
+                self._buffer.done(item)
+
+    def _poll(self) -> tuple[bool, DataWindow | None]:
+        """Return (whether it is over, the next window if there is one now)."""
+        try:
+            window = self._next(0)
+        except TimeoutError:
+            return False, None
+        return window is None, window
+
+    def _finish_window(self) -> None:
+        """Take the window in hand for consumed, and write a checkpoint if one is due."""
+        item, self._in_hand = self._in_hand, None
+        due: Checkpoint | None = None
+        if item is not None:
+            self.scn = item.window.scn
+            self._buffer.done(item)
+            due = self._rule.after_window(item.position.checkpoint, Result.SUCCESS)
+        self._save(due or self._rule.take())
+
+    def _end(self) -> None:
+        """Write what is consumed; the window in hand is not: its loop body broke off."""
+        self._buffer.close()
+        self._save(self._rule.take(is_forced=True))
+
+    def _save(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is not None:
+            self._store.save(self._subscription.name, self._subscription.sources, checkpoint)
+
+
+def _set_soon(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(arrived.set)
+
+
+async def _wait(arrived: asyncio.Event, timeout_s: float | None) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await arrived.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,137 @@
+"""From a stream answer's bytes to what goes into the buffer. Pure.
+
+Whole windows, in order, each with what decodes it. A server that goes back
+without saying so, or sends an event without a row, is believed no further:
+ProtocolError, and the position stays after the last good window.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from databus.client.connection_messages import HalfWindow, Progress
+from databus.client.position import Position
+from databus.client.subscription import Bindings
+from databus.schemas.control import checkpoint_of
+from databus.schemas.errors import DatabusError, ProtocolError
+from databus.schemas.event import Event
+from databus.schemas.wire import ControlEvent, StreamReader, Window
+
+ROLL_BACK_BYTES = 64  # what an announcement counts for in the buffer
+
+
+class ReadWindow(NamedTuple):
+    """A whole window, what decodes it, and where reading goes on after it."""
+
+    window: Window
+    bindings: Bindings
+    position: Position
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size on the wire."""
+        return self.window.size_bytes
+
+
+class RolledBack(NamedTuple):
+    """Reading went back: what comes next follows window `scn`."""
+
+    scn: int
+    size_bytes: int = ROLL_BACK_BYTES
+
+
+BufferItem = ReadWindow | RolledBack
+
+
+class UnknownSchemaError(DatabusError):
+    """An event of a schema that the relay did not have at registration.
+
+    Never leaves this package: the answer to it is to register again.
+    """
+
+    def __init__(self, schema_id: bytes) -> None:
+        super().__init__(f"no schema {schema_id.hex()} at registration")
+        self.schema_id = schema_id
+
+
+class Intake:
+    """Reads the answers to one registration's stream requests, one after another."""
+
+    def __init__(self, max_window_bytes: int) -> None:
+        self._reader = StreamReader(max_window_bytes)
+        self._bindings: Bindings = {}
+        self._known: frozenset[tuple[int, bytes]] = frozenset()
+        self._position: Position | None = None
+
+    def use(self, bindings: Bindings) -> None:
+        """Decode what comes from now on with these."""
+        self._bindings = bindings
+        self._known = frozenset(
+            (src_id, digest) for src_id, bound in bindings.items() for digest in bound.versions
+        )
+
+    def begin(self, position: Position) -> None:
+        """Begin an answer; `position` is after the last whole window."""
+        self._position = position
+
+    def receive(self, chunk: bytes) -> list[BufferItem]:
+        """Return what the bytes complete.
+
+        Raises ProtocolError (WindowTooLargeError among them) or
+        UnknownSchemaError; `items` of the same chunk before it are lost with
+        it, and read again: `progress` does not count them.
+        """
+        items: list[BufferItem] = []
+        position = self._position
+        for item in self._reader.receive(chunk):
+            if isinstance(item, Window):
+                position = self._follow(position, item)
+                items.append(ReadWindow(item, self._bindings, position))
+            elif item.event.is_scn_regress:
+                position = Position(checkpoint_of(item.event))
+                items.append(RolledBack(position.scn))
+            else:
+                _refuse(item)
+        self._position = position
+        return items
+
+    def end(self) -> None:
+        """Say that the answer is over; raises ProtocolError inside an event."""
+        self._reader.close()
+
+    def reset(self) -> None:
+        """Forget the half window."""
+        self._reader.reset()
+
+    @property
+    def progress(self) -> Progress:
+        """What has come since `begin`."""
+        scn = self._reader.pending_scn
+        half = None if scn is None else HalfWindow(scn, self._reader.pending_events)
+        return Progress(self._position, half)
+
+    def _follow(self, position: Position | None, window: Window) -> Position:
+        assert position is not None, "begin() comes first"
+        if window.scn <= position.scn:
+            raise ProtocolError(f"window {window.scn} after window {position.scn}")
+        if window.events:
+            self._check_schemas(window.events)
+        return position.after_window(window.scn, window.timestamp_ns)
+
+    def _check_schemas(self, events: tuple[Event, ...]) -> None:
+        try:
+            schemas = {(event.src_id, event.payload.digest) for event in events}  # type: ignore[union-attr]
+        except AttributeError:
+            raise ProtocolError("an event without a row") from None
+        for src_id, digest in schemas - self._known:
+            if src_id not in self._bindings:
+                raise ProtocolError(f"an event of source {src_id}, which was not asked for")
+            raise UnknownSchemaError(digest)
+
+
+def _refuse(item: ControlEvent) -> None:
+    event = item.event
+    if event.is_error:
+        text = event.value.decode("utf-8", "replace")
+        raise ProtocolError(f"the server sent error event {event.src_id}: {text}")
+    raise ProtocolError(f"a control event of src_id {event.src_id} has no place in a stream")

@@ -1,0 +1,81 @@
+"""The one background thread that does all of a client's network input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class LoopThread:
+    """An asyncio loop on a thread of its own. Any thread may call it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread; returns when the loop runs."""
+        running = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(running)), name=self._name, daemon=True
+        )
+        self._thread.start()
+        running.wait()
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function on the loop, soon; nothing happens when the loop has ended."""
+        loop = self._loop
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(function, *arguments)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise
+
+    def spawn(
+        self,
+        run: Callable[[], Coroutine[Any, Any, None]],
+        on_failure: Callable[[BaseException], None],
+    ) -> Callable[[], None]:
+        """Run a coroutine as a task; returns what cancels it. `on_failure` gets its exception."""
+        tasks: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            task = asyncio.get_running_loop().create_task(run())
+            tasks.append(task)
+            self._tasks.add(task)
+            task.add_done_callback(end)
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                on_failure(error)
+
+        def cancel() -> None:
+            self.call(lambda: [task.cancel() for task in tasks])
+
+        self.call(begin)
+        return cancel
+
+    def stop(self) -> None:
+        """Cancel every task, end the loop, join the thread."""
+        self.call(lambda: self._stopping.set())
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
+
+    async def _main(self, running: threading.Event) -> None:
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        running.set()
+        await self._stopping.wait()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

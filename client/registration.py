@@ -1,0 +1,198 @@
+"""One registration at work: its buffer, its puller, and who takes the windows out.
+
+Either a dispatcher with consumers, or a feed that somebody iterates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from databus.client.buffer import Buffer
+from databus.client.checkpoints import CheckpointStore
+from databus.client.consumer import Consumer
+from databus.client.dispatch import CheckpointRule, Clock, Dispatch
+from databus.client.dispatcher import Dispatcher
+from databus.client.feed import Feed
+from databus.client.intake import BufferItem
+from databus.client.loop_thread import LoopThread
+from databus.client.position import Position, parse_start, position_of
+from databus.client.puller import Puller
+from databus.client.server_set import Servers, ServerSetChangeMessage
+from databus.client.subscription import Subscription
+from databus.conf.settings import ClientSettings
+from databus.schemas.errors import ConsumerError, DatabusError
+
+OnError = Callable[["Registration", DatabusError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all registrations of one client share."""
+
+    settings: ClientSettings
+    store: CheckpointStore
+    loop: LoopThread
+    rng: Random
+    clock: Clock
+    on_error: OnError
+    is_impatient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatus:
+    """How one registration is, for people and health checks."""
+
+    name: str
+    sources: tuple[str, ...]
+    state: str
+    server: str | None
+    scn: int  # of the last window consumed, -1 = none
+    buffered_bytes: int
+    problem: str | None
+
+
+class Registration:
+    """One registration, started and stopped by its client."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        consumers: Sequence[Consumer],
+        servers: Servers,
+        around: Surroundings,
+    ) -> None:
+        """Load the checkpoint; raises CheckpointError when it is damaged.
+
+        Without consumers the windows come out of `feed`.
+        """
+        self.subscription = subscription
+        self._around = around
+        position = self._load_position()
+        settings = around.settings
+        self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
+        self._puller = Puller(
+            subscription,
+            servers,
+            position,
+            settings,
+            self._buffer,
+            around.rng,
+            self._fail,
+            around.is_impatient,
+        )
+        self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
+        self._cancel: Callable[[], None] | None = None
+        self.feed: Feed | None = None
+        self.dispatcher: Dispatcher | None = None
+        rule = CheckpointRule(settings.checkpoint_every_s, around.clock)
+        if consumers:
+            self.dispatcher = self._make_dispatcher(consumers, rule, position)
+        else:
+            self.feed = Feed(subscription, rule, around.store, self._buffer, position)
+
+    def start(self) -> None:
+        """Begin to read and to call back."""
+        if self.dispatcher is not None:
+            self.dispatcher.start()
+        self._pull()
+
+    def hold(self) -> None:
+        """Make no more callbacks for now."""
+        if self.dispatcher is not None:
+            self.dispatcher.hold()
+
+    def release(self) -> None:
+        """Make callbacks again."""
+        if self.dispatcher is not None:
+            self.dispatcher.release()
+
+    def retry(self) -> None:
+        """Read again if the reading had stopped."""
+        if self._cancel is None:
+            self._pull()
+
+    def change_servers(self, message: ServerSetChangeMessage) -> None:
+        """Tell the puller of a change of the server set."""
+        self._around.loop.call(self._puller.change_servers, message)
+
+    def overdue(self) -> ConsumerError | None:
+        """Return the error to stop with when a callback does not come back."""
+        return None if self.dispatcher is None else self.dispatcher.dispatch.overdue()
+
+    def stop(self) -> None:
+        """Ask all of it to end."""
+        if self._cancel is not None:
+            self._cancel()
+        if self.dispatcher is not None:
+            self.dispatcher.stop()
+        if self.feed is not None:
+            self.feed.stop()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the dispatcher's end; False when it does not come in time."""
+        return self.dispatcher is None or self.dispatcher.join(timeout_s)
+
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether it is one of its callbacks that asks."""
+        return self.dispatcher is not None and self.dispatcher.is_this_thread
+
+    @property
+    def status(self) -> RegistrationStatus:
+        """How it is now."""
+        problem = self._puller.last_problem
+        taker = self.dispatcher or self.feed
+        return RegistrationStatus(
+            self.subscription.name,
+            self.subscription.sources,
+            self._puller.state.value,
+            self._puller.server,
+            -1 if taker is None else taker.scn,
+            self._buffer.held_bytes,
+            None if problem is None else str(problem),
+        )
+
+    def _load_position(self) -> Position:
+        name, sources = self.subscription.name, self.subscription.sources
+        checkpoint = self._around.store.load(name, sources)
+        if checkpoint is None:
+            return parse_start(self._around.settings.start)
+        return position_of(checkpoint)
+
+    def _make_dispatcher(
+        self, consumers: Sequence[Consumer], rule: CheckpointRule, position: Position
+    ) -> Dispatcher:
+        around = self._around
+        settings = around.settings
+        dispatch = Dispatch(
+            consumers, settings.callback_budget_s, settings.callback_retries, around.clock
+        )
+        return Dispatcher(
+            self.subscription,
+            dispatch,
+            rule,
+            around.store,
+            self._buffer,
+            settings,
+            position,
+            around.rng,
+            lambda error: around.on_error(self, error),
+        )
+
+    def _pull(self) -> None:
+        self._cancel = self._around.loop.spawn(self._puller.run, self._puller_died)
+
+    def _puller_died(self, error: BaseException) -> None:
+        """A defect of ours: never a silent end."""
+        wrapped = DatabusError(f"{self.subscription.name}: the puller ended: {error!r}")
+        wrapped.__cause__ = error
+        self._fail(wrapped)
+
+    def _fail(self, error: DatabusError) -> None:
+        self._cancel = None
+        if self.feed is not None:
+            self.feed.fail(error)
+        else:
+            self._around.on_error(self, error)

@@ -1,0 +1,140 @@
+"""Every state the client can be in, and every step between two of them: three tables.
+
+`lifecycle`, `server_set` and `connection` hold the rules of each machine: they
+take one message and return instructions. This file holds nothing but which
+step may follow which, so that a diagram can be made of it. A request in flight
+is a state only where something may happen that must wait for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from transitions import Machine
+
+State = TypeVar("State", bound=StrEnum)
+
+
+class Transition(NamedTuple):
+    """A step: in one of the states `sources`, `trigger` leads to `target`."""
+
+    trigger: str
+    sources: tuple[StrEnum, ...]
+    target: StrEnum
+
+
+class Lifecycle(StrEnum):
+    """What the client as a whole is doing."""
+
+    INITIAL = "initial"
+    RUNNING = "running"
+    PAUSED = "paused"
+    # Stopped by an error: everything is kept as it was, and may be resumed.
+    SUSPENDED = "suspended"
+    SHUT_DOWN = "shut_down"
+
+
+LIFECYCLE = (
+    Transition("start", (Lifecycle.INITIAL,), Lifecycle.RUNNING),
+    Transition("pause", (Lifecycle.RUNNING,), Lifecycle.PAUSED),
+    Transition("resume", (Lifecycle.PAUSED, Lifecycle.SUSPENDED), Lifecycle.RUNNING),
+    Transition("suspend", (Lifecycle.RUNNING, Lifecycle.PAUSED), Lifecycle.SUSPENDED),
+    Transition("shut_down", tuple(s for s in Lifecycle if s != "shut_down"), Lifecycle.SHUT_DOWN),
+)
+
+
+class ServerSet(StrEnum):
+    """Whether the set of servers may be changed under the connection's feet."""
+
+    IDLE = "idle"
+    BUSY = "busy"  # a request is in flight
+    CHANGED = "changed"  # and the set was changed since it was sent
+
+
+SERVER_SET = (
+    Transition("begin_request", (ServerSet.IDLE,), ServerSet.BUSY),
+    Transition("change", (ServerSet.IDLE,), ServerSet.IDLE),
+    Transition("change", (ServerSet.BUSY, ServerSet.CHANGED), ServerSet.CHANGED),
+    Transition("end_request", (ServerSet.BUSY, ServerSet.CHANGED), ServerSet.IDLE),
+)
+
+
+class Connection(StrEnum):
+    """How far one registration has come with a server."""
+
+    INITIAL = "initial"
+    PICKING_RELAY = "picking_relay"
+    REQUESTING_SOURCES = "requesting_sources"
+    REGISTERING = "registering"
+    STREAMING = "streaming"
+    PICKING_BOOTSTRAP = "picking_bootstrap"
+    REQUESTING_START_SCN = "requesting_start_scn"
+    SNAPSHOT = "snapshot"
+    REQUESTING_TARGET_SCN = "requesting_target_scn"
+    CATCHUP = "catchup"
+    BOOTSTRAP_DONE = "bootstrap_done"
+    CLOSED = "closed"
+
+
+_ON_A_RELAY = (Connection.REQUESTING_SOURCES, Connection.REGISTERING, Connection.STREAMING)
+_ON_A_BOOTSTRAP = (
+    Connection.REQUESTING_START_SCN,
+    Connection.SNAPSHOT,
+    Connection.REQUESTING_TARGET_SCN,
+    Connection.CATCHUP,
+)
+
+CONNECTION = (
+    Transition("start", (Connection.INITIAL,), Connection.PICKING_RELAY),
+    Transition("picked", (Connection.PICKING_RELAY,), Connection.REQUESTING_SOURCES),
+    Transition("sources_known", (Connection.REQUESTING_SOURCES,), Connection.REGISTERING),
+    Transition("registered", (Connection.REGISTERING,), Connection.STREAMING),
+    Transition("streamed", (Connection.STREAMING,), Connection.STREAMING),
+    # A table was altered: the relay has a version that was not there at registration.
+    Transition("schema_unknown", (Connection.STREAMING,), Connection.REGISTERING),
+    Transition("failed", _ON_A_RELAY, Connection.PICKING_RELAY),
+    Transition(
+        "servers_changed", (Connection.PICKING_RELAY, *_ON_A_RELAY), Connection.PICKING_RELAY
+    ),
+    Transition("scn_not_found", (Connection.STREAMING,), Connection.PICKING_RELAY),
+    # Only from here: a relay that was not asked may still hold the point.
+    Transition("gone_everywhere", (Connection.PICKING_RELAY,), Connection.PICKING_BOOTSTRAP),
+    Transition("picked", (Connection.PICKING_BOOTSTRAP,), Connection.REQUESTING_START_SCN),
+    Transition("start_scn_known", (Connection.REQUESTING_START_SCN,), Connection.SNAPSHOT),
+    Transition("streamed", (Connection.SNAPSHOT,), Connection.SNAPSHOT),
+    Transition("snapshot_done", (Connection.SNAPSHOT,), Connection.REQUESTING_TARGET_SCN),
+    Transition("target_scn_known", (Connection.REQUESTING_TARGET_SCN,), Connection.CATCHUP),
+    Transition("streamed", (Connection.CATCHUP,), Connection.CATCHUP),
+    Transition("next_source", (Connection.CATCHUP,), Connection.SNAPSHOT),
+    Transition("caught_up", (Connection.CATCHUP,), Connection.BOOTSTRAP_DONE),
+    # Not straight back to STREAMING: the relay may have been restarted with
+    # another schema version while the bootstrap ran.
+    Transition("consumed", (Connection.BOOTSTRAP_DONE,), Connection.PICKING_RELAY),
+    Transition("failed", _ON_A_BOOTSTRAP, Connection.PICKING_BOOTSTRAP),
+    Transition(
+        "servers_changed",
+        (Connection.PICKING_BOOTSTRAP, *_ON_A_BOOTSTRAP),
+        Connection.PICKING_BOOTSTRAP,
+    ),
+    Transition("close", tuple(s for s in Connection if s != "closed"), Connection.CLOSED),
+)
+
+
+class StateMachine(Generic[State]):
+    """One machine over one table; not thread-safe, its owner says which thread."""
+
+    def __init__(self, initial: State, table: Sequence[Transition]) -> None:
+        self.state: State = initial
+        machine = Machine(model=None, states=type(initial), initial=initial, auto_transitions=False)
+        for trigger, sources, target in table:
+            machine.add_transition(trigger, list(sources), target)
+        machine.add_model(self, initial=initial)
+
+    def fire(self, trigger: str) -> bool:
+        """Take the step; False, and nothing happens, where the table has none."""
+        model: Any = self  # `transitions` gives its models these two methods
+        if not model.may_trigger(trigger):
+            return False
+        return bool(model.trigger(trigger))

@@ -1,0 +1,118 @@
+"""What one registration reads: which sources, filtered how, with which schemas.
+
+`bind` puts a relay's answers to `/sources` and `/register` against it: the
+result is everything that is needed to decode an event, or an error that says
+what does not fit. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+from zlib import crc32
+
+from databus.registry.compatibility import check_reader
+from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
+from databus.schemas.filters import EventFilter, filters_to_json
+from databus.schemas.rows import RowCodec, row_codec, schema_id
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_FILTER: Mapping[str, EventFilter] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """One registration's wishes. Its name and exact source list name its checkpoint."""
+
+    sources: tuple[str, ...]
+    name: str = "default"
+    filters: Mapping[str, EventFilter] = field(default=_NO_FILTER)
+    reader_schemas: Mapping[str, str] = field(default=_NOTHING)
+
+    def filters_json(self, src_ids: Mapping[str, int]) -> str | None:
+        """Return the `filters` parameter for a relay that gave the sources these ids."""
+        if not self.filters:
+            return None
+        return filters_to_json({src_ids[name]: one for name, one in self.filters.items()})
+
+
+class RegisteredSchema(NamedTuple):
+    """One entry of a relay's answer to `/register`."""
+
+    src_id: int
+    version: int
+    text: str
+
+
+class SchemaVersion(NamedTuple):
+    """One version of a source's schema, ready to decode rows: `codec` gives them in the
+    reader's schema, `writer` as they were written.
+    """
+
+    version: int
+    codec: RowCodec
+    writer: RowCodec
+
+
+class SourceBinding(NamedTuple):
+    """A source as one relay knows it; `versions` by the digest that its events carry."""
+
+    name: str
+    src_id: int
+    versions: Mapping[bytes, SchemaVersion]
+
+
+Bindings = Mapping[int, SourceBinding]
+
+
+def find_ids(wanted: Sequence[str], offered: Mapping[str, int]) -> dict[str, int]:
+    """Return the ids of the wanted sources; raises UnknownSourceError."""
+    for name in wanted:
+        if name not in offered:
+            raise UnknownSourceError(name, sorted(offered))
+    return {name: offered[name] for name in wanted}
+
+
+def bind(
+    subscription: Subscription, src_ids: Mapping[str, int], schemas: Iterable[RegisteredSchema]
+) -> Bindings:
+    """Check every version of every source and return what decodes them.
+
+    Raises SchemaNotFoundError when a source has none, SchemaError when one
+    cannot be understood, IncompatibleSchemaError when the reader's own schema
+    cannot take what one of them writes.
+    """
+    found: dict[int, list[RegisteredSchema]] = {}
+    for schema in schemas:
+        found.setdefault(schema.src_id, []).append(schema)
+    bindings = {}
+    for name, src_id in src_ids.items():
+        if src_id not in found:
+            raise SchemaNotFoundError(f"the relay has no schema of source {name} ({src_id})")
+        reader = subscription.reader_schemas.get(name)
+        bindings[src_id] = SourceBinding(name, src_id, _versions(name, found[src_id], reader))
+    return MappingProxyType(bindings)
+
+
+def _versions(
+    source: str, schemas: Iterable[RegisteredSchema], reader: str | None
+) -> Mapping[bytes, SchemaVersion]:
+    versions = {}
+    for _, version, text in schemas:
+        writer = _codec(source, version, text)
+        codec = writer
+        if reader is not None:
+            check_reader(source, text, reader)
+            codec = RowCodec.resolving(text, reader)
+        bound = SchemaVersion(version, codec, writer)
+        versions[schema_id(text)] = versions[crc32(text.encode()).to_bytes(4, "big")] = bound
+    return MappingProxyType(versions)
+
+
+def _codec(source: str, version: int, text: str) -> RowCodec:
+    try:
+        return row_codec(text)
+    except SchemaError as error:
+        raise SchemaError(f"version {version} of the schema of {source}: {error}") from error

@@ -1,0 +1,209 @@
+"""HTTP to one server over one connection that is kept.
+
+tornado's simple client opens a connection for each request; here the stream is
+kept and each request gets a new `HTTP1Connection` over it. One request at a
+time. Anything that is not a well-formed answer, in time and within its limit,
+is a ServerError, and the connection is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.iostream import IOStream, StreamClosedError
+from tornado.tcpclient import TCPClient
+
+from databus import __version__
+from databus.client.answers import ERROR
+from databus.schemas.errors import ServerError
+
+READ_BYTES = 256 << 10
+MAX_HEADER_BYTES = 64 << 10
+
+OnChunk = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer; `body` is empty when its chunks went elsewhere."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    body_bytes: int
+
+
+class Transport:
+    """One connection to one server at a time. For one asyncio task."""
+
+    def __init__(self, connect_timeout_s: float) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._client = TCPClient()
+        self._stream: IOStream | None = None
+        self._server = ""
+        self._is_broken = False  # whether something of an answer may still be on the way
+
+    async def get(
+        self,
+        server: str,
+        path: str,
+        parameters: Mapping[str, str],
+        *,
+        timeout_s: float,
+        max_bytes: int,
+        on_chunk: OnChunk | None = None,
+    ) -> Answer:
+        """Ask and return the answer, whatever its status.
+
+        Chunks of a good answer's body go to `on_chunk` as they come. An
+        exception of `on_chunk` ends the connection and is raised here. Raises
+        ServerError when there is no whole answer within `timeout_s`.
+        """
+        if server != self._server:
+            self.close()
+            self._server = server
+        target = f"{path}?{urlencode(parameters)}" if parameters else path
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._ask(server, target, max_bytes, on_chunk)
+        except TimeoutError:
+            raise ServerError(server, f"no whole answer to {path} within {timeout_s:g} s") from None
+        except StreamClosedError as error:
+            cause = f": {error.real_error}" if error.real_error else ""
+            raise ServerError(server, f"closed the connection in {path}{cause}") from error
+        finally:
+            if self._is_broken:
+                self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    async def _ask(
+        self, server: str, target: str, max_bytes: int, on_chunk: OnChunk | None
+    ) -> Answer:
+        was_kept = self._stream is not None
+        while True:
+            reading = _Reading(max_bytes, on_chunk)
+            self._is_broken = True
+            stream = self._stream = self._stream or await self._connect(server)
+            try:
+                await self._exchange(stream, server, target, reading)
+            except StreamClosedError:
+                # A kept connection that was idle may have been closed by the
+                # server just now; a request that got no byte of answer was not dealt with.
+                if not was_kept or reading.has_begun:
+                    raise
+                was_kept = False
+                self.close()
+                continue
+            self._is_broken = not reading.may_be_kept or stream.closed()
+            return reading.answer(server)
+
+    async def _exchange(
+        self, stream: IOStream, server: str, target: str, reading: _Reading
+    ) -> None:
+        parameters = HTTP1ConnectionParameters(
+            chunk_size=READ_BYTES, max_header_size=MAX_HEADER_BYTES, max_body_size=reading.max_bytes
+        )
+        connection = HTTP1Connection(stream, True, parameters)
+        reading.stop = connection.close
+        headers = HTTPHeaders(
+            {"Host": urlsplit(server).netloc, "User-Agent": f"databus/{__version__}"}
+        )
+        sent = connection.write_headers(RequestStartLine("GET", target, "HTTP/1.1"), headers)
+        connection.finish()
+        await sent
+        try:
+            await connection.read_response(reading)
+        except StreamClosedError:
+            if reading.error is None:
+                raise
+        if reading.error is not None:
+            raise reading.error
+
+    async def _connect(self, server: str) -> IOStream:
+        url = urlsplit(server)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ServerError(server, "is not a URL like http://host:port")
+        secure = ssl.create_default_context() if url.scheme == "https" else None
+        port = url.port or (443 if secure else 80)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                stream = await self._client.connect(url.hostname, port, ssl_options=secure)
+        except TimeoutError:
+            raise ServerError(
+                server, f"no connection within {self._connect_timeout_s:g} s"
+            ) from None
+        except (OSError, StreamClosedError) as error:
+            raise ServerError(server, f"cannot connect: {error}") from error
+        stream.set_nodelay(True)
+        return stream
+
+
+class _Reading(HTTPMessageDelegate):
+    """One answer as it comes in."""
+
+    def __init__(self, max_bytes: int, on_chunk: OnChunk | None) -> None:
+        self.max_bytes = max_bytes
+        self.has_begun = False
+        self.may_be_kept = False
+        self.error: Exception | None = None
+        self.stop: Callable[[], None]
+        self._on_chunk = on_chunk
+        self._status = 0
+        self._headers = HTTPHeaders()
+        self._chunks: list[bytes] = []
+        self._body_bytes = 0
+        self._is_whole = False
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
+        self.has_begun = True
+        assert isinstance(start_line, ResponseStartLine)
+        self._status = start_line.code
+        self._headers = headers
+
+    def data_received(self, chunk: bytes) -> None:
+        self._body_bytes += len(chunk)
+        is_good = self._status == 200 and ERROR not in self._headers
+        try:
+            if self._on_chunk is not None and is_good:
+                self._on_chunk(chunk)
+            else:
+                self._chunks.append(chunk)
+        except Exception as error:
+            # tornado would log it and hide it; it is raised where the answer is awaited.
+            self.error = error
+            self.stop()
+
+    def finish(self) -> None:
+        self._is_whole = self.error is None
+        wants_close = self._headers.get("Connection", "").lower() == "close"
+        self.may_be_kept = self._is_whole and not wants_close
+
+    def on_connection_close(self) -> None:
+        self._is_whole = False
+
+    def answer(self, server: str) -> Answer:
+        """Return the whole answer; raises ServerError when it is not one."""
+        if not self._is_whole:
+            raise ServerError(
+                server, f"its answer is not HTTP, or has more than {self.max_bytes} bytes"
+            )
+        headers = {name.lower(): value for name, value in self._headers.items()}
+        return Answer(self._status, headers, b"".join(self._chunks), self._body_bytes)

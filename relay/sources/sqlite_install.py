@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -176,22 +177,24 @@ def give_up(name: str) -> str:
     )
 
 
-def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str]) -> None:
-    """Install, or install again, whatever a table needs; inside the caller's transaction.
+def inspect_all(connection: sqlite3.Connection, names: Iterable[str]) -> list[Finding]:
+    """Inspect the tables called `names`, and those that other relays watch.
 
-    Tables that another relay watches are kept up to date as well, for this
-    relay seals their rows; if one of those has a gap, it is for that relay to stop.
+    This relay seals the rows of those as well, so their triggers are its concern
+    too; but if one has a gap, it is for the other relay to stop.
     """
-    own = {name.lower() for name in names}
-    for name in names:
-        _renew(connection, inspect(connection, name))
+    findings = [inspect(connection, name) for name in names]
+    own = {finding.table.name.lower() for finding in findings}
     for (name,) in connection.execute("SELECT name FROM _databus_table").fetchall():
-        if name.lower() in own:
-            continue
-        try:
-            finding = inspect(connection, name)
-        except CaptureGapError:
-            continue
+        if name.lower() not in own:
+            with suppress(CaptureGapError):
+                findings.append(inspect(connection, name))
+    return findings
+
+
+def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str]) -> None:
+    """Install, or install again, whatever a table needs; inside the caller's transaction."""
+    for finding in inspect_all(connection, names):
         _renew(connection, finding)
 
 

@@ -21,7 +21,7 @@ from databus.relay.sources.sqlite_install import (
     State,
     bring_up_to_date,
     create_tables,
-    inspect,
+    inspect_all,
     is_installed,
 )
 from databus.relay.sources.sqlite_triggers import CANDIDATE, LOG, values
@@ -220,7 +220,7 @@ class ChangeLog:
         What is sealed may be read even if a table has changed since: whoever
         sealed it had checked.
         """
-        findings = [inspect(self._connection, name) for name in self._names]
+        findings = inspect_all(self._connection, self._names)
         self.is_outdated = any(finding.state is not State.INTACT for finding in findings)
         if not self.is_outdated:
             self._schema_version = self._number("PRAGMA main.schema_version")

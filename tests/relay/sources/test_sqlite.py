@@ -1,0 +1,489 @@
+"""The SQLite source: windows, SCNs, restarts, several relays, locks, retention, errors."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from databus.relay.sources import open_source, sqlite_log
+from databus.relay.sources.source import Transaction
+from databus.relay.sources.sqlite import SqliteSource
+from databus.relay.sources.sqlite_connection import connect
+from databus.schemas.errors import (
+    RowError,
+    SettingsError,
+    SourceStoppedError,
+    SourceUnavailableError,
+)
+from databus.schemas.rows import RowCodec
+from databus.schemas.table_schema import avro_schema
+from tests.relay.sources.sqlite_shop import (
+    State,
+    applied_rows,
+    apply,
+    changes,
+    database,
+    drain,
+    opened,
+    remove,
+    run,
+    settings,
+    table_rows,
+)
+
+TABLE = "CREATE TABLE t(id INTEGER PRIMARY KEY, a)"
+
+WRITER = """
+import random, sqlite3, sys
+path, seed = sys.argv[1], int(sys.argv[2])
+rng = random.Random(seed)
+db = sqlite3.connect(path, isolation_level=None, timeout=30)
+print("ready", flush=True)
+for n in range(int(sys.argv[3])):
+    db.execute("BEGIN IMMEDIATE")
+    for _ in range(rng.randint(1, 4)):
+        key = rng.randint(1, 50)
+        db.execute("INSERT OR REPLACE INTO t VALUES (?, ?)", (key, f"{seed}.{n}"))
+        db.execute("DELETE FROM t WHERE id = ?", (rng.randint(1, 50),))
+    db.execute("ROLLBACK" if rng.random() < 0.1 else "COMMIT")
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shop.db"
+
+
+@pytest.fixture
+def db(path: Path) -> Iterator[sqlite3.Connection]:
+    with database(path, TABLE) as connection:
+        yield connection
+
+
+def start_writer(path: Path, seed: int, count: int) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", WRITER, str(path), str(seed), str(count)]
+    writer = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"ready\n"
+    return writer
+
+
+def end_writer(writer: subprocess.Popen[bytes]) -> None:
+    assert writer.stdout is not None
+    writer.stdout.close()
+    writer.wait(30)
+
+
+def test_each_transaction_seen_by_itself_is_a_window(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        for scn in (1, 2, 3):
+            run(db, [f"INSERT INTO t VALUES ({scn}, 'x')", f"INSERT INTO t VALUES (-{scn}, 'y')"])
+            (window,) = drain(source)
+            assert (window.scn, [c.row["id"] for c in window.changes]) == (scn, [scn, -scn])
+
+
+def test_a_window_has_the_time_of_its_commit(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        (window,) = drain(source)
+        assert abs(window.timestamp_ns - time.time_ns()) < 60 * 10**9
+        assert window.origin.file == "_databus_log"
+
+
+def test_transactions_between_two_polls_are_one_window(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        db.execute("INSERT INTO t VALUES (2, 'x')")
+        (window,) = drain(source)
+        assert len(window.changes) == 2
+
+
+def test_what_is_rolled_back_is_never_seen(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.executescript("BEGIN; INSERT INTO t VALUES (1, 'x'); ROLLBACK")
+        db.execute("BEGIN")
+        run_all(db, ["SAVEPOINT s", "INSERT INTO t VALUES (2, 'x')", "ROLLBACK TO s"])
+        run_all(db, ["INSERT INTO t VALUES (3, 'x')", "COMMIT"])
+        assert drain(source)[0].changes[0].row["id"] == 3
+
+
+def test_half_a_transaction_is_never_seen(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        assert source.read() == []
+        db.execute("INSERT INTO t VALUES (2, 'x')")
+        db.execute("COMMIT")
+        assert len(drain(source)[0].changes) == 2
+
+
+def test_a_long_transaction_does_not_keep_what_is_sealed_from_being_read(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        drain(source)
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("INSERT INTO t VALUES (2, 'x')")
+        with opened(path, "t", after_scn=0) as late:
+            assert changes(late.read()) == [("insert", {"id": 1, "a": "x"})]
+        db.execute("COMMIT")
+        assert [row["id"] for _, row in changes(drain(source))] == [2]
+
+
+def test_transactions_seen_apart_while_the_lock_was_held_are_windows_of_their_own(
+    path: Path, db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(path, "t") as source:
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_log.ChangeLog, "seal", lambda *_: False)
+            for number in (1, 2, 3):
+                db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+                assert source.read() == []
+        assert [len(window.changes) for window in drain(source)] == [1, 1, 1]
+
+
+def test_sealing_never_waits_for_a_writer(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        db.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        assert source.read() == []
+        assert time.monotonic() - started < 0.4
+        db.execute("ROLLBACK")
+        assert len(drain(source)) == 1
+
+
+def test_reading_comes_back_within_a_second_and_at_once_when_stopped(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    stop = threading.Event()
+    source = SqliteSource(settings(path, "t"), stop=stop)
+    source.open(None)
+    started = time.monotonic()
+    assert source.read() == []
+    assert 0.3 < time.monotonic() - started < 1
+    stop.set()
+    assert source.read() == []
+    source.close()
+
+
+def test_a_change_that_comes_while_reading_waits_is_returned(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    source = SqliteSource(settings(path, "t", uri=f"sqlite:{path}"))  # with fsync
+    source.open(None)
+    writer = threading.Thread(target=run_apart, args=(path, "INSERT INTO t VALUES (1, 'x')"))
+    writer.start()
+    found = next(got for got in iter(source.read, None) if got)
+    writer.join()
+    source.close()
+    assert len(found) == 1
+
+
+def run_all(connection: sqlite3.Connection, statements: list[str]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+def run_apart(path: Path, statement: str) -> None:
+    with database(path) as connection:
+        connection.execute(statement)
+
+
+def test_two_relays_of_one_file_give_the_same_scns_to_the_same_transactions(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as one, opened(path, "t") as two:
+        writers = [start_writer(path, seed, 150) for seed in (1, 2)]
+        first: list[Transaction] = []
+        second: list[Transaction] = []
+        while any(writer.poll() is None for writer in writers):
+            first += one.read()
+            second += two.read()
+        for writer in writers:
+            end_writer(writer)
+        first += drain(one)
+        second += drain(two)
+    assert first == second
+    assert [t.scn for t in first] == list(range(1, len(first) + 1))
+    held = table_rows(db, "SELECT * FROM t")
+    assert applied_rows(apply(first, {}), "shop.t") == held
+
+
+def test_a_writer_killed_in_its_transactions_leaves_whole_windows(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    state: State = {}
+    with opened(path, "t") as source:
+        for seed in range(4):
+            writer = start_writer(path, seed, 1_000_000)
+            wanted = 20
+            while wanted > 0:
+                got = source.read()
+                apply(got, state)
+                wanted -= len(got)
+            writer.kill()
+            end_writer(writer)
+        apply(drain(source), state)
+    assert applied_rows(state, "shop.t") == table_rows(db, "SELECT * FROM t")
+
+
+STATEMENTS = st.sampled_from(
+    [
+        "INSERT OR REPLACE INTO t(id, a) VALUES (1, 'x')",
+        "INSERT OR REPLACE INTO t(id, a) VALUES (2, 'y'), (3, 'z')",
+        "UPDATE t SET a = a || '+'",
+        "UPDATE OR IGNORE t SET id = id + 1",
+        "DELETE FROM t WHERE id = 2",
+    ]
+)
+
+
+@given(st.lists(st.lists(STATEMENTS, min_size=1, max_size=3), min_size=1, max_size=12))
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_a_restart_at_any_scn_gives_the_same_rest(
+    tmp_path_factory: pytest.TempPathFactory, transactions: list[list[str]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "restart.db"
+    remove(path)
+    with database(path, TABLE) as db, opened(path, "t") as source:
+        reference: list[Transaction] = []
+        for number, statements in enumerate(transactions):
+            run(db, statements)
+            if number == len(transactions) // 2:
+                db.execute("ALTER TABLE t ADD COLUMN b DEFAULT 7")
+            reference += source.read()
+        reference += drain(source)
+        for scn in range(len(reference) + 1):
+            with opened(path, "t", after_scn=scn) as again:
+                assert drain(again) == reference[scn:]
+
+
+def test_changes_made_while_no_relay_runs_come_as_one_window(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t"):
+        pass
+    for number in range(10):
+        db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+    with opened(path, "t", after_scn=0) as source:
+        (window,) = drain(source)
+        assert len(window.changes) == 10
+
+
+@pytest.mark.parametrize(
+    ("start", "ids"),
+    [("latest", [9]), ("earliest", [1, 2, 3, 9]), ("2", [3, 9]), ("0", [1, 2, 3, 9])],
+)
+def test_a_first_start_begins_where_the_settings_say(
+    path: Path, db: sqlite3.Connection, start: str, ids: list[int]
+) -> None:
+    with opened(path, "t") as source:
+        for number in (1, 2):
+            db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+            drain(source)
+    db.execute("INSERT INTO t VALUES (3, 'x')")  # not sealed by anybody yet
+    with opened(path, "t", start=start) as source:
+        db.execute("INSERT INTO t VALUES (9, 'x')")
+        assert [row["id"] for _, row in changes(drain(source))] == ids
+
+
+def test_an_scn_that_was_never_given_stops_the_source(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        drain(source)
+        with pytest.raises(SourceStoppedError, match=r"newest.*is 1: the file was replaced"):
+            source.open(2)
+
+
+def test_what_is_older_than_the_retention_is_trimmed_and_asking_for_it_stops(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t", retention_rows=1000) as source:
+        for number in range(6):
+            run(db, [f"INSERT INTO t VALUES ({number * 1000 + i}, 'x')" for i in range(1000)])
+            drain(source)
+        for _ in range(20):
+            source.read()
+        held = table_rows(db, "SELECT scn FROM _databus_commit")
+        (rows,) = db.execute("SELECT count(*) FROM _databus_log").fetchone()
+        assert held[-1] == (6,)
+        assert (len(held), rows) == (1, 1000)
+        with pytest.raises(
+            SourceStoppedError, match="what follows scn 2, and the log holds 6 to 6"
+        ):
+            source.open(2)
+        source.open(5)
+        assert [window.scn for window in drain(source)] == [6]
+
+
+def test_trimming_keeps_what_this_relay_has_not_read(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t", retention_rows=1000) as one, opened(path, "t") as two:
+        for number in range(3):
+            run(db, [f"INSERT INTO t VALUES ({number * 1000 + i}, 'x')" for i in range(1000)])
+            assert len(drain(two)) == 1
+        assert [window.scn for window in drain(one)] == [1, 2, 3]
+
+
+def test_a_reader_whose_next_window_was_trimmed_stops(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as slow:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        drain(slow)
+        with opened(path, "t") as source:
+            for number in (2, 3):
+                db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
+                drain(source)
+        db.execute("DELETE FROM _databus_commit WHERE scn = 2")
+        with pytest.raises(SourceStoppedError, match="oldest window held is 3") as stopped:
+            drain(slow)
+        assert stopped.value.scn == 1
+
+
+def test_rows_missing_from_the_log_stop_the_source(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        drain(source)
+        db.execute("DELETE FROM _databus_log WHERE id = 2")
+        source.open(0)
+        with pytest.raises(SourceStoppedError, match="row 2 of _databus_log"):
+            drain(source)
+
+
+def test_only_the_tables_of_the_settings_are_yielded(path: Path, db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE u(id INTEGER PRIMARY KEY)")
+    with opened(path, "t") as one, opened(path, "u") as other:
+        run(db, ["INSERT INTO t VALUES (1, 'x')", "INSERT INTO u VALUES (5)"])
+        assert changes(drain(one)) == [("insert", {"id": 1, "a": "x"})]
+        assert changes(drain(other)) == [("insert", {"id": 5})]
+        db.execute("INSERT INTO t VALUES (2, 'x')")
+        drain(one)
+        assert [(t.scn, t.changes) for t in drain(other)] == [(2, [])]
+
+
+def test_rows_are_in_the_value_space_of_the_tables_schema(path: Path) -> None:
+    script = "CREATE TABLE v(id INTEGER PRIMARY KEY, n NUMERIC, r REAL, t TEXT NOT NULL, b BLOB)"
+    with database(path, script) as db, opened(path, "v") as source:
+        db.execute("INSERT INTO v VALUES (1, 2.5, 3, 'ä', x'00'), (2, NULL, NULL, '', NULL)")
+        (window,) = drain(source)
+        for change in window.changes:
+            codec = RowCodec(avro_schema(change.table))
+            assert codec.decode(codec.encode(change.row)) == change.row
+
+
+def test_text_that_is_not_utf8_reaches_the_encoder_which_names_the_column(path: Path) -> None:
+    script = "CREATE TABLE v(id INTEGER PRIMARY KEY, t TEXT)"
+    with database(path, script) as db, opened(path, "v") as source:
+        db.execute("INSERT INTO v VALUES (1, CAST(x'ff41' AS TEXT))")
+        change = drain(source)[0].changes[0]
+        with pytest.raises(RowError, match="column 't'"):
+            RowCodec(avro_schema(change.table)).encode(change.row)
+        db.execute("INSERT INTO v VALUES (2, 'good')")
+        assert drain(source)[0].changes[0].row["t"] == "good"
+
+
+def test_a_database_in_another_journal_mode_is_switched_to_wal(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(TABLE)
+    with opened(path, "t"), closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_file_that_is_not_there_may_come(path: Path) -> None:
+    with pytest.raises(SourceUnavailableError, match="unable to open"), opened(path, "t"):
+        pass
+    assert not path.exists()
+
+
+def test_a_locked_database_may_be_free_later(path: Path, db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    with pytest.raises(SourceUnavailableError, match="locked"), opened(path, "t"):
+        pass
+    db.execute("ROLLBACK")
+
+
+def test_a_file_that_is_no_database_stops_the_source(path: Path) -> None:
+    path.write_bytes(b"something else altogether" * 100)
+    with pytest.raises(SourceStoppedError, match="is this an SQLite database"), opened(path, "t"):
+        pass
+
+
+def test_a_table_that_does_not_exist_is_named_with_those_that_do(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with pytest.raises(SourceStoppedError, match="no table u; tables: t"), opened(path, "u"):
+        pass
+    assert table_rows(db, "SELECT name FROM sqlite_master WHERE name LIKE '%databus%'") == []
+
+
+def test_a_file_replaced_under_the_source_is_noticed(path: Path, tmp_path: Path) -> None:
+    clock = iter(range(0, 1000, 2))
+    with database(path, TABLE):
+        source = SqliteSource(settings(path, "t"), clock=lambda: float(next(clock)))
+        source.open(None)
+        path.rename(tmp_path / "moved.db")
+        with pytest.raises(SourceUnavailableError, match="moved, removed or replaced"):
+            source.read()
+        source.close()
+        source.close()
+
+
+def test_a_source_that_is_not_open_says_so(path: Path) -> None:
+    with pytest.raises(SourceUnavailableError, match="not open"):
+        SqliteSource(settings(path, "t")).read()
+
+
+def test_a_change_log_of_another_layout_is_refused(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t"):
+        db.execute("UPDATE _databus_layout SET version = 99")
+    with pytest.raises(SourceStoppedError, match="layout 99"), opened(path, "t"):
+        pass
+
+
+def test_the_connection_leaves_checkpoints_to_the_application(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    connection = connect(path)
+    assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"uri": "sqlite:"}, "must name a file"),
+        ({"uri": "sqlite:x.db?fsnyc=off"}, "fsnyc"),
+        ({"uri": "sqlite:x.db?fsync=maybe"}, "on.*or.*off"),
+        ({"uri": "oracle:x"}, "scheme must be one of"),
+        ({"uri": "x.db"}, "begin with a scheme"),
+        ({"start": "gtid:1-1-1"}, "an SCN for SQLite"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(changed: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        open_source(settings(Path("x.db"), "t", **changed))
+
+
+def test_a_table_listed_twice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="listed twice"):
+        open_source(settings(Path("x.db"), "t", "T"))
+
+
+@pytest.mark.parametrize("uri", ["sqlite:{}", "sqlite://{}", "sqlite:{}?fsync=on"])
+def test_the_uri_names_the_file(path: Path, db: sqlite3.Connection, uri: str) -> None:
+    source = open_source(settings(path, "t", uri=uri.format(path)))
+    source.open(None)
+    (table,) = source.tables()
+    source.close()
+    assert (table.source, table.dialect) == ("shop.t", "sqlite")

@@ -155,6 +155,7 @@ def _client(stage: Stage, run: Run) -> list[str]:
         "benchmarks.probe",
         *("--relay", stage.url, "--stamps", stage.folder / "client.stamps"),
         *("--events", run.transactions),
+        *(("--traced",) if run.is_traced else ()),
     )
 
 

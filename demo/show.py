@@ -12,7 +12,6 @@ from rich.panel import Panel
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.conf.settings import ClientSettings
 from databus.demo.arrivals import Arrivals, arrival_of
 from databus.demo.databases import Dialect
 from databus.demo.processes import Child, python_module
@@ -86,8 +85,9 @@ class Show:
         return nullcontext()
 
     def _consumer(self, stage: Stage, screen: Screen) -> DatabusClient:
-        client = DatabusClient(ClientSettings(relays=(stage.url,)), SOURCES)
+        client = DatabusClient([stage.url])
 
+        @client.on(*SOURCES)
         def take(event: DataEvent) -> None:
             arrival = arrival_of(
                 event.source, event.op, event.key, event.row, event.scn, time.time_ns()
@@ -98,8 +98,6 @@ class Show:
             if self.arrivals.is_complete:
                 self._done.set()
 
-        for source in SOURCES:
-            client.on(source)(take)
         return client
 
     def _watch(self, screen: Screen, writer: Child, relay: Child) -> None:

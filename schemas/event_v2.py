@@ -53,8 +53,7 @@ OPCODE_MASK = 0x03
 LONG_KEY, BYTE_KEY = 0x04, 0x08
 REPLICATED, TRACE, HAS_METADATA, HAS_PAYLOAD = 0x10, 0x20, 0x40, 0x80
 
-_LONG_KEY_HEADER_BYTES = 53
-_LONG_KEY_HEADER = struct.Struct(">BIIIIIHqihqq")
+_LONG_KEY_HEADER = struct.Struct(">9sIIIHqihqq")
 _HEADER = struct.Struct(">BIIIIIHqihq")
 _CHECKED_LONG = struct.Struct(">IIHqihqq")  # offset 13 to the end of a long-key header
 _CHECKED_BYTE = struct.Struct(">IIHqihqI")
@@ -64,6 +63,7 @@ _CRC32_PART = struct.Struct(">IH4s")
 _PART = struct.Struct(">IH")  # any part, without its digest
 _U32 = struct.Struct(">I")
 _PEEK = struct.Struct(">17xIHqihq")
+_LONG_KEY_BEGIN = struct.pack(">BII", VERSION, MAGIC, 53)
 _PEEK_KEY = struct.Struct(">q")
 
 _pack_prefix = _PREFIX.pack
@@ -187,8 +187,8 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     """
     try:
         # fmt: off
-        (version, magic, header_length, header_crc, body_crc, length, bits,
-         timestamp_ns, src_id, partition_id, scn, key) = _unpack_long_key_header(buffer, offset)
+        (begin, header_crc, body_crc, length, bits, timestamp_ns, src_id, partition_id, scn,
+         key) = _unpack_long_key_header(buffer, offset)
         # fmt: on
         is_row, opcode, replicated, traced, has_metadata, has_payload = _LONG_KEY_ATTRIBUTES[bits]
     except (struct.error, KeyError):
@@ -197,17 +197,16 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     # Whatever is not the plainest event goes the slow way, which tells damage
     # from the less usual. There, too, no CRC is believed before the lengths.
     if (
-        header_length != 53
-        or magic != MAGIC
-        or version != 2
-        or length < 53
+        begin != _LONG_KEY_BEGIN
         or end > len(buffer)
         or (src_id >= 0) is not is_row
         or offset < 0
         or crc32(buffer[offset + 13 : offset + 53]) != header_crc
     ):
         return _decode_any(buffer, offset)
-    body = bytes(buffer[offset + 53 : end])
+    body = buffer[offset + 53 : end]
+    if type(body) is not bytes:
+        body = bytes(body)
     if crc32(body) != body_crc:
         return _decode_any(buffer, offset)
     metadata = payload = None

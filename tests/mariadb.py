@@ -2,52 +2,20 @@
 
 One private server serves the whole session; each test that asks for `database`
 gets a fresh one. A missing server fails the test and says what to install.
+What tests import is in `tests/mariadb_server.py`: a plugin must not be imported.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
-import pymysql
 import pytest
-from pymysql.connections import Connection
-from pymysql.cursors import Cursor
 
-from databus.demo.private_mariadb import HOST, PrivateMariaDB
+from databus.demo.private_mariadb import PrivateMariaDB
+from tests.mariadb_server import Database, connect
 
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Database:
-    """A database of one test on the private server."""
-
-    server: PrivateMariaDB
-    name: str
-    connection: Connection[Cursor]
-
-    def run(self, *statements: str, args: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """Run statements, each in its own transaction unless one says BEGIN; last one's rows."""
-        rows: tuple[Any, ...] = ()
-        with self.connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement, args)
-                rows = tuple(cursor.fetchall())
-        return rows
-
-
-def connect(server: PrivateMariaDB, **options: Any) -> Connection[Cursor]:
-    """Open a connection to a private server with its test account."""
-    return pymysql.connect(
-        host=HOST,
-        port=server.port,
-        user=server.user,
-        password=server.password,
-        **{"charset": "utf8mb4", "autocommit": True, **options},
-    )
 
 
 @pytest.fixture(scope="session")

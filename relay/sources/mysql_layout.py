@@ -322,5 +322,9 @@ def _derived_string(code: int, length: int, charset: str | None, dialect: Dialec
     return f"{name}({length // dialect.char_bytes.get(charset, 1)})"
 
 
+# As the server escapes members in COLUMN_TYPE.
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
+
+
 def _quoted(member: str) -> str:
-    return "'" + member.replace("\\", "\\\\").replace("'", "''") + "'"
+    return f"'{member.translate(_ESCAPES)}'"

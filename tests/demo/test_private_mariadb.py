@@ -10,7 +10,7 @@ import pytest
 from databus.demo import private_mariadb
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.errors import SettingsError
-from tests.mariadb import connect
+from tests.mariadb_server import connect
 
 pytestmark = pytest.mark.mariadb
 

@@ -1,0 +1,79 @@
+"""What the tests of the MySQL source share: settings, and reading until something is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.sources.mysql import MysqlSource
+from databus.relay.sources.source import RowChange, Transaction
+from tests.mariadb_server import Database
+
+READS = 30  # of at most a second each
+
+
+def settings_for(
+    server: PrivateMariaDB, folder: Path, tables: Sequence[str], **more: Any
+) -> PhysicalSourceSettings:
+    """Return settings that capture tables (`database.table`) of a private server."""
+    password = folder / "password"
+    password.write_text(server.password)
+    values = {"name": "shop", "uri": server.uri, "password_file": password, **more}
+    return PhysicalSourceSettings(sources=tuple(tables), **values)
+
+
+@contextmanager
+def opened(settings: PhysicalSourceSettings, after_scn: int | None = None) -> Iterator[MysqlSource]:
+    """Open a source for the length of a `with`."""
+    source = MysqlSource(settings)
+    try:
+        source.open(after_scn)
+        yield source
+    finally:
+        source.close()
+
+
+def watching(database: Database, folder: Path, *tables: str, **more: Any) -> PhysicalSourceSettings:
+    """Return settings that capture tables of a test's database."""
+    names = [f"{database.name}.{table}" for table in tables]
+    return settings_for(database.server, folder, names, **more)
+
+
+def read_until(
+    source: MysqlSource, is_enough: Callable[[list[Transaction]], bool]
+) -> list[Transaction]:
+    """Read until what was read is enough; fails when it never is."""
+    found: list[Transaction] = []
+    for _ in range(READS):
+        if is_enough(found):
+            return found
+        found += source.read()
+    raise AssertionError(f"still not enough: {len(found)} transactions, {found[-3:]}")
+
+
+def read_full(source: MysqlSource, count: int) -> list[Transaction]:
+    """Read until there are `count` transactions with changes; return those."""
+
+    def full(found: list[Transaction]) -> list[Transaction]:
+        return [t for t in found if t.changes]
+
+    return full(read_until(source, lambda found: len(full(found)) >= count))
+
+
+def read_changes(source: MysqlSource, count: int) -> list[RowChange]:
+    """Read until there are `count` row changes; return all."""
+
+    def changes(found: list[Transaction]) -> list[RowChange]:
+        return [change for t in found for change in t.changes]
+
+    return changes(read_until(source, lambda found: len(changes(found)) >= count))
+
+
+def read_to_scn(source: MysqlSource, scn: int) -> list[Transaction]:
+    """Read up to an SCN; return the transactions with changes."""
+    found = read_until(source, lambda found: bool(found) and found[-1].scn >= scn)
+    return [t for t in found if t.changes]

@@ -130,7 +130,16 @@ class StreamJob:
         if self._place is None:
             is_ahead = self._asked is not None and self._asked[0] > max(self._reader.max_scn, 0)
             return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
-        position, begin = self._place
+        try:
+            return self._look(*self._place)
+        except ScnNotFoundError:
+            if self._asked is not None or self._selection.from_latest:
+                raise
+            # Asked for whatever is oldest, which is another window by now.
+            self._place, self._walk = self._find_place(), None
+            return None
+
+    def _look(self, position: int, begin: Position | None) -> StreamResponse | None:
         if self._copies_bytes and self._walk is None:
             response = _copy_windows(self._reader, position, begin, self._size_bytes)
             if response is not None:

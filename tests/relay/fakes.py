@@ -1,0 +1,229 @@
+"""A source in memory, and a real relay around it on a real port."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from databus.conf.service import Service, serve
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
+from databus.relay.http import make_service
+from databus.relay.relay import Relay
+from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.schemas.metadata import Op
+from databus.schemas.table import Column, Table
+
+PERSON = Table(
+    "shop.person",
+    (
+        Column("id", "integer", 0, nullable=False, key_position=0),
+        Column("name", "text", 1),
+    ),
+    dialect="sqlite",
+)
+ORDERS = Table(
+    "shop.orders",
+    (
+        Column("id", "integer", 0, nullable=False, key_position=0),
+        Column("note", "text", 1),
+    ),
+    dialect="sqlite",
+)
+
+
+def insert(key: int, text: str = "x", table: Table = PERSON) -> RowChange:
+    return RowChange(table, Op.INSERT, {"id": key, table.columns[1].name: text})
+
+
+def transaction(scn: int, *changes: RowChange) -> Transaction:
+    return Transaction(scn, scn * 1_000_000_000, changes, Origin(file="log", offset=scn))
+
+
+class FakeSource:
+    """Yields what the test puts in, from the position asked for; one log for all openings."""
+
+    def __init__(self, settings: PhysicalSourceSettings, tables: Sequence[Table]) -> None:
+        self.name = settings.name
+        self._tables = tables
+        self._arrived = threading.Condition()
+        self._log: list[Transaction] = []
+        self._errors: list[Exception] = []
+        self._next = 0
+        self.opened_after: list[int | None] = []
+        self.is_open = False
+
+    def put(self, *transactions: Transaction) -> None:
+        with self._arrived:
+            self._log.extend(transactions)
+            self._arrived.notify_all()
+
+    def fail(self, *errors: Exception) -> None:
+        """Raise these, one for each `read` or `open` from now on."""
+        with self._arrived:
+            self._errors.extend(errors)
+            self._arrived.notify_all()
+
+    def open(self, after_scn: int | None) -> None:
+        self.opened_after.append(after_scn)
+        self.is_open = True
+        self._raise_next()
+        with self._arrived:
+            self._next = sum(1 for t in self._log if after_scn is not None and t.scn <= after_scn)
+
+    def tables(self) -> Sequence[Table]:
+        return self._tables
+
+    def read(self) -> Sequence[Transaction]:
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._errors or self._next < len(self._log), 0.05)
+            self._raise_next()
+            found = self._log[self._next :]
+            self._next = len(self._log)
+            return found
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def _raise_next(self) -> None:
+        with self._arrived:
+            if self._errors:
+                raise self._errors.pop(0)
+
+
+class Answer:
+    """An HTTP response, read whole."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+
+class ServedRelay:
+    """A relay with its HTTP server on a thread of its own, and fake sources."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.sources: dict[str, FakeSource] = {}
+        self.settings = relay_settings(folder, **changes)
+        self.relay = Relay(self.settings, self._open_source)
+        self.server = ServiceThread(make_service(self.relay))
+        self.url = self.server.url
+
+    def _open_source(self, settings: PhysicalSourceSettings) -> FakeSource:
+        return self.source(settings.name)
+
+    def source(self, name: str = "shop") -> FakeSource:
+        if name not in self.sources:
+            settings = next(p for p in self.settings.physical_sources if p.name == name)
+            tables = [t for t in (PERSON, ORDERS) if t.source in settings.sources]
+            self.sources[name] = FakeSource(settings, tables)
+        return self.sources[name]
+
+    def put(self, *transactions: Transaction, name: str = "shop") -> None:
+        """Commit at the source and wait until the ring has it."""
+        self.source(name).put(*transactions)
+        self.wait_for_scn(transactions[-1].scn, name)
+
+    def wait_for_scn(self, scn: int, name: str = "shop") -> None:
+        wait_until(lambda: self.relay.physical_sources[name].ring.max_scn >= scn)
+
+    def get(self, path: str, headers: dict[str, str] | None = None, **parameters: Any) -> Answer:
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        return get(self.url, path + query, headers)
+
+    def stream(self, **parameters: Any) -> Answer:
+        asked = {"sources": "shop.person,shop.orders", "size": 1 << 20, "maxev": 2} | parameters
+        return self.get("/stream", **asked)
+
+    def close(self) -> None:
+        self.server.close()
+
+
+class ServiceThread:
+    """A service on a loop of its own thread."""
+
+    def __init__(self, service: Service) -> None:
+        self._ready = threading.Event()
+        self._failed: BaseException | None = None
+        self._until: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.url = ""
+        self._thread = threading.Thread(target=self._run, args=(service,))
+        self._thread.start()
+        assert self._ready.wait(10)
+        if self._failed is not None:
+            self._thread.join()
+            raise self._failed
+
+    def _run(self, service: Service) -> None:
+        try:
+            asyncio.run(self._serve(service))
+        except BaseException as error:
+            self._failed = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self, service: Service) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = asyncio.Event()
+
+        def listening(url: str) -> None:
+            self.url = url
+            self._ready.set()
+
+        await serve(service, self._until, listening)
+
+    def close(self) -> None:
+        assert self._loop is not None
+        assert self._until is not None
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._until.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        if self._failed is not None:
+            raise self._failed
+
+
+def relay_settings(folder: Path, **changes: Any) -> RelaySettings:
+    raw: dict[str, Any] = {
+        "data_dir": folder / "data",
+        "http": {"port": 0},
+        "physical_sources": [
+            {"name": "shop", "uri": "fake:", "sources": [PERSON.source, ORDERS.source]}
+        ],
+    }
+    return build_settings(raw | changes, RelaySettings)
+
+
+def connect(url: str, timeout_s: float = 10) -> socket.socket:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    return socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_s)
+
+
+def get(url: str, target: str, headers: dict[str, str] | None = None) -> Answer:
+    """Send a request with the target as it is, JSON and all."""
+    lines = [f"GET {target} HTTP/1.1", "Host: relay", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    with connect(url) as sock:
+        sock.sendall("\r\n".join([*lines, "", ""]).encode())
+        response = http.client.HTTPResponse(sock, method="GET")
+        response.begin()
+        with response:
+            return Answer(response)
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
+    """Look until something is so; fails when it does not become so."""
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.002)):
+        if is_so():
+            return
+        pause.wait(0.002)
+    raise AssertionError("it did not become so in time")

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import MemoryStore
+from databus.relay import stream
+from databus.relay.encoder import WindowEncoder
+from databus.relay.rendering import choose_render, render_version_1
+from databus.relay.ring import Ring
+from databus.relay.ring_reader import RingReader
+from databus.relay.stream import Render, StreamJob, run
+from databus.relay.stream_parameters import Output, Selection, StreamForm
+from databus.relay.stream_together import TogetherJob, TogetherResponse
+from databus.schemas import event_v1
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.filters import ModFilter
+from databus.schemas.wire import walk
+from tests.relay.fakes import ORDERS, PERSON, insert, transaction
+from tests.relay.ring_model import make_window
+
+FLEXIBLE = Checkpoint.flexible()
+
+
+class Rings:
+    """Makes rings and closes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._opened: list[Ring | RingReader] = []
+
+    def make(self, name: str = "a", capacity_bytes: int = 1 << 20) -> tuple[Ring, RingReader]:
+        path = self._folder / f"{name}.ring"
+        ring = Ring.open(path, name, capacity_bytes, start_scn=0)
+        reader = RingReader.open(path)
+        self._opened += [reader, ring]
+        return ring, reader
+
+    def close(self) -> None:
+        for opened in self._opened:
+            opened.close()
+
+
+@pytest.fixture
+def rings(tmp_path: Path) -> Iterator[Rings]:
+    made = Rings(tmp_path)
+    yield made
+    made.close()
+
+
+def job(
+    reader: RingReader,
+    checkpoint: Checkpoint = FLEXIBLE,
+    size: int = 1 << 20,
+    render: Render | None = None,
+    **selected: Any,
+) -> StreamJob:
+    return StreamJob(reader, Selection("a", checkpoint, **selected), size, render)
+
+
+def test_everything_is_copied_straight_out_of_the_ring(rings: Rings) -> None:
+    ring, reader = rings.make()
+    windows = [make_window(scn) for scn in range(1, 50)]
+    ring.append(windows)
+    response = run(job(reader))
+    assert response.body == b"".join(w.data for w in windows)
+    assert response.resume == (49, -1)
+
+
+def test_only_whole_windows_are_copied(rings: Rings) -> None:
+    ring, reader = rings.make()
+    windows = [make_window(scn) for scn in range(1, 50)]
+    ring.append(windows)
+    size = sum(len(w.data) for w in windows[:10]) + 20
+    response = run(job(reader, size=size))
+    assert response.body == b"".join(w.data for w in windows[:10])
+    assert response.resume == (10, -1)
+
+
+def test_reading_goes_on_after_the_window_of_the_checkpoint(rings: Rings) -> None:
+    ring, reader = rings.make()
+    windows = [make_window(scn) for scn in (3, 5, 8)]
+    ring.append(windows)
+    assert run(job(reader, Checkpoint.at(3))).body == windows[1].data + windows[2].data
+    assert run(job(reader, Checkpoint.at(6))).body == windows[2].data
+
+
+def test_a_window_larger_than_size_is_cut_at_an_event_and_continued(rings: Rings) -> None:
+    ring, reader = rings.make()
+    window = make_window(7, [100] * 10)
+    ring.append([window])
+    checkpoint, got, positions = FLEXIBLE, b"", []
+    for _ in range(20):
+        response = run(job(reader, checkpoint, size=500))
+        if response.is_caught_up:
+            break
+        assert len(response.body) <= 500
+        assert response.resume is not None
+        got += response.body
+        positions.append(response.resume)
+        checkpoint = Checkpoint.from_json(
+            json.dumps(
+                {
+                    "consumption_mode": "ONLINE_CONSUMPTION",
+                    "windowScn": response.resume[0],
+                    "windowOffset": response.resume[1],
+                }
+            )
+        )
+    assert got == window.data
+    assert positions[0] == (7, 2)
+    assert positions[-1] == (7, -1)
+
+
+def test_the_offset_of_a_cut_window_counts_events_that_the_filter_left_out(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(7, [100] * 30)])  # keys 0 … 29
+    filters = {40: ModFilter(10, 9, 10)}  # 9, 19, 29
+    response = run(job(reader, size=200, filters=filters))
+    assert [event.key for event in walk(response.body)] == [9]
+    assert response.resume == (7, 19)
+
+
+def test_an_event_larger_than_size_is_told_and_not_sent(rings: Rings) -> None:
+    ring, reader = rings.make()
+    window = make_window(7, [400])
+    ring.append([window])
+    response = run(job(reader, size=300))
+    assert response.body == b""
+    assert response.pending_event_bytes == next(len(window.data) - 53 for _ in walk(window.data))
+    assert not response.is_caught_up
+    assert run(job(reader, size=response.pending_event_bytes)).resume == (7, 1)
+
+
+def test_an_event_larger_than_size_does_not_matter_when_it_is_filtered_out(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(7, [4000, 20])])
+    response = run(job(reader, size=300, filters={40: ModFilter(2, 1, 2)}))
+    assert [event.key for event in walk(response.body)] == [1, 0]
+
+
+def test_an_event_larger_than_a_step_is_sent(rings: Rings) -> None:
+    ring, reader = rings.make(capacity_bytes=8 << 20)
+    window = make_window(7, [stream.STEP_BYTES + 1000])
+    ring.append([window])
+    response = run(job(reader, size=4 << 20, src_ids=frozenset({40})))
+    assert response.body == window.data
+
+
+def test_nothing_new_is_an_empty_answer_that_may_be_held(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(1)])
+    response = run(job(reader, Checkpoint.at(1)))
+    assert (response.body, response.resume, response.is_caught_up) == (b"", (1, -1), True)
+    assert not response.is_ahead
+
+
+def test_an_empty_ring_is_not_ahead_of_anybody(rings: Rings) -> None:
+    _, reader = rings.make()
+    for checkpoint in (FLEXIBLE, Checkpoint.at(0)):
+        response = run(job(reader, checkpoint))
+        assert (response.body, response.is_caught_up, response.is_ahead) == (b"", True, False)
+
+
+def test_a_point_newer_than_the_newest_window_is_said_to_be_ahead(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(1)])
+    asked = job(reader, Checkpoint.at(5))
+    assert run(asked).is_ahead
+    ring.append([make_window(5), make_window(6)])
+    assert run(asked).body == make_window(6).data
+
+
+def test_the_latest_is_what_comes_after_the_request(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(1)])
+    asked = job(reader, from_latest=True)
+    first = run(asked)
+    assert (first.body, first.resume) == (b"", (1, -1))
+    ring.append([make_window(2)])
+    assert run(asked).body == make_window(2).data
+
+
+def test_an_evicted_point_is_not_found(rings: Rings) -> None:
+    ring, reader = rings.make(capacity_bytes=4096)
+    for scn in range(1, 100):
+        ring.append([make_window(scn, [100])])
+    with pytest.raises(ScnNotFoundError):
+        run(job(reader, Checkpoint.at(5)))
+
+
+def test_a_flexible_read_overtaken_by_the_writer_starts_again_at_the_oldest(rings: Rings) -> None:
+    ring, reader = rings.make(capacity_bytes=4096)
+    ring.append([make_window(scn, [100]) for scn in range(1, 10)])
+    asked = job(reader)
+    asked.start()
+    ring.append([make_window(scn, [100]) for scn in range(10, 100)])
+    response = asked.step() or asked.step()
+    assert response is not None
+    assert next(walk(response.body)).scn == reader.min_scn
+
+
+def test_a_held_read_overtaken_by_the_writer_gets_scn_not_found(rings: Rings) -> None:
+    ring, reader = rings.make(capacity_bytes=4096)
+    ring.append([make_window(1)])
+    asked = job(reader, Checkpoint.at(1))
+    assert run(asked).is_caught_up
+    ring.append([make_window(scn, [100]) for scn in range(10, 100)])
+    with pytest.raises(ScnNotFoundError):
+        run(asked)
+
+
+def test_whole_windows_found_before_the_writer_came_by_are_sent(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "STEP_BYTES", 400)
+    ring, reader = rings.make(capacity_bytes=4096)
+    ring.append([make_window(scn, [100]) for scn in range(1, 10)])
+    asked = job(reader, Checkpoint.at(0), src_ids=frozenset({40}))
+    asked.start()
+    assert asked.step() is None
+    ring.append([make_window(scn, [100]) for scn in range(10, 100)])
+    response = asked.step()
+    assert response is not None
+    assert response.body.startswith(make_window(1, [100]).data)
+    assert response.resume is not None
+    assert response.resume[1] == -1
+
+
+def test_a_long_look_without_a_match_ends_and_says_how_far_it_got(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "STEP_BYTES", 1000)
+    monkeypatch.setattr(stream, "MAX_SCAN_BYTES", 5000)
+    ring, reader = rings.make()
+    ring.append([make_window(7, [100] * 200)])
+    response = run(job(reader, src_ids=frozenset({99})))
+    assert response.body == b""
+    assert not response.is_caught_up
+    assert response.resume is not None
+    assert response.resume[0] == 7
+    assert 20 < response.resume[1] < 40
+
+
+def test_sources_left_out_still_move_the_position(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(scn) for scn in range(1, 5)])
+    response = run(job(reader, src_ids=frozenset({41})))
+    assert [event.is_eop for event in walk(response.body)] == [True] * 4
+    assert response.resume == (4, -1)
+
+
+def test_version_1_has_the_same_events(rings: Rings) -> None:
+    ring, reader = rings.make()
+    windows = [make_window(scn) for scn in range(1, 9)]
+    ring.append(windows)
+    response = run(job(reader, render=render_version_1))
+    old, new = list(walk(response.body)), list(walk(b"".join(w.data for w in windows)))
+    assert [(e.scn, e.key, e.value, e.schema_id) for e in old] == [
+        (e.scn, e.key, e.value, e.schema_id) for e in new
+    ]
+    assert event_v1.decode(response.body)[0].scn == 1
+    assert response.resume == (8, -1)
+
+
+@pytest.fixture
+def encoded(rings: Rings) -> tuple[RingReader, SchemaRegistry]:
+    ring, reader = rings.make()
+    registry = SchemaRegistry(MemoryStore())
+    registry.add_source(PERSON.source, 1)
+    registry.add_source(ORDERS.source, 2)
+    encoder = WindowEncoder(registry, {PERSON.source: 1, ORDERS.source: 2})
+    ring.append([encoder.encode(transaction(5, insert(1, "Ann"), insert(2, "tea", ORDERS)))])
+    return reader, registry
+
+
+def render(output: Output, registry: SchemaRegistry) -> Callable[[bytes], bytes] | None:
+    return choose_render(StreamForm(1, output, 2), registry)
+
+
+def test_json_has_a_line_for_each_event(encoded: tuple[RingReader, SchemaRegistry]) -> None:
+    reader, registry = encoded
+    response = run(job(reader, render=render(Output.JSON, registry)))
+    lines = [json.loads(line) for line in response.body.splitlines()]
+    assert [line["srcId"] for line in lines] == [1, 2, -2]
+    assert lines[2]["endOfPeriod"] is True
+
+
+def test_json_plain_value_has_the_rows(encoded: tuple[RingReader, SchemaRegistry]) -> None:
+    reader, registry = encoded
+    response = run(job(reader, render=render(Output.JSON_PLAIN_VALUE, registry)))
+    lines = [json.loads(line) for line in response.body.splitlines()]
+    assert lines[0]["value"] == {"id": 1, "name": "Ann"}
+    assert lines[1]["value"] == {"id": 2, "note": "tea"}
+
+
+def run_together(jobs: list[StreamJob], size: int) -> TogetherResponse:
+    together = TogetherJob(jobs, size)
+    together.start()
+    while (response := together.step()) is None:
+        pass
+    return response
+
+
+def of(name: str, reader: RingReader, checkpoint: Checkpoint = FLEXIBLE) -> StreamJob:
+    return StreamJob(reader, Selection(name, checkpoint), 1 << 20, None)
+
+
+def test_the_windows_of_two_physical_sources_stand_one_source_after_the_other(
+    rings: Rings,
+) -> None:
+    (ring_a, a), (ring_b, b) = rings.make("a"), rings.make("b")
+    ring_a.append([make_window(5), make_window(6)])
+    ring_b.append([make_window(3)])
+    response = run_together([of("a", a), of("b", b)], 1 << 20)
+    # b first: its next window is the older one.
+    assert response.body == make_window(3).data + make_window(5).data + make_window(6).data
+    assert response.resume == {"a": (6, -1), "b": (3, -1)}
+
+
+def test_a_cut_window_is_followed_by_no_other_source_and_goes_on_first(rings: Rings) -> None:
+    (ring_a, a), (ring_b, b) = rings.make("a"), rings.make("b")
+    big = make_window(9, [100] * 10)
+    ring_a.append([big])
+    ring_b.append([make_window(20)])
+    first = run_together([of("a", a), of("b", b)], 500)
+    assert first.resume == {"a": (9, 2)}
+    assert big.data.startswith(first.body)
+    inside = Checkpoint.from_json(
+        '{"consumption_mode":"ONLINE_CONSUMPTION","windowScn":9,"windowOffset":2}'
+    )
+    rest = run_together([of("a", a, inside), of("b", b)], 1 << 20)
+    assert first.body + rest.body == big.data + make_window(20).data
+
+
+def test_a_second_source_is_never_cut(rings: Rings) -> None:
+    (ring_a, a), (ring_b, b) = rings.make("a"), rings.make("b")
+    ring_a.append([make_window(1, [10])])
+    ring_b.append([make_window(2, [300] * 5)])
+    response = run_together([of("a", a), of("b", b)], 1000)
+    assert response.body == make_window(1, [10]).data
+    assert response.resume == {"a": (1, -1)}
+
+
+def test_several_sources_with_nothing_new_may_be_held(rings: Rings) -> None:
+    (_, a), (_, b) = rings.make("a"), rings.make("b")
+    response = run_together([of("a", a), of("b", b)], 1000)
+    assert response.is_caught_up
+    assert not response.body

@@ -85,7 +85,7 @@ class MysqlSession:
         self._db = pymysql.connect(
             host=host, port=port, user=user, password=password, charset="utf8mb4", autocommit=True
         )
-        self.execute(f"CREATE DATABASE IF NOT EXISTS {MYSQL_DATABASE}")
+        self.execute(f"CREATE DATABASE IF NOT EXISTS {MYSQL_DATABASE} CHARACTER SET utf8mb4")
         self._db.select_db(MYSQL_DATABASE)
 
     def begin(self) -> None:

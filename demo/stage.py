@@ -129,13 +129,14 @@ class Stage:
 
     def _is_ready(self) -> bool:
         self.relay.check()
+        ids = ",".join(str(number + 1) for number in range(len(self._sources)))
         try:
-            health = json.loads(self.get("/health"))
-            served = json.loads(self.get("/sources"))
+            self.get("/health")
+            schemas = json.loads(self.get(f"/register?sources={ids}"))
         except (OSError, ValueError):
             return False
-        is_running = all(s["state"] == "running" for s in health["physicalSources"].values())
-        return is_running and len(served) == len(self._sources)
+        # A table's schema is published once the source is open and watches it.
+        return len(schemas) >= len(self._sources)
 
 
 def relay_settings(

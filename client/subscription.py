@@ -28,8 +28,8 @@ class Subscription:
 
     sources: tuple[str, ...]
     name: str = "default"
-    filters: Mapping[str, EventFilter] = field(default=_NO_FILTER)
-    reader_schemas: Mapping[str, str] = field(default=_NOTHING)
+    filters: Mapping[str, EventFilter] = field(default_factory=lambda: _NO_FILTER)
+    reader_schemas: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     def filters_json(self, src_ids: Mapping[str, int]) -> str | None:
         """Return the `filters` parameter for a relay that gave the sources these ids."""

@@ -1,0 +1,97 @@
+"""What the test process holds open: threads, children, file descriptors, shared mappings.
+
+Two pictures are compared, one from before a test and one from after it; what
+only the second has was left behind by the test. Fixtures of a wider scope are
+set up before the first picture, so what they hold is in both.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+import psutil
+
+# Mapped by the C library when it needs them, once a process.
+_SYSTEM_FOLDERS = ("/usr/", "/lib/")
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Each kind as a map from what it is told apart by to words for a person."""
+
+    threads: Mapping[int, str]
+    children: Mapping[int, str]
+    descriptors: Mapping[tuple[int, str], str]
+    mappings: Mapping[str, str]
+
+    def beyond(self, before: Holdings) -> list[str]:
+        """Return what is held now and was not before, in words."""
+        kinds = ("threads", "children", "descriptors", "mappings")
+        return [
+            f"{kind[:-1] if kind != 'children' else 'child process'} {words}"
+            for kind in kinds
+            for key, words in getattr(self, kind).items()
+            if key not in getattr(before, kind)
+        ]
+
+
+def take_stock() -> Holdings:
+    """Look at what this process holds now."""
+    tracker = resource_tracker._resource_tracker  # one a process, for its whole life
+    return Holdings(
+        threads={id(thread): repr(thread) for thread in threading.enumerate()},
+        children=_children(without=getattr(tracker, "_pid", None)),
+        descriptors=_descriptors(without=getattr(tracker, "_fd", None)),
+        mappings=_shared_mappings(),
+    )
+
+
+def what_is_left(before: Holdings, patience_s: float) -> list[str]:
+    """Return what a test left behind; waits a while for what is just ending."""
+    left = take_stock().beyond(before)
+    if left:
+        gc.collect()
+        left = take_stock().beyond(before)
+    deadline = time.monotonic() + patience_s
+    while left and time.monotonic() < deadline:
+        threading.Event().wait(_POLL_S)
+        left = take_stock().beyond(before)
+    return left
+
+
+def _children(without: int | None) -> dict[int, str]:
+    return {
+        child.pid: f"{child.pid} ({child.status()})"
+        for child in psutil.Process().children()
+        if child.pid != without
+    }
+
+
+def _descriptors(without: int | None) -> dict[tuple[int, str], str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the numbers are all that is wanted
+        try:
+            target = str(Path(f"/proc/self/fd/{name}").readlink())
+        except FileNotFoundError:  # the listing's own
+            continue
+        if int(name) != without:
+            found[int(name), target] = f"{name} -> {target}"
+    return found
+
+
+def _shared_mappings() -> dict[str, str]:
+    found = {}
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        span, permissions, _, _, _, *rest = line.split(maxsplit=5)
+        name = rest[0] if rest else "anonymous"
+        if permissions.endswith("s") and not name.startswith(_SYSTEM_FOLDERS):
+            found[f"{span} {name}"] = name
+    return found

@@ -1,0 +1,70 @@
+"""The leak check sees every kind of leak, and nothing else."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import take_stock, what_is_left
+
+
+def open_file(stack: ExitStack, folder: Path) -> None:
+    """Hold a file open."""
+    stack.enter_context((folder / "data").open("w"))
+
+
+def map_file(stack: ExitStack, folder: Path) -> None:
+    """Hold a mapping, of a file that is closed again."""
+    path = folder / "data"
+    path.write_bytes(bytes(4096))
+    with path.open("r+b") as file:
+        stack.enter_context(mmap.mmap(file.fileno(), 4096))
+
+
+def run_child(stack: ExitStack, folder: Path) -> None:
+    """Hold a child process, waiting for its input."""
+    child: AbstractContextManager[subprocess.Popen[bytes]] = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    stack.enter_context(child)
+
+
+def run_thread(stack: ExitStack, folder: Path) -> None:
+    """Hold a daemon thread."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="left-behind", daemon=True)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(end.set)
+
+
+@pytest.mark.parametrize(
+    ("hold", "words"),
+    [
+        (open_file, "descriptor"),
+        (map_file, "mapping"),
+        (run_child, "child process"),
+        (run_thread, "left-behind"),
+    ],
+)
+def test_what_is_held_is_named_until_it_is_let_go(
+    hold: Callable[[ExitStack, Path], None], words: str, tmp_path: Path
+) -> None:
+    before = take_stock()
+    with ExitStack() as stack:
+        hold(stack, tmp_path)
+        assert any(words in left for left in what_is_left(before, 0))
+    assert what_is_left(before, 2) == []
+
+
+def test_a_file_opened_and_closed_is_no_leak(tmp_path: Path) -> None:
+    before = take_stock()
+    (tmp_path / "data").write_text("x")
+    assert what_is_left(before, 0) == []

@@ -1,0 +1,1 @@
+"""The torture's short form."""

@@ -89,14 +89,16 @@ class MysqlSource:
         deadline = self._clock() + READ_S
         while True:
             events = self._receive(self._dump)
-            found = self._assemble(self._assembler, events)
-            if not events and (held := self._assembler.take_held()) is not None:
-                found.append(held)
+            if events is None:
+                held = self._assembler.take_held()
+                found = [held] if held is not None else []
+            else:
+                found = self._assemble(self._assembler, events)
             if found:
                 self._scn = found[-1].scn
             elif self._stopped is not None:
                 raise self._stopped
-            elif events and self._clock() < deadline:
+            elif events is not None and self._clock() < deadline:
                 continue
             return found
 
@@ -108,7 +110,7 @@ class MysqlSource:
         if dump is not None:
             dump.close()
 
-    def _receive(self, dump: BinlogDump) -> list[bytes]:
+    def _receive(self, dump: BinlogDump) -> list[bytes] | None:
         try:
             return dump.receive(WAIT_S)
         except StreamEnded as ended:
@@ -131,8 +133,11 @@ class MysqlSource:
         return found
 
     def _open(self, after_scn: int | None) -> None:
-        epoch = self._settings.epoch
-        catalog = ServerCatalog(self._address, self.name, self._scn, epoch)
+        catalog = ServerCatalog(self._address, self.name, self._scn, self._settings.epoch)
+        with catalog.session():
+            self._begin(catalog, after_scn)
+
+    def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
         variables = catalog.variables()
         is_mariadb = "mariadb" in variables.get("version", "").lower()
         self._stop_on(variable_problems(variables))
@@ -149,7 +154,7 @@ class MysqlSource:
         self._assembler = Assembler(
             self._tables,
             dialect,
-            epoch=epoch,
+            epoch=self._settings.epoch,
             acknowledged=self._settings.acknowledged_scns,
             # Without it, a break before the first change would begin at the newest again.
             announces_start=is_first and self._settings.start == "latest",

@@ -1,13 +1,14 @@
 """What the server says of itself: variables, log files, definitions, replicas.
 
-Queries only, on short-lived connections, never on the one that streams.
+Queries only, on a connection that lives as long as they take, never on the one
+that streams.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from pymysql.connections import Connection
@@ -58,8 +59,22 @@ class ServerCatalog:
         self._source = source
         self._scn = scn
         self._epoch = epoch
+        self._held: Connection[Any] | None = None
         self.names = Names(())
         self.scan: Callable[[int, int], Mapping[str, int]] = _no_changes
+
+    @contextmanager
+    def session(self) -> Iterator[Connection[Any]]:
+        """Hold one connection for all queries in a `with`; nested ones share it."""
+        if self._held is not None:
+            yield self._held
+            return
+        with closing(connect(self._address, source=self._source, scn=self._scn)) as connection:
+            self._held = connection
+            try:
+                yield connection
+            finally:
+                self._held = None
 
     def variables(self) -> dict[str, str]:
         """Return the variables that are checked or used."""
@@ -69,7 +84,7 @@ class ServerCatalog:
 
     def log_files(self) -> list[LogFile]:
         """Return the binlog files, the last as far as it is written."""
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             files = [
                 LogFile(str(row[0]), int(row[1]))
                 for row in self._query(connection, "SHOW BINARY LOGS")
@@ -81,7 +96,7 @@ class ServerCatalog:
 
     def dialect(self, *, is_mariadb: bool, zero_dates_are_null: bool) -> Dialect:
         """Return how the server's texts and types are to be read."""
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             rows = list(self._query(connection, _COLLATIONS))
             rows += self._first_answer(connection, (_SHARED_COLLATIONS,)) or []
             sizes = self._query(connection, _CHARACTER_SETS)
@@ -94,7 +109,7 @@ class ServerCatalog:
 
     def kinds(self) -> dict[str, str]:
         """Return TABLE_TYPE by source name; what does not exist is left out."""
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             found = {
                 source: self._query(connection, _KINDS, split_name(source))
                 for source in self.names.sources
@@ -104,7 +119,7 @@ class ServerCatalog:
     def cascades(self) -> list[Cascade]:
         """Return the foreign keys that change rows of watched tables."""
         found = []
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             for source in self.names.sources:
                 rows = self._query(connection, _CASCADES, split_name(source))
                 for name, on_update, on_delete in rows:
@@ -115,13 +130,13 @@ class ServerCatalog:
 
     def replicas(self) -> list[tuple[int, str]]:
         """Return (server id, host) of the registered replicas; none when we may not know."""
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             rows = self._first_answer(connection, _REPLICAS) or []
         return [(int(row[0]), str(row[1])) for row in rows]
 
     def read(self) -> Snapshot:
         """Read the definitions of the watched tables as they are now."""
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             before = self._end_scn(connection)
             found = {s: self._definition(connection, s) for s in self.names.sources}
             after = self._end_scn(connection)
@@ -161,17 +176,18 @@ class ServerCatalog:
     def _first_answer(self, connection: Connection[Any], queries: Sequence[str]) -> Rows | None:
         """Return what the first query that this server knows and allows says."""
         for query in queries:
-            try:
-                with connection.cursor() as cursor:
-                    cursor.execute(query)
-                    return list(cursor.fetchall())
-            except MySQLError:
-                if not connection.open:
-                    raise
+            with driver_errors(self._source, self._scn, f"asking {self._address}"):
+                try:
+                    with connection.cursor() as cursor:
+                        cursor.execute(query)
+                        return list(cursor.fetchall())
+                except MySQLError:
+                    if not connection.open:
+                        raise
         return None
 
     def _ask(self, query: str, arguments: Sequence[Any]) -> Rows:
-        with closing(self._connect()) as connection:
+        with self.session() as connection:
             return self._query(connection, query, arguments)
 
     def _query(
@@ -184,9 +200,6 @@ class ServerCatalog:
         ):
             cursor.execute(query, tuple(arguments) or None)
             return list(cursor.fetchall())
-
-    def _connect(self) -> Connection[Any]:
-        return connect(self._address, source=self._source, scn=self._scn)
 
 
 def _charset(name: Any) -> str:

@@ -29,6 +29,16 @@ QUERY_TIMEOUT_S = 30.0
 # 1227, 1698), a password that must be changed (1820, 1862), a locked account
 # (3118, 4151), TLS demanded (3159).
 _NEEDS_SOMEBODY = frozenset({1044, 1045, 1142, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
+_GRANTS = (
+    "; the account needs GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.*, and SELECT on each "
+    "watched table"
+)
+_HINTS = {
+    1045: "; check the user in uri, and password_file or password_env",
+    1142: _GRANTS,
+    1227: _GRANTS,
+    3159: "; set tls_ca",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,8 @@ def connect(address: MysqlAddress, *, source: str, scn: int = 0, **options: Any)
             user=address.user,
             password=address.password,
             ssl=address.tls,
+            # Else the driver would use TLS that proves nothing when it is offered.
+            ssl_disabled=address.tls is None,
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=int(CONNECT_TIMEOUT_S),
@@ -113,7 +125,8 @@ def _our_error(
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     original = getattr(error, "original_exception", None) or error.__context__
     if code in _NEEDS_SOMEBODY:
-        return SourceStoppedError(source, scn, f"{doing}: {text} (server error {code})")
+        hint = _HINTS.get(code, "")
+        return SourceStoppedError(source, scn, f"{doing}: {text} (server error {code}){hint}")
     if isinstance(original, ssl.SSLCertVerificationError):
         problem = f"{doing}: {original.verify_message}; check tls_ca and the host's name"
         return SourceStoppedError(source, scn, problem)

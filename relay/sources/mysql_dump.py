@@ -71,8 +71,8 @@ class BinlogDump:
             self.close()
             raise
 
-    def receive(self, timeout_s: float) -> list[bytes]:
-        """Return the events that have arrived; [] when none did within the time.
+    def receive(self, timeout_s: float) -> list[bytes] | None:
+        """Return the events that are complete now; None when no byte came within the time.
 
         Raises SourceUnavailableError, SourceStoppedError, or StreamEnded when
         the server ended the stream.
@@ -84,7 +84,7 @@ class BinlogDump:
                 raise SourceUnavailableError(
                     f"source {self._source}: {self._doing}: silent for {SILENCE_S:.0f} s"
                 )
-            return []
+            return None
         self._heard_at = now
         if not chunk:
             problem = f"source {self._source}: {self._doing}: the connection was closed"

@@ -57,7 +57,7 @@ class PacketReader:
         rest = data[position:]
         self._chunks = [rest] if rest else []
         self._held = len(rest)
-        self._wanted = max(4, _packet_end(rest, 0))
+        self._wanted = _packet_end(rest, 0) if len(rest) >= 4 else 4
 
     def _complete(self, payload: bytes) -> bytes | None:
         if len(payload) == _CONTINUED:

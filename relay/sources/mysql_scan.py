@@ -21,7 +21,7 @@ def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
     """Yield what a dump that does not follow has; raises SourceError when it breaks."""
     while True:
         try:
-            yield from dump.receive(_WAIT_S)
+            yield from dump.receive(_WAIT_S) or ()
         except StreamEnded as ended:
             if ended.code:
                 raise dump.explain(ended) from ended

@@ -37,7 +37,7 @@ TYPES: dict[str, list[str]] = {
     "FLOAT UNSIGNED": ["0", "2.5"],
     "DOUBLE": ["0", "1.1", "-1.7976931348623157e308", "5e-324", "0.1"],
     "DECIMAL(10,2)": ["0", "-0.01", "12345678.90", "-99999999.99", "7"],
-    "DECIMAL(65,30)": ["1.5", "-99999999999999999999999999999999999.000000000000000000000000000001"],
+    "DECIMAL(65,30)": ["1.5", f"-{'9' * 35}.{'0' * 29}1"],
     "DECIMAL(18,9)": ["123456789.123456789", "-1.000000001"],
     "DECIMAL(5,0)": ["99999", "-99999", "0"],
     "DECIMAL(3,3)": ["0.999", "-0.001"],
@@ -240,5 +240,5 @@ def test_temporal_columns_in_the_format_before_5_6_are_read(
             "id": 1, "a": -45_296_000_000, "b": moment, "c": midnight,
         }  # fmt: skip
         database.run("INSERT INTO f VALUES (1, '12:34:56.789')")
-        with pytest.raises(SourceStoppedError, match="format before 5.6"):
+        with pytest.raises(SourceStoppedError, match=r"format before 5\.6"):
             read_changes(source, 1)

@@ -156,18 +156,22 @@ class RelaySettings(Settings):
 
     data_dir: Path = Field(description="Rings, MaxSCN and schema store live here")
     schema_dir: Path | None = Field(None, description="Hand-made schemas, one .avsc a version")
-    http: HttpSettings = Field(default_factory=HttpSettings)
-    max_scn: MaxScnSettings = Field(default_factory=MaxScnSettings)
-    physical_sources: tuple[PhysicalSourceSettings, ...] = Field(min_length=1)
+    http: HttpSettings = Field(default_factory=HttpSettings, description="The HTTP server")
+    max_scn: MaxScnSettings = Field(
+        default_factory=MaxScnSettings, description="Where MaxSCN is kept"
+    )
+    physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
+        min_length=1, description="What is captured"
+    )
 
 
 class BackOffSettings(Settings):
     """Waits between retries: `s' = min(max, s·factor + delta)`, with jitter."""
 
-    first_s: float = Field(0.05, ge=0)
-    factor: float = Field(2.0, ge=1)
-    delta_s: float = Field(0.0, ge=0)
-    max_s: float = Field(10.0, gt=0)
+    first_s: float = Field(0.05, ge=0, description="First wait")
+    factor: float = Field(2.0, ge=1, description="Each wait is the one before it times this")
+    delta_s: float = Field(0.0, ge=0, description="… plus this")
+    max_s: float = Field(10.0, gt=0, description="Longest wait")
     jitter: float = Field(0.2, ge=0, le=1, description="Share of each wait that is random")
 
 
@@ -190,7 +194,7 @@ class ClientSettings(Settings):
         256 << 20, ge=4096, description="Largest transaction that is put together in memory"
     )
     wait_ms: int = Field(5_000, ge=0, description="Long-poll time of a stream request")
-    connect_timeout_s: float = Field(5.0, gt=0)
+    connect_timeout_s: float = Field(5.0, gt=0, description="Time to connect to a server")
     request_timeout_s: float = Field(30.0, gt=0, description="On top of `wait_ms`")
     callback_budget_s: float = Field(60.0, gt=0, description="Time budget of one callback")
     callback_retries: int = Field(
@@ -199,7 +203,9 @@ class ClientSettings(Settings):
     checkpoint_every_s: float = Field(
         0.5, ge=0, description="Least time between two checkpoint writes; 0 = every window"
     )
-    back_off: BackOffSettings = Field(default_factory=BackOffSettings)
+    back_off: BackOffSettings = Field(
+        default_factory=BackOffSettings, description="Waits between retries"
+    )
 
 
 Model = TypeVar("Model", bound=Settings)

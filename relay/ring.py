@@ -22,7 +22,7 @@ and capture goes on from the ring's newest SCN.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from databus.relay.ring_layout import (
@@ -112,7 +112,7 @@ class Ring:
             os.close(self._fd)
             self._fd = -1
 
-    def append(self, windows: Sequence[EncodedWindow]) -> None:
+    def append(self, windows: Iterable[EncodedWindow]) -> None:
         """Append windows and publish them.
 
         Raises TransactionTooLargeError for a window that no eviction makes room

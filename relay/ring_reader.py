@@ -98,7 +98,7 @@ class RingReader:
 
     @property
     def head(self) -> int:
-        """Position of the oldest window."""
+        """Position of the oldest window: where a flexible checkpoint starts."""
         head: int = self._cells[HEAD]
         return head
 
@@ -176,10 +176,6 @@ class RingReader:
             if cells[TAIL + 1] ^ tail == MASK:
                 return scn, tail
         return self._walk_to_newest()
-
-    def oldest(self) -> int:
-        """Return the position of the oldest window, where a flexible checkpoint starts."""
-        return self.extent().head
 
     def find(self, scn: int, window_offset: int) -> int | None:
         """Return the position of the first event after (scn, window_offset).

@@ -4,9 +4,9 @@ A writer may have been killed between any two stores, and its machine may have
 gone down with any of the file's pages unwritten. What can be believed:
 
 * Everything is sound (pairs match, every index entry is whole and points to an
-  event of its SCN, the same run of the machine): the newest block is walked
-  with its CRCs up to tail. The rest was written before it and nobody but a
-  writer writes.
+  event of its SCN, the same run of the machine): the newest part is walked
+  with its CRCs up to tail, 16 MiB and at least two blocks. The rest was
+  written before it, and nobody but a writer writes.
 * Anything isn't: the whole ring is walked from head with its CRCs, and the
   index is written anew. The ring ends at the last whole window before the
   damage. When tail itself is the damage, it ends where whole windows with
@@ -44,6 +44,7 @@ from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingCorruptError
 
 _ZEROS_BYTES = 1 << 20
+_CHECKED_BYTES = 16 << 20  # at every restart; it takes a fraction of a second
 
 
 class RingState(NamedTuple):
@@ -102,7 +103,7 @@ def _quick_look(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> R
         prev_scn = ring_file.scn(PREV_SCN)
         newest_timestamp_ns = cells[NEWEST_TIMESTAMP]
         return RingState(first, first, tail, tail, prev_scn, prev_scn, newest_timestamp_ns)
-    anchor = entries[-1]
+    anchor = _anchor(entries, tail)
     windows = list(sound_windows(ring_file, anchor.position, tail, anchor.prev_scn))
     if not windows or windows[-1].end != tail:
         return None
@@ -110,6 +111,14 @@ def _quick_look(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> R
     head, prev_scn = entries[0].position, entries[0].prev_scn
     end = first + len(entries)
     return RingState(first, end, head, tail, prev_scn, window.scn, window.timestamp_ns)
+
+
+def _anchor(entries: list[IndexEntry], tail: int) -> IndexEntry:
+    """Return the entry from which on the newest part is checked."""
+    for entry in entries[:-2]:
+        if tail - entry.position <= _CHECKED_BYTES:
+            return entry
+    return entries[-2:][0]
 
 
 def _live_entries(

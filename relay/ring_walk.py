@@ -23,6 +23,8 @@ _STEP = struct.Struct(">BI12xI10xi2xQ")
 _CHECK = struct.Struct(">BIIIIIHqihQ")
 _TIMESTAMP = struct.Struct(">q")
 
+_new = tuple.__new__  # skips a named tuple's own constructor: these are made per event
+
 _HEADERS_BYTES = 32 << 10  # copied at a time to walk by headers
 _CHECKED_BYTES = 1 << 20  # copied at a time to check
 
@@ -58,7 +60,7 @@ def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
             version, magic, length, src_id, scn = _STEP.unpack_from(chunk, at)
             if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
                 raise ProtocolError("no event begins here", position + at)
-            yield Step(position + at, length, scn, src_id == EOP_SRC_ID)
+            yield _new(Step, (position + at, length, scn, src_id == EOP_SRC_ID))
             at += length
         if at == 0:
             raise ProtocolError("an event is cut", position)
@@ -124,7 +126,7 @@ def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
             or crc32(chunk[header_end : at + length]) != body_crc
         ):
             return
-        yield Step(position, length, scn, src_id == EOP_SRC_ID)
+        yield _new(Step, (position, length, scn, src_id == EOP_SRC_ID))
         position += length
 
 

@@ -15,11 +15,11 @@ import gzip
 import json
 import logging
 import re
+import socket
 from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream, StreamClosedError
-from tornado.netutil import bind_sockets
 from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
@@ -64,6 +64,11 @@ class BoundedServer(HTTPServer):
 
         stream.write(_TOO_MANY).add_done_callback(close)
 
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open now."""
+        return len(self._connections)
+
     async def drain(self, deadline_s: float) -> None:
         """Close idle connections at once, the others when they have answered.
 
@@ -96,12 +101,22 @@ def make_server(application: Any, settings: HttpSettings) -> BoundedServer:
 def listen(server: HTTPServer, settings: HttpSettings) -> str:
     """Bind and listen; returns the URL. Raises SettingsError saying what to do."""
     try:
-        sockets = bind_sockets(settings.port, settings.host)
+        sock = _bind(settings)
     except OSError as error:
         raise SettingsError(_explain_bind(settings, error)) from error
-    server.add_sockets(sockets)
-    host, port = sockets[0].getsockname()[:2]
+    server.add_socket(sock)
+    host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _bind(settings: HttpSettings) -> socket.socket:
+    # Not tornado's bind_sockets: that one leaks the socket when binding fails.
+    family, *_, address = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.create_server(address[:2], family=family, backlog=256)
+    sock.setblocking(False)
+    return sock
 
 
 def _explain_bind(settings: HttpSettings, error: OSError) -> str:

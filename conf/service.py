@@ -116,7 +116,7 @@ async def serve(service: Service, until: asyncio.Event, listening: Callable[[str
     url = listen(server, service.http)
     try:
         service.start()
-        listening(url)
+        listening(url, server)
         await until.wait()
     finally:
         await _drain(service, server)
@@ -144,4 +144,4 @@ async def _run_until_signal(service: Service) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
-    await serve(service, until, lambda url: click.echo(f"listening on {url}"))
+    await serve(service, until, lambda url, _server: click.echo(f"listening on {url}"))

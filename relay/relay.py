@@ -25,6 +25,7 @@ from databus.relay.encoder import WindowEncoder
 from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
+from databus.relay.sources import open_source
 from databus.relay.sources.source import Source
 from databus.schemas.errors import SettingsError
 
@@ -33,13 +34,6 @@ MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
 CLOCK = Clock()
-
-
-def open_source_by_uri(settings: PhysicalSourceSettings) -> Source:
-    """Open what the URI names; a database's driver is loaded only when it is used."""
-    from databus.relay.sources import open_source
-
-    return open_source(settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +73,7 @@ class Relay:
     def __init__(
         self,
         settings: RelaySettings,
-        open_source: OpenSource = open_source_by_uri,
+        open_source: OpenSource = open_source,
         clock: Clock = CLOCK,
     ) -> None:
         self.settings = settings
@@ -140,6 +134,8 @@ class Relay:
     def _open(
         self, settings: PhysicalSourceSettings, opened: contextlib.ExitStack
     ) -> PhysicalSource:
+        # What is wrong with the settings shows now, not in a capture thread.
+        self._open_source(settings).close()
         folder, name = self.settings.data_dir, settings.name
         max_scn = _max_scn_store(self.settings.max_scn, folder, name)
         path = folder / f"{name}.ring"

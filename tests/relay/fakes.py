@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from databus.conf.http import BoundedServer
 from databus.conf.service import Service, serve
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
@@ -173,11 +174,15 @@ class ServiceThread:
         self._loop = asyncio.get_running_loop()
         self._until = asyncio.Event()
 
-        def listening(url: str) -> None:
+        def listening(url: str, server: BoundedServer) -> None:
             self.url = url
+            self._server = server
             self._ready.set()
 
         await serve(service, self._until, listening)
+
+    def open_connections(self) -> int:
+        return self._server.open_connections
 
     def close(self) -> None:
         assert self._loop is not None

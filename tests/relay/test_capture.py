@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import MemoryStore
+from databus.relay.capture import Capture, Clock, State
+from databus.relay.encoder import WindowEncoder
+from databus.relay.idle import IdleAdvance
+from databus.relay.ring import EncodedWindow
+from databus.relay.sources.source import RowChange
+from databus.schemas.errors import (
+    RingError,
+    SourceStoppedError,
+    SourceUnavailableError,
+    TransactionTooLargeError,
+)
+from databus.schemas.metadata import Op
+from tests.relay.fakes import ORDERS, PERSON, FakeSource, insert, transaction, wait_until
+
+
+class FakeRing:
+    """Keeps windows in a list; raises what the test says, at the SCN it says."""
+
+    def __init__(self, *scns: int) -> None:
+        self.scns = list(scns)
+        self.errors: dict[int, Exception] = {}
+
+    @property
+    def max_scn(self) -> int:
+        return self.scns[-1] if self.scns else -1
+
+    def append(self, windows: Sequence[EncodedWindow]) -> None:
+        for window in windows:
+            if window.scn in self.errors:
+                raise self.errors[window.scn]
+            assert window.scn > self.max_scn
+            self.scns.append(window.scn)
+
+
+class FakeMaxScn:
+    def __init__(self, scn: int | None = None) -> None:
+        self.scn = scn
+        self.saves = 0
+
+    def load(self) -> int | None:
+        return self.scn
+
+    def save(self, scn: int, timestamp_ns: int) -> None:
+        self.scn = scn
+        self.saves += 1
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now_s, lambda: int(self.now_s * 1e9))
+
+
+class Bench:
+    """A capture loop and all that it works with."""
+
+    def __init__(self) -> None:
+        self.settings = PhysicalSourceSettings(
+            name="shop",
+            uri="fake:",
+            sources=(PERSON.source, ORDERS.source),
+            reconnect_min_s=0.001,
+            reconnect_max_s=0.002,
+        )  # type: ignore[call-arg]
+        self.source = FakeSource(self.settings, [PERSON])
+        self.ring = FakeRing()
+        self.max_scn = FakeMaxScn()
+        self.time = FakeTime()
+        self.appends = 0
+        self.registry = SchemaRegistry(MemoryStore())
+        self.registry.add_source(PERSON.source, 1)
+        self.capture: Capture | None = None
+
+    def start(self) -> Capture:
+        encoder = WindowEncoder(self.registry, {PERSON.source: 1})
+        self.capture = Capture(
+            self.settings,
+            lambda settings: self.source,
+            self.ring,
+            encoder,
+            self.max_scn,
+            self.count_append,
+            flush_s=1.0,
+            clock=self.time.clock(),
+        )
+        self.capture.start()
+        return self.capture
+
+    def count_append(self) -> None:
+        self.appends += 1
+
+    def wait_for(self, *scns: int) -> None:
+        wait_until(lambda: self.ring.scns == list(scns))
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    if made.capture is not None:
+        assert made.capture.stop(5)
+
+
+def test_what_is_committed_gets_into_the_ring_and_is_announced(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)), transaction(2, insert(2), insert(3)))
+    bench.wait_for(1, 2)
+    wait_until(lambda: bench.appends > 0)
+    status = capture.status
+    assert (status.state, status.scn, status.windows, status.events) == (State.RUNNING, 2, 2, 3)
+
+
+def test_the_tables_are_published_before_the_first_row(bench: Bench) -> None:
+    bench.start()
+    wait_until(lambda: len(bench.registry.versions(PERSON.source)) == 1)
+    assert bench.registry.latest(PERSON.source).version == 1
+
+
+@pytest.mark.parametrize(
+    ("ring", "saved", "begin"),
+    [((), None, None), ((), 7, 7), ((9,), None, 9), ((9,), 7, 7), ((9,), 12, 9)],
+)
+def test_capture_begins_after_the_older_of_ring_and_max_scn(
+    bench: Bench, ring: tuple[int, ...], saved: int | None, begin: int | None
+) -> None:
+    bench.ring, bench.max_scn = FakeRing(*ring), FakeMaxScn(saved)
+    bench.start()
+    wait_until(lambda: bool(bench.source.opened_after))
+    assert bench.source.opened_after[0] == begin
+
+
+def test_what_the_ring_has_already_is_dropped(bench: Bench) -> None:
+    bench.ring, bench.max_scn = FakeRing(1, 2, 3), FakeMaxScn(1)
+    bench.source.put(*(transaction(scn, insert(scn)) for scn in range(1, 6)))
+    bench.start()
+    bench.wait_for(1, 2, 3, 4, 5)
+    assert bench.ring.scns == [1, 2, 3, 4, 5]
+
+
+def test_a_source_that_goes_back_stops_with_an_error(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(5, insert(1)), transaction(3, insert(2)))
+    assert capture.wait_for(State.ERROR, 5)
+    assert "went back to scn 3" in capture.status.problem
+    assert bench.ring.scns == [5]
+
+
+def test_a_source_out_of_reach_is_tried_again_for_ever(bench: Bench) -> None:
+    bench.source.fail(*(SourceUnavailableError("no route") for _ in range(20)))
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    assert capture.status.state is State.RUNNING
+    assert capture.status.reconnects == 20
+    assert capture.status.problem == ""
+
+
+def test_a_reconnect_goes_on_after_the_last_window_appended(bench: Bench) -> None:
+    bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    bench.source.fail(SourceUnavailableError("gone"))
+    bench.source.put(transaction(2, insert(2)))
+    bench.wait_for(1, 2)
+    assert bench.source.opened_after == [None, 1]
+
+
+def test_the_problem_is_told_while_the_source_is_out_of_reach(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(
+        update={"reconnect_min_s": 3600.0, "reconnect_max_s": 3600.0}
+    )
+    bench.source.fail(SourceUnavailableError("no route"))
+    capture = bench.start()
+    wait_until(lambda: capture.status.problem == "no route")
+    assert capture.status.state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    "error", [SourceStoppedError("shop", 1, "do this"), ValueError("a bug"), OSError("disk")]
+)
+def test_any_other_error_stops_the_source_until_unpause(bench: Bench, error: Exception) -> None:
+    bench.source.fail(error)
+    capture = bench.start()
+    assert capture.wait_for(State.ERROR, 5)
+    assert str(error.args[0]) in capture.status.problem or "do this" in capture.status.problem
+    assert not bench.source.is_open
+    bench.source.put(transaction(1, insert(1)))
+    capture.unpause()
+    bench.wait_for(1)
+    assert (capture.status.state, capture.status.problem) == (State.RUNNING, "")
+
+
+def test_a_row_that_does_not_fit_stops_the_source_after_the_windows_before_it(
+    bench: Bench,
+) -> None:
+    capture = bench.start()
+    bad = RowChange(PERSON, Op.INSERT, {"id": "no number", "name": "x"})
+    bench.source.put(transaction(1, insert(1)), transaction(2, bad), transaction(3, insert(3)))
+    assert capture.wait_for(State.ERROR, 5)
+    assert "'id'" in capture.status.problem
+    assert bench.ring.scns == [1]
+
+
+def test_a_transaction_larger_than_the_ring_loses_nothing(bench: Bench) -> None:
+    bench.ring.errors[2] = TransactionTooLargeError("shop", 2, 100, 10)
+    capture = bench.start()
+    bench.source.put(*(transaction(scn, insert(scn)) for scn in (1, 2, 3)))
+    assert capture.wait_for(State.ERROR, 5)
+    assert "ring_bytes" in capture.status.problem
+    assert bench.ring.scns == [1]
+    assert bench.appends == 1
+    bench.ring.errors.clear()
+    capture.unpause()
+    bench.wait_for(1, 2, 3)
+
+
+def test_a_full_disk_stops_the_source_and_unpause_tries_again(bench: Bench) -> None:
+    bench.ring.errors[1] = RingError("no space left on device")
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    assert capture.wait_for(State.ERROR, 5)
+    bench.ring.errors.clear()
+    capture.unpause()
+    bench.wait_for(1)
+    assert capture.wait_for(State.RUNNING, 5)
+
+
+def test_pause_lets_go_of_the_source_and_unpause_goes_on(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    capture.pause()
+    assert capture.wait_for(State.PAUSED, 5)
+    assert not bench.source.is_open
+    bench.source.put(transaction(2, insert(2)))
+    assert bench.ring.scns == [1]
+    capture.unpause()
+    bench.wait_for(1, 2)
+
+
+def test_stop_ends_a_wait_for_a_reconnect(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(
+        update={"reconnect_min_s": 3600.0, "reconnect_max_s": 3600.0}
+    )
+    bench.source.fail(SourceUnavailableError("no route"))
+    capture = bench.start()
+    wait_until(lambda: capture.status.reconnects == 1)
+    assert capture.stop(5)
+    assert capture.status.state is State.STOPPED
+
+
+def test_a_stopped_capture_can_be_started_again(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    assert capture.stop(5)
+    bench.source.put(transaction(2, insert(2)))
+    capture.start()
+    bench.wait_for(1, 2)
+
+
+def test_max_scn_is_saved_no_oftener_than_it_is_due_and_at_the_end(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    wait_until(lambda: bench.max_scn.scn == 1)
+    bench.source.put(transaction(2, insert(2)))
+    bench.wait_for(1, 2)
+    assert bench.max_scn.saves == 1
+    bench.time.now_s += 1.0
+    wait_until(lambda: bench.max_scn.scn == 2)
+    bench.source.put(transaction(3, insert(3)))
+    bench.wait_for(1, 2, 3)
+    assert capture.stop(5)
+    assert (bench.max_scn.scn, bench.max_scn.saves) == (3, 3)
+
+
+def test_max_scn_can_be_saved_when_asked(bench: Bench) -> None:
+    capture = bench.start()
+    wait_until(lambda: bench.source.is_open)
+    bench.source.put(transaction(1, insert(1)))
+    wait_until(lambda: bench.max_scn.scn == 1)
+    bench.source.put(transaction(2, insert(2)))
+    bench.wait_for(1, 2)
+    capture.save_soon()
+    wait_until(lambda: bench.max_scn.scn == 2)
+
+
+def test_empty_transactions_become_few_empty_windows(bench: Bench) -> None:
+    bench.start()
+    bench.source.put(*(transaction(scn) for scn in range(1, 100)))
+    bench.wait_for(99)
+    bench.source.put(*(transaction(scn) for scn in range(100, 200)))
+    bench.time.now_s += 2.0
+    bench.wait_for(99, 199)
+    bench.source.put(transaction(200), transaction(201, insert(1)))
+    bench.wait_for(99, 199, 201)
+
+
+def test_an_empty_transaction_at_the_same_scn_is_nothing_new(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)), transaction(1))
+    bench.wait_for(1)
+    bench.source.put(transaction(2, insert(2)))
+    bench.wait_for(1, 2)
+    assert capture.status.state is State.RUNNING
+
+
+def test_idle_advance_waits_longer_each_time_and_starts_over_after_data() -> None:
+    idle, now_s, waits = IdleAdvance(), 0.0, []
+    for _ in range(9):
+        started = now_s
+        while not idle.is_due(now_s):
+            now_s += 0.5
+        waits.append(now_s - started)
+        idle.empty_appended(now_s)
+    assert waits == [0, 2, 4, 8, 16, 32, 60, 60, 60]
+    idle.data_appended(now_s)
+    assert not idle.is_due(now_s + 0.9)
+    assert idle.is_due(now_s + 1)
+
+
+def test_delay_is_from_commit_to_ring(bench: Bench) -> None:
+    capture = bench.start()
+    late = replace(transaction(1, insert(1)), timestamp_ns=int(999.5e9))
+    bench.source.put(late)
+    bench.wait_for(1)
+    assert capture.status.delay_s == pytest.approx(0.5)
+
+
+def test_start_from_many_threads_makes_one_capture_thread(bench: Bench) -> None:
+    capture = bench.start()
+    callers = [threading.Thread(target=capture.start) for _ in range(10)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    named = [t for t in threading.enumerate() if t.name == "capture-shop"]
+    assert len(named) == 1

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import MemoryStore
+from databus.relay.encoder import WindowEncoder
+from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.schemas.errors import RowError, UnknownSourceError
+from databus.schemas.event import Event, Opcode
+from databus.schemas.metadata import Op, decode_metadata
+from databus.schemas.rows import row_codec
+from databus.schemas.table import Column, Table
+from databus.schemas.wire import walk
+from tests.relay.fakes import ORDERS, PERSON, insert, transaction
+
+WIDER = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
+KEYLESS = Table("shop.person", (Column("a", "text", 0),), dialect="sqlite")
+
+
+@pytest.fixture
+def registry() -> SchemaRegistry:
+    made = SchemaRegistry(MemoryStore())
+    made.add_source(PERSON.source, 1)
+    made.add_source(ORDERS.source, 2)
+    return made
+
+
+def encoder(registry: SchemaRegistry, before_images: bool = True) -> WindowEncoder:
+    return WindowEncoder(registry, {PERSON.source: 1, ORDERS.source: 2}, before_images)
+
+
+def events(registry: SchemaRegistry, *transactions: Transaction) -> list[Event]:
+    made = encoder(registry)
+    return [event for t in transactions for event in walk(made.encode(t).data)]
+
+
+def row_of(registry: SchemaRegistry, event: Event) -> dict[str, object]:
+    return row_codec(registry.by_id(event.schema_id).text).decode(event.value)
+
+
+def test_a_window_has_the_rows_in_order_and_ends_with_an_eop(registry: SchemaRegistry) -> None:
+    window = encoder(registry).encode(transaction(7, insert(1, "Ann"), insert(2, "tea", ORDERS)))
+    assert (window.scn, window.timestamp_ns) == (7, 7_000_000_000)
+    first, second, end = walk(window.data)
+    assert row_of(registry, first) == {"id": 1, "name": "Ann"}
+    assert row_of(registry, second) == {"id": 2, "note": "tea"}
+    assert [(e.scn, e.src_id, e.key) for e in (first, second)] == [(7, 1, 1), (7, 2, 2)]
+    assert end.is_eop
+    assert end.scn == 7
+
+
+def test_an_empty_transaction_is_an_eop_alone(registry: SchemaRegistry) -> None:
+    assert [e.is_eop for e in events(registry, transaction(7))] == [True]
+
+
+def test_operations_become_opcodes_and_metadata(registry: SchemaRegistry) -> None:
+    row = {"id": 1, "name": "Bob"}
+    before = {"id": 1, "name": "Ann"}
+    changes = (
+        RowChange(PERSON, Op.UPDATE, row, before=before, comment="why"),
+        RowChange(PERSON, Op.DELETE, row),
+        RowChange(PERSON, Op.SNAPSHOT, row),
+    )
+    origin = Origin("0-1-5", 9, "binlog.000002", 400, 3)
+    update, delete, snapshot, _ = events(registry, Transaction(7, 1, changes, origin))
+    opcodes = [update.opcode, delete.opcode, snapshot.opcode]
+    assert opcodes == [Opcode.UPSERT, Opcode.DELETE, Opcode.UPSERT]
+    assert update.metadata is not None
+    metadata = decode_metadata(update.metadata.data)
+    assert metadata[:6] == (Op.UPDATE, "0-1-5", 9, "binlog.000002", 400, 3)
+    assert (metadata.row_index, metadata.comment) == (0, "why")
+    assert metadata.before is not None
+    codec = row_codec(registry.by_id(update.schema_id).text)
+    assert codec.decode(metadata.before) == before
+    assert snapshot.metadata is not None
+    assert decode_metadata(snapshot.metadata.data).row_index == 2
+
+
+def test_before_images_can_be_left_out(registry: SchemaRegistry) -> None:
+    change = RowChange(PERSON, Op.UPDATE, {"id": 1, "name": "B"}, before={"id": 1, "name": "A"})
+    window = encoder(registry, before_images=False).encode(transaction(7, change))
+    update = next(walk(window.data))
+    assert update.metadata is not None
+    assert decode_metadata(update.metadata.data).before is None
+
+
+def test_a_changed_table_makes_a_version_at_its_scn(registry: SchemaRegistry) -> None:
+    change = RowChange(WIDER, Op.INSERT, {"id": 2, "name": "B", "age": 3})
+    old, _, new, _ = events(registry, transaction(5, insert(1)), transaction(9, change))
+    assert [v.start_scn for v in registry.versions(PERSON.source)] == [5, 9]
+    assert old.payload is not None
+    assert new.payload is not None
+    assert (old.payload.schema_version, new.payload.schema_version) == (1, 2)
+    assert row_of(registry, new) == {"id": 2, "name": "B", "age": 3}
+
+
+def test_a_table_that_changes_in_any_way_is_captured(registry: SchemaRegistry) -> None:
+    change = RowChange(KEYLESS, Op.INSERT, {"a": "only"})
+    *_, new, _ = events(registry, transaction(5, insert(1)), transaction(9, change))
+    assert row_of(registry, new) == {"a": "only"}
+    assert isinstance(new.key, bytes)
+
+
+def test_reading_the_log_again_makes_no_new_version(registry: SchemaRegistry) -> None:
+    change = RowChange(WIDER, Op.INSERT, {"id": 2, "name": "B", "age": 3})
+    log = (transaction(5, insert(1)), transaction(9, change))
+    first = events(registry, *log)
+    again = events(registry, *log)
+    assert first == again
+    assert len(registry.versions(PERSON.source)) == 2
+
+
+def test_a_table_is_published_before_its_first_row(registry: SchemaRegistry) -> None:
+    made = encoder(registry)
+    made.publish_first(PERSON)
+    made.publish_first(WIDER)
+    assert [v.version for v in registry.versions(PERSON.source)] == [1]
+
+
+def test_a_row_that_does_not_fit_is_an_error_with_its_column(registry: SchemaRegistry) -> None:
+    bad = RowChange(PERSON, Op.INSERT, {"id": Decimal("1.5"), "name": "x"})
+    with pytest.raises(RowError, match="'id'"):
+        encoder(registry).encode(transaction(5, bad))
+
+
+def test_a_table_that_is_no_source_is_an_error(registry: SchemaRegistry) -> None:
+    other = replace(PERSON, source="shop.other")
+    with pytest.raises(UnknownSourceError, match=r"shop\.other"):
+        encoder(registry).encode(transaction(5, insert(1, table=other)))

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.wire import walk
+from tests.relay.fakes import (
+    ORDERS,
+    PERSON,
+    Answer,
+    ServedRelay,
+    connect,
+    get,
+    insert,
+    transaction,
+    wait_until,
+)
+
+AT_5 = '{"consumption_mode":"ONLINE_CONSUMPTION","windowScn":5,"windowOffset":-1}'
+TWO = [
+    {"name": "shop", "uri": "fake:", "sources": [PERSON.source]},
+    {"name": "sales", "uri": "fake:", "sources": [{"name": ORDERS.source, "id": 40}]},
+]
+
+
+def put_some(relay: ServedRelay, first: int = 1, last: int = 5) -> None:
+    for scn in range(first, last + 1):
+        relay.put(transaction(scn, insert(scn, "Ann"), insert(scn, "tea", ORDERS)))
+
+
+def scns(answer: Answer) -> list[int]:
+    return [event.scn for event in walk(answer.body) if event.is_eop]
+
+
+def as_json(answer: Answer) -> Any:
+    assert answer.headers["Content-Type"].startswith("application/json")
+    return json.loads(answer.body)
+
+
+def test_sources_have_names_and_ids(relay: ServedRelay) -> None:
+    assert as_json(relay.get("/sources", v=1)) == [
+        {"name": "shop.person", "id": 1},
+        {"name": "shop.orders", "id": 2},
+    ]
+
+
+def test_register_gives_every_version_of_the_sources_asked_for(relay: ServedRelay) -> None:
+    put_some(relay)
+    answer = relay.get("/register", sources="2", protocolVersion=3)
+    assert answer.headers["x-dbus-protocol-version"] == "3"
+    (schema,) = as_json(answer)
+    assert (schema["id"], schema["version"]) == (2, 1)
+    assert json.loads(schema["schema"])["name"] == "orders"
+    assert [s["id"] for s in as_json(relay.get("/register"))] == [1, 2]
+
+
+def test_register_version_4_has_the_metadata_schema(relay: ServedRelay) -> None:
+    put_some(relay)
+    answer = as_json(relay.get("/register", protocolVersion=4))
+    assert [s["id"] for s in answer["sourceSchemas"]] == [1, 2]
+    (metadata,) = answer["metadataSchemas"]
+    assert json.loads(metadata["schema"])["type"] == "record"
+    assert metadata["crc32"] > 0
+
+
+def test_stream_has_whole_windows_and_says_where_to_go_on(relay: ServedRelay) -> None:
+    put_some(relay)
+    answer = relay.stream()
+    assert answer.headers["x-databus-resume"] == "5,-1"
+    assert scns(answer) == [1, 2, 3, 4, 5]
+    assert relay.stream(checkPoint=Checkpoint.at(3).to_json()).headers["x-databus-resume"] == "5,-1"
+
+
+def test_stream_without_maxev_is_version_1(relay: ServedRelay) -> None:
+    put_some(relay)
+    answer = relay.stream(maxev=0)
+    assert answer.body[0] == 0
+    assert scns(answer) == [1, 2, 3, 4, 5]
+
+
+def test_json_in_the_query_string_need_not_be_encoded(relay: ServedRelay) -> None:
+    put_some(relay, last=9)
+    filters = '{"1":{"partitionType":"RANGE","filters":[{"keyRange":{"start":7,"end":8}}]}}'
+    target = f"/stream?sources=1&size=100000&maxev=2&checkPoint={AT_5}&filters={filters}"
+    answer = get(relay.url, target)
+    assert [e.key for e in walk(answer.body) if not e.is_eop] == [7]
+    assert scns(answer) == [6, 7, 8, 9]
+
+
+def test_parameters_may_come_as_a_form(relay: ServedRelay) -> None:
+    put_some(relay)
+    form = b"sources=1&size=100000&maxev=2"
+    with connect(relay.url) as sock:
+        sock.sendall(
+            b"POST /stream HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+            b"Content-Type: application/x-www-form-urlencoded\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(form), form)
+        )
+        assert sock.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("output", ["json", "json_plain_value"])
+def test_json_outputs_have_a_line_for_each_event(relay: ServedRelay, output: str) -> None:
+    put_some(relay)
+    answer = relay.stream(output=output, sources="shop.person")
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    assert [line["srcId"] for line in lines] == [1, -2] * 5
+    if output == "json_plain_value":
+        assert lines[0]["value"] == {"id": 1, "name": "Ann"}
+
+
+def test_gzip_only_when_asked_for(relay: ServedRelay) -> None:
+    put_some(relay, last=50)
+    target = "/stream?sources=1,2&size=1000000&maxev=2"
+    plain = get(relay.url, target)
+    packed = get(relay.url, target, {"Accept-Encoding": "deflate, gzip;q=0.5"})
+    refused = get(relay.url, target, {"Accept-Encoding": "gzip;q=0"})
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body == refused.body
+    assert len(packed.body) < len(plain.body) / 2
+
+
+def test_an_answer_of_many_slices_is_whole(tmp_path: Path) -> None:
+    relay = ServedRelay(tmp_path)
+    try:
+        rows = [insert(n, "x" * 1000) for n in range(1000)]
+        relay.put(*(transaction(scn, *rows) for scn in range(1, 5)))
+        answer = relay.stream(size=16 << 20)
+        assert len(answer.body) > 4_000_000
+        assert scns(answer) == [1, 2, 3, 4]
+    finally:
+        relay.close()
+
+
+def test_a_held_request_is_answered_at_once_when_data_comes(relay: ServedRelay) -> None:
+    put_some(relay)
+    answers: list[Answer] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(relay.stream(checkPoint=AT_5, wait=20_000))
+    )
+    started = time.monotonic()
+    asking.start()
+    bell = relay.relay.physical_sources["shop"].bell
+    wait_until(lambda: bell.waiting > 0)
+    relay.put(transaction(6, insert(6)))
+    asking.join()
+    assert time.monotonic() - started < 5
+    assert scns(answers[0]) == [6]
+    assert bell.waiting == 0
+
+
+def test_a_held_request_ends_empty_when_nothing_comes(relay: ServedRelay) -> None:
+    put_some(relay)
+    answer = relay.stream(checkPoint=AT_5, wait=50)
+    assert (answer.status, answer.body, answer.headers["x-databus-resume"]) == (200, b"", "5,-1")
+
+
+def test_a_held_request_for_the_future_is_answered_when_it_comes(relay: ServedRelay) -> None:
+    put_some(relay, last=3)
+    assert relay.stream(checkPoint=AT_5).headers["x-databus-ahead"] == "true"
+    answers: list[Answer] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(relay.stream(checkPoint=AT_5, wait=20_000))
+    )
+    asking.start()
+    wait_until(lambda: relay.relay.physical_sources["shop"].bell.waiting > 0)
+    put_some(relay, 4, 7)
+    asking.join()
+    assert scns(answers[0])[0] == 6
+    assert "x-databus-ahead" not in answers[0].headers
+
+
+def test_a_held_request_whose_client_leaves_is_let_go(relay: ServedRelay) -> None:
+    put_some(relay)
+    bell = relay.relay.physical_sources["shop"].bell
+    with connect(relay.url) as sock:
+        sock.sendall(
+            f"GET /stream?sources=1&size=1000&wait=20000&checkPoint={AT_5} HTTP/1.1\r\n"
+            "Host: a\r\n\r\n".encode()
+        )
+        wait_until(lambda: bell.waiting > 0)
+    wait_until(lambda: bell.waiting == 0)
+    assert relay.get("/admin").body == b"GOOD"
+
+
+def test_streaming_from_the_latest_begins_after_the_newest_window(relay: ServedRelay) -> None:
+    put_some(relay)
+    answer = relay.stream(streamFromLatestScn="true")
+    assert (answer.body, answer.headers["x-databus-resume"]) == (b"", "5,-1")
+
+
+def test_one_connection_serves_many_requests(relay: ServedRelay) -> None:
+    request = b"GET /admin HTTP/1.1\r\nHost: a\r\n\r\n"
+    with connect(relay.url) as sock:
+        for _ in range(5):
+            sock.sendall(request)
+            answer = b""
+            while not answer.endswith(b"GOOD"):
+                answer += sock.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_several_physical_sources_are_read_together(tmp_path: Path) -> None:
+    relay = ServedRelay(tmp_path, physical_sources=TWO)
+    try:
+        relay.put(transaction(5, insert(1)))
+        relay.put(transaction(900, insert(1, "tea", ORDERS)), name="sales")
+        subs = [
+            {"logicalPartition": {"source": {"id": 1, "name": PERSON.source}, "id": -1}},
+            {"logicalPartition": {"source": {"id": 40, "name": ORDERS.source}, "id": -1}},
+        ]
+        flexible = Checkpoint.flexible().to_json()
+        checkpoints = {
+            json.dumps({"id": 0, "name": "shop"}): flexible,
+            json.dumps({"id": 0, "name": "sales"}): flexible,
+        }
+        asked = {"size": 100_000, "maxev": 2, "subs": json.dumps(subs)}
+        answer = relay.get("/stream", checkPointMult=json.dumps(checkpoints), **asked)
+        assert scns(answer) == [5, 900]
+        assert json.loads(answer.headers["x-databus-resume"]) == {
+            "shop": [5, -1],
+            "sales": [900, -1],
+        }
+        both = relay.get("/stream", sources="1,40", size=1000)
+        assert both.status == 400
+        assert "several physical sources" in both.headers["x-dbus-error-message"]
+        everything = [{"logicalPartition": {"source": {"id": -1, "name": "*"}}}]
+        asked["subs"] = json.dumps(everything)
+        assert scns(relay.get("/stream", checkPointMult=json.dumps(checkpoints), **asked)) == [
+            5,
+            900,
+        ]
+    finally:
+        relay.close()
+
+
+def test_physical_sources_and_their_rings_can_be_looked_at(relay: ServedRelay) -> None:
+    put_some(relay)
+    (shop,) = as_json(relay.get("/physicalSources"))
+    assert (shop["name"], [s["id"] for s in shop["sources"]]) == ("shop", [1, 2])
+    assert as_json(relay.get("/bufferInfo/inbound/shop/0")) == {
+        "minScn": 1,
+        "maxScn": 5,
+        "timestampFirstEvent": 1000,
+        "timestampLatestEvent": 5000,
+    }
+
+
+def test_stats_count_what_came_in_and_what_went_out(relay: ServedRelay) -> None:
+    put_some(relay)
+    served = len(relay.stream().body)
+    assert as_json(relay.get("/containerStats/inbound/events/total"))["events"] == 10
+    assert as_json(relay.get("/containerStats/inbound/events/psources/shop"))["scn"] == 5
+    outbound = as_json(relay.get("/relayStats/outbound/http/total"))
+    assert (outbound["streamRequests"], outbound["bytes"]) == (1, served)
+
+
+def test_capture_can_be_paused_resumed_stopped_and_started(relay: ServedRelay) -> None:
+    def state_after(verb: str, expected: str) -> None:
+        relay.get(f"/controlSources/{verb}", source="shop")
+        wait_until(
+            lambda: as_json(relay.get("/controlSources/status"))["shop"]["state"] == expected
+        )
+
+    put_some(relay)
+    state_after("pause", "paused")
+    relay.source().put(transaction(6, insert(6)))
+    state_after("unpause", "running")
+    relay.wait_for_scn(6)
+    state_after("shutdown", "stopped")
+    relay.source().put(transaction(7, insert(7)))
+    assert relay.relay.physical_sources["shop"].ring.max_scn == 6
+    state_after("start", "running")
+    relay.wait_for_scn(7)
+
+
+def test_relay_commands(relay: ServedRelay) -> None:
+    put_some(relay)
+    assert as_json(relay.get("/relayCommand/getPrevScn")) == {"shop": -1}
+    assert as_json(relay.get("/relayCommand/runGC"))["result"] == "done"
+    assert as_json(relay.get("/relayCommand/saveMetaState"))["result"] == "done"
+    assert relay.get("/relayCommand/selfDestruct").status == 404
+
+
+def test_admin_says_good(relay: ServedRelay) -> None:
+    assert relay.get("/admin").body == b"GOOD"
+
+
+def test_metrics_tell_of_the_ring_and_the_source(relay: ServedRelay) -> None:
+    put_some(relay)
+    relay.stream()
+    answer = relay.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    found = dict(re.findall(r"^(databus_\S+) (\S+)$", answer.body.decode(), re.MULTILINE))
+    label = '{physical_source="shop"}'
+    assert float(found[f"databus_relay_events_total{label}"]) == 10
+    assert float(found[f"databus_relay_ring_max_scn{label}"]) == 5
+    assert float(found[f"databus_relay_ring_min_scn{label}"]) == 1
+    running = 'databus_relay_source_state{physical_source="shop",state="running"}'
+    assert float(found[running]) == 1
+    assert float(found["databus_relay_stream_requests_total"]) == 1
+    assert float(found["databus_relay_stream_bytes_total"]) > 0
+
+
+def test_a_restarted_relay_serves_what_it_served_before(tmp_path: Path) -> None:
+    first = ServedRelay(tmp_path)
+    put_some(first)
+    before = first.stream().body
+    first.close()
+    second = ServedRelay(tmp_path)
+    try:
+        assert second.stream().body == before
+        assert as_json(second.get("/register"))[0]["version"] == 1
+        second.source().put(transaction(6, insert(6)))
+        second.wait_for_scn(6)
+        assert scns(second.stream(checkPoint=AT_5)) == [6]
+    finally:
+        second.close()

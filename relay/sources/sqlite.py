@@ -6,32 +6,34 @@ watched table is logged by the transaction that makes it, whichever program it
 is, whether or not a relay runs.
 
 **SCN.** Triggers cannot see commits. So the source polls for newly committed
-log rows and *seals* them: one row in `_databus_commit` whose number is the SCN
-and which holds the last log id of the window. The seal is in the database, so
-every relay of the file gives the same SCN to the same rows: the first to come
-seals, the others read the seal.
+log rows and *seals* them (`sqlite_seals`): one row in `<file>-databus` whose
+number is the SCN and which holds the last log id of the window. Every relay of
+the file uses the same seals, and so gives the same SCN to the same rows: the
+first to come seals, the others read the seal. Keep the two files together.
 
 **Windows.** A window is one or more whole transactions, never a part of one.
 It is one transaction as long as polls come more often than commits; several
-that were committed between two polls, or while another connection kept the
-lock, become one window, unless polls saw them apart; and **everything committed
-while no relay was running is one window**. A ring must be large enough for that.
+that were committed between two polls become one window, and **everything
+committed while no relay was running is one window**. A ring must be large
+enough for that.
 
-**Locks.** Sealing takes the write lock for some 50 µs and never waits for it:
-when a writer has it, the next poll tries again. Long application transactions
-therefore delay the sealing of what was committed just before them, and nothing
-else; what is sealed can be read all the time. The lock is not kept while the
-disk writes: the seal is flushed (fsync of the WAL) after its commit and before
-the window is handed over, so that not even a power failure gives an SCN to
+**Locks.** Sealing and reading take no lock that an application wants, and wait
+for none: a long transaction keeps nothing back that was committed before it.
+The write lock of the database is taken, for a moment and only when it is free,
+after DDL and to trim the log; and at the first open.
+
+**Durability.** The log rows (fsync of the WAL), then the seal, are on disk
+before a window is handed over, so that not even a power failure gives an SCN to
 other rows. `?fsync=off` in the URI leaves this out.
 
 **WAL.** The database must be in WAL mode; it is switched if it is not, and the
 log says so. The file must be on a local disk, and writable.
 
-**Schema changes** are noticed by SQLite's schema version, in the transaction
-that seals. ADD COLUMN and RENAME COLUMN go on without a stop; rows logged by
-the old triggers since the change are logged again in full. The table dropped,
-renamed, or without its triggers: the source stops and says how to go on.
+**Schema changes** are noticed by SQLite's schema version, before anything
+logged under the new one is sealed. ADD COLUMN and RENAME COLUMN go on without a
+stop; rows logged by the old triggers since the change are logged again in full.
+The table dropped, renamed, or without its triggers: the source stops and says
+how to go on.
 SQLite refuses DROP COLUMN while a trigger names the column:
 `python -m databus.relay.sources.sqlite_ddl FILE "ALTER TABLE …"` makes any
 ALTER TABLE together with the new triggers in one transaction.
@@ -58,7 +60,14 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Origin, RowChange, Transaction
 from databus.relay.sources.sqlite_connection import connect, translated, waiting
 from databus.relay.sources.sqlite_install import CaptureGapError
-from databus.relay.sources.sqlite_log import ChangeLog, LogDamagedError, LogRow, SealedWindow
+from databus.relay.sources.sqlite_log import (
+    ChangeLog,
+    LogDamagedError,
+    LogRow,
+    SealedWindow,
+    install,
+)
+from databus.relay.sources.sqlite_seals import NO_SEAL, SealStore, seals_path
 from databus.relay.sources.sqlite_triggers import LOG
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
@@ -108,6 +117,7 @@ class SqliteSource:
         self._clock = clock
         self._stop = stop or Event()
         self._connection: sqlite3.Connection | None = None
+        self._seals: SealStore | None = None
         self._log: ChangeLog | None = None
         self._wal: int | None = None
         self._scn = 0
@@ -154,20 +164,20 @@ class SqliteSource:
 
     def close(self) -> None:
         """Close the connection; the triggers go on logging."""
+        if self._seals is not None:
+            self._seals.close()
         if self._connection is not None:
             self._connection.close()
         if self._wal is not None:
             os.close(self._wal)
-        self._connection = self._log = self._wal = None
+        self._connection = self._seals = self._log = self._wal = None
         self._forget()
 
     def _forget(self) -> None:
-        self._version = -1  # the data version up to which everything has been seen
+        self._version = (-1, -1)  # the data version up to which everything has been seen
         self._boundaries: list[int] = []
-        self._sealed = 0
-        self._newest_scn = 0
-        self._flushed_scn = 0
-        self._file: tuple[int, int] | None = None
+        self._newest = NO_SEAL
+        self._files: tuple[object, object] = (None, None)
         self._file_checked = 0.0
         self._interval = self._settings.poll_interval_s
         self._busy_until = 0.0
@@ -180,12 +190,17 @@ class SqliteSource:
 
     def _connect(self) -> None:
         self._connection = connect(self._path)
-        self._file = _identity(self._path)
         with waiting(self._connection, _LOCK_WAIT_S):
             self._use_wal(self._connection)
-            log = ChangeLog(self._connection, self._watched)
-            log.install()
+            identity = install(self._connection, self._watched)
+            self._seals = SealStore(self._path, identity, self._is_flushed)
+            log = ChangeLog(self._connection, self._seals, self._watched, self._flush)
+            log.check_owner()
+            log.check_schema()
+            if log.is_outdated:
+                log.seal_all()
         self._log = log
+        self._files = self._present_files()
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -205,22 +220,19 @@ class SqliteSource:
         )
 
     def _first_scn(self, after_scn: int | None) -> int:
-        log = self._opened()
-        assert self._connection is not None
+        log, seals = self._opened(), self._seals
+        assert seals is not None
         if after_scn is None and self._start == "latest":
-            with waiting(self._connection, _LOCK_WAIT_S):
-                logged, sealed, _ = log.position()
-                if logged > sealed:
-                    log.seal_all()
-        oldest, newest = log.scn_range()
+            log.seal_all()
+        oldest, newest = seals.oldest().scn or 1, seals.newest().scn
         if after_scn is None:
             named = {"latest": newest, "earliest": oldest - 1}
             after_scn = named[self._start] if isinstance(self._start, str) else self._start
         if after_scn > newest:
             raise self._stopped(
-                f"asked for what follows scn {after_scn}, and the newest in {self._path} is "
-                f"{newest}: the file was replaced or restored; bring consumers up to date from "
-                "the tables, then remove this source's ring and MaxSCN"
+                f"asked for what follows scn {after_scn}, and the newest in {seals.path} is "
+                f"{newest}: a file was replaced, restored or removed; bring consumers up to date "
+                "from the tables, then remove this source's ring and MaxSCN"
             )
         if after_scn < oldest - 1:
             raise self._stopped(_too_old(after_scn, oldest, newest))
@@ -228,14 +240,16 @@ class SqliteSource:
 
     def _poll(self, log: ChangeLog) -> list[SealedWindow]:
         self._check_file()
-        version = log.data_version()
+        version = log.version()
         if version != self._version:
             self._look(log)
             # Only now: what was committed after the version was read moves it again.
             self._version = version
         if self._boundaries or log.is_outdated:
             self._seal(log)
-        windows = self._read_sealed(log) if self._newest_scn > self._scn else []
+        windows = (
+            log.read(self._scn, _MOST_WINDOWS, _MOST_ROWS) if self._newest.scn > self._scn else []
+        )
         self._trim(log)
         if windows:
             self._scn = windows[-1].scn
@@ -244,23 +258,24 @@ class SqliteSource:
     def _look(self, log: ChangeLog) -> None:
         """Note the newest boundary, and whether another relay has sealed or DDL was run."""
         log.check_schema()
-        boundary, self._sealed, self._newest_scn = log.position()
-        if boundary > max((self._sealed, *self._boundaries)):
+        self._look_at_seals()
+        boundary = log.last_logged()
+        if boundary > max((self._newest.last_id, *self._boundaries)):
             self._boundaries.append(boundary)
+
+    def _look_at_seals(self) -> None:
+        assert self._seals is not None
+        self._newest = self._seals.newest()
 
     def _seal(self, log: ChangeLog) -> None:
         if log.seal(self._boundaries):
             self._boundaries.clear()
-            _, self._sealed, self._newest_scn = log.position()
-
-    def _read_sealed(self, log: ChangeLog) -> list[SealedWindow]:
-        if self._is_flushed and self._flushed_scn < self._newest_scn:
-            self._flush()
-            self._flushed_scn = self._newest_scn
-        return log.read(self._scn, _MOST_WINDOWS, _MOST_ROWS)
+            self._look_at_seals()
 
     def _flush(self) -> None:
-        """Put the seals on disk. Any process's fsync writes all of a file's pages."""
+        """Put the log rows on disk. Any process's fsync writes all of a file's pages."""
+        if not self._is_flushed:
+            return
         if self._wal is None:
             with suppress(FileNotFoundError):
                 self._wal = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -269,22 +284,26 @@ class SqliteSource:
 
     def _trim(self, log: ChangeLog) -> None:
         retention = self._settings.retention_rows
-        if self._sealed < self._trim_from:
+        if self._newest.last_id < self._trim_from:
             return
         if not log.trim(self._scn, retention, _MOST_TRIMMED_ROWS):
             # Nothing more to do until another thousand rows have come.
-            self._trim_from = self._sealed + _MOST_TRIMMED_ROWS
+            self._trim_from = self._newest.last_id + _MOST_TRIMMED_ROWS
 
     def _check_file(self) -> None:
         now = self._clock()
         if now - self._file_checked < _FILE_CHECK_S:
             return
         self._file_checked = now
-        # The connection would go on reading the file that is no longer there.
-        if _identity(self._path) != self._file:
+        # The connections would go on reading the files that are no longer there.
+        if self._present_files() != self._files:
             raise SourceUnavailableError(
-                f"source {self.name}: {self._path} was moved, removed or replaced"
+                f"source {self.name}: {self._path} or {seals_path(self._path)} was moved, removed "
+                "or replaced"
             )
+
+    def _present_files(self) -> tuple[object, object]:
+        return _identity(self._path), _identity(seals_path(self._path))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

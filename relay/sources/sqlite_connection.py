@@ -24,13 +24,13 @@ _PASSING = {
 }
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open an existing database, in autocommit, waiting for no lock.
+def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    """Open a database, in autocommit, waiting for no lock; mode "rwc" may create it.
 
     The connection never runs a checkpoint in the course of a commit: that is
     left to the application's writers, whose commits are what fills the WAL.
     """
-    uri = f"file:{quote(str(path.absolute()))}?mode=rw"
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -26,11 +26,13 @@ from databus.relay.sources.sqlite_install import (
     CaptureGapError,
     bring_up_to_date,
     drop_triggers,
+    identity,
     inspect,
     install_triggers,
     is_installed,
 )
 from databus.relay.sources.sqlite_log import ChangeLog
+from databus.relay.sources.sqlite_seals import SealStore, seals_path
 from databus.schemas.errors import SourceUnavailableError
 
 # A row changed while the triggers are away would be a change that nobody hears of.
@@ -56,7 +58,8 @@ def change_tables(path: Path, statements: Sequence[str]) -> None:
     with _locked(path) as connection:
         if not is_installed(connection):
             raise CaptureGapError(f"{path} is not watched; change it as usual")
-        _change(connection, statements)
+        with closing(_seals(path, connection)) as seals:
+            _change(connection, seals, statements)
 
 
 def uninstall(path: Path) -> None:
@@ -68,18 +71,24 @@ def uninstall(path: Path) -> None:
             drop_triggers(connection, name)
         for table in OWN_TABLES:
             connection.execute(f"DROP TABLE {table}")
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{seals_path(path)}{suffix}").unlink(missing_ok=True)
 
 
-def _change(connection: sqlite3.Connection, statements: Sequence[str]) -> None:
+def _change(connection: sqlite3.Connection, seals: SealStore, statements: Sequence[str]) -> None:
     names = _watched(connection)
-    bring_up_to_date(connection, names)
-    ChangeLog(connection, {}).seal_rest()
+    bring_up_to_date(connection, names, seals.newest().last_id)
+    ChangeLog(connection, seals, {}).seal_rest()
     for name in names:
         drop_triggers(connection, name)
     for statement in statements:
         connection.execute(statement)
     for name in names:
         install_triggers(connection, inspect(connection, name, has_triggers=False).table)
+
+
+def _seals(path: Path, connection: sqlite3.Connection) -> SealStore:
+    return SealStore(path, identity(connection), is_synced=True, wait_s=_LOCK_WAIT_S)
 
 
 def _watched(connection: sqlite3.Connection) -> list[str]:

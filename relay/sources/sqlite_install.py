@@ -2,15 +2,14 @@
 
     _databus_log          one row a change, written by the triggers, in commit order
     _databus_candidate    rows that a REPLACE may be about to remove
-    _databus_commit       the seals: windows of the log, numbered by SCN
     _databus_generation   the columns that the positions of the log stand for
     _databus_table        the watched tables and their current generation
-    _databus_layout       the version of all this
+    _databus_layout       the version of all this, and the database's identity
 
 A generation is one form of one table together with the triggers made for it.
-`bring_up_to_date` is run in the transaction that seals, whenever the database's
-schema version has moved, so that a window is sealed only when every trigger is
-known to have been in place while it was written.
+Nothing is sealed before `bring_up_to_date` has run for the schema version that
+the sealer's snapshot has, so that every trigger is known to have been in place
+while the rows of a window were written.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ LAYOUT_VERSION = 1
 OWN_TABLES = (
     LOG,
     CANDIDATE,
-    "_databus_commit",
     "_databus_generation",
     "_databus_table",
     "_databus_layout",
@@ -53,15 +51,13 @@ _MOST_COLUMNS = 990
 _TABLES = (
     f"CREATE TABLE {LOG}(id INTEGER PRIMARY KEY AUTOINCREMENT, generation, op, at)",
     f"CREATE TABLE {CANDIDATE}(id INTEGER PRIMARY KEY, generation)",
-    "CREATE TABLE _databus_commit(scn INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " first_id INTEGER NOT NULL, last_id INTEGER NOT NULL UNIQUE, at INTEGER NOT NULL)",
     "CREATE TABLE _databus_generation(generation INTEGER PRIMARY KEY AUTOINCREMENT,"
     " name TEXT NOT NULL, columns TEXT NOT NULL, uniques TEXT NOT NULL, triggers TEXT NOT NULL,"
     " at INTEGER NOT NULL)",
     "CREATE TABLE _databus_table(name TEXT PRIMARY KEY COLLATE NOCASE, generation INTEGER NOT NULL)"
     " WITHOUT ROWID",
-    "CREATE TABLE _databus_layout(version INTEGER NOT NULL)",
-    f"INSERT INTO _databus_layout VALUES ({LAYOUT_VERSION})",
+    "CREATE TABLE _databus_layout(version INTEGER NOT NULL, identity TEXT NOT NULL)",
+    f"INSERT INTO _databus_layout VALUES ({LAYOUT_VERSION}, lower(hex(randomblob(16))))",
 )
 _OURS = "SELECT name FROM main.sqlite_master WHERE name = '_databus_layout'"
 _RECORDED = (
@@ -81,7 +77,6 @@ _SET_TABLE = (
     "INSERT INTO _databus_table(name, generation) VALUES (?, ?)"
     " ON CONFLICT(name) DO UPDATE SET generation = excluded.generation"
 )
-LAST_SEALED = "SELECT coalesce(max(last_id), 0) FROM _databus_commit"
 _UNSEALED_OF = f"SELECT 1 FROM {LOG} WHERE id > ? AND generation = ? AND op <> 'd' LIMIT 1"
 
 
@@ -127,6 +122,12 @@ def is_installed(connection: sqlite3.Connection) -> bool:
             "use the version that made it"
         )
     return True
+
+
+def identity(connection: sqlite3.Connection) -> str:
+    """Return the random name that the database got with its change log."""
+    (name,) = connection.execute("SELECT identity FROM _databus_layout").fetchone()
+    return str(name)
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -192,10 +193,13 @@ def inspect_all(connection: sqlite3.Connection, names: Iterable[str]) -> list[Fi
     return findings
 
 
-def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str]) -> None:
-    """Install, or install again, whatever a table needs; inside the caller's transaction."""
+def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str], sealed: int) -> None:
+    """Install, or install again, whatever a table needs; inside the caller's transaction.
+
+    `sealed` is the last log id that is in a window.
+    """
     for finding in inspect_all(connection, names):
-        _renew(connection, finding)
+        _renew(connection, finding, sealed)
 
 
 def _recorded(connection: sqlite3.Connection, name: str) -> Generation | None:
@@ -221,11 +225,10 @@ def _signatures(indexes: tuple[UniqueIndex, ...]) -> frozenset[tuple[str, tuple[
     return frozenset((index.name, index.cids) for index in indexes)
 
 
-def _renew(connection: sqlite3.Connection, finding: Finding) -> None:
+def _renew(connection: sqlite3.Connection, finding: Finding, sealed: int) -> None:
     if finding.state is State.INTACT:
         return
     table, recorded = finding.table, finding.recorded
-    (sealed,) = connection.execute(LAST_SEALED).fetchone()
     if recorded is not None:
         _refuse_unseen_replaces(connection, table, recorded, sealed)
     number = install_triggers(connection, table)

@@ -1,53 +1,38 @@
 """The change log of a watched database: sealing, reading and trimming it.
 
 Triggers cannot see commits, so the relay seals: what it has seen committed
-becomes a window, in a transaction so short that writers hardly notice. Every
-"last id" that a poll sees is the end of a committed transaction, for SQLite has
-one writer at a time and shows nobody half a transaction; so windows are whole
-transactions, one or several, never a part of one.
+becomes a window. Every "last id" that a poll sees is the end of a committed
+transaction, for SQLite has one writer at a time and shows nobody half a
+transaction; so windows are whole transactions, one or several, never a part
+of one.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from databus.relay.sources.sqlite_catalog import table_from_json
 from databus.relay.sources.sqlite_connection import is_busy, transaction
 from databus.relay.sources.sqlite_install import (
-    LAST_SEALED,
     State,
     bring_up_to_date,
     create_tables,
+    identity,
     inspect_all,
     is_installed,
 )
-from databus.relay.sources.sqlite_triggers import CANDIDATE, LOG, values
+from databus.relay.sources.sqlite_seals import Seal, SealStore
+from databus.relay.sources.sqlite_triggers import LOG, values
 from databus.schemas.table import Table
 
 _LAST_LOGGED = f"SELECT coalesce(max(id), 0) FROM {LOG}"
-_POSITION = (
-    f"SELECT coalesce((SELECT max(id) FROM {LOG}), 0),"
-    " coalesce((SELECT max(last_id) FROM _databus_commit), 0),"
-    " coalesce((SELECT max(scn) FROM _databus_commit), 0)"
-)
-_SEAL = (
-    "INSERT INTO _databus_commit(first_id, last_id, at)"
-    f" SELECT (SELECT min(id) FROM {LOG} WHERE id > ?), id, at FROM {LOG} WHERE id = ?"
-)
-_WINDOWS = (
-    "SELECT scn, first_id, last_id, at FROM _databus_commit WHERE scn > ? ORDER BY scn LIMIT ?"
-)
-_RANGE = "SELECT coalesce(min(scn), 1), coalesce(max(scn), 0) FROM _databus_commit"
-_FIRST_KEPT = "SELECT coalesce(min(first_id), 0) FROM _databus_commit"
+_FIRST_AFTER = f"SELECT min(id) FROM {LOG} WHERE id > ?"
+_TIME = f"SELECT at FROM {LOG} WHERE id = ?"
 _GENERATIONS = "SELECT generation, name, columns FROM _databus_generation"
-# Seals go first: a reader that finds one must find its rows.
-_TRIM_SEALS = (
-    "DELETE FROM _databus_commit WHERE scn IN"
-    " (SELECT scn FROM _databus_commit WHERE scn <= ? AND last_id <= ? ORDER BY scn LIMIT ?)"
-)
+_ANY_BEFORE = f"SELECT 1 FROM {LOG} WHERE id < ? LIMIT 1"
 _TRIM_ROWS = (
     f"DELETE FROM {LOG} WHERE id IN (SELECT id FROM {LOG} WHERE id < ? ORDER BY id LIMIT ?)"
 )
@@ -55,6 +40,20 @@ _TRIM_ROWS = (
 
 class LogDamagedError(Exception):
     """Rows of the log are not there, or are not what they must be."""
+
+
+def install(connection: sqlite3.Connection, names: Iterable[str]) -> str:
+    """Create the change log if there is none; return the database's identity.
+
+    Takes the write lock only to create. Raises CaptureGapError for another
+    layout, and, leaving nothing behind, for tables that cannot be captured.
+    """
+    if not is_installed(connection):
+        with transaction(connection):
+            if not is_installed(connection):
+                create_tables(connection)
+            inspect_all(connection, names)
+    return identity(connection)
 
 
 class Generation(NamedTuple):
@@ -86,11 +85,20 @@ class SealedWindow:
 class ChangeLog:
     """The change log, seen by one relay through one connection. Not thread-safe.
 
-    `watched` maps the names of tables to the names of sources.
+    `watched` maps the names of tables to the names of sources; `flush` is called
+    to have what is committed on disk. The change log has to be there (`install`).
     """
 
-    def __init__(self, connection: sqlite3.Connection, watched: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        seals: SealStore,
+        watched: Mapping[str, str],
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
         self._connection = connection
+        self._flush = flush
+        self._seals = seals
         self._watched = {name.lower(): source for name, source in watched.items()}
         self._names = tuple(watched)
         self._schema_version = -1
@@ -98,14 +106,31 @@ class ChangeLog:
         self._rows_sql = ""
         self.is_outdated = True  # the triggers may not fit the tables
 
-    def data_version(self) -> int:
-        """Return a number that moves when another connection has committed."""
-        return self._number("PRAGMA data_version")
+    def version(self) -> tuple[int, int]:
+        """Return what changes when another connection has committed or sealed."""
+        return self._number("PRAGMA data_version"), self._seals.version()
 
-    def position(self) -> tuple[int, int, int]:
-        """Return the newest committed log id (a boundary), the last sealed one, the newest SCN."""
-        logged, sealed, scn = self._connection.execute(_POSITION).fetchone()
-        return logged, sealed, scn
+    def last_logged(self) -> int:
+        """Return the id of the newest committed row: a boundary."""
+        return self._number(_LAST_LOGGED)
+
+    def check_owner(self) -> None:
+        """Raise LogDamagedError when the seals are not this log's."""
+        path = self._seals.path
+        if self._seals.owner != identity(self._connection):
+            raise LogDamagedError(
+                f"{path} belongs to another database: one of the two was made again or copied "
+                "without the other. Put back the one that belongs to it, or remove it to begin "
+                "with new SCNs"
+            )
+        newest = self._seals.newest()
+        row = self._connection.execute(_TIME, (newest.last_id,)).fetchone()
+        if newest.scn and row != (newest.timestamp_ns,):
+            raise LogDamagedError(
+                f"log row {newest.last_id}, the last of window {newest.scn}, is not the one that "
+                "was sealed: the database was restored to an earlier state. Bring consumers up to "
+                f"date from the tables, then remove {path} and this source's ring and MaxSCN"
+            )
 
     def check_schema(self) -> None:
         """Look whether the watched tables and their triggers still fit; raises CaptureGapError."""
@@ -113,70 +138,50 @@ class ChangeLog:
             with transaction(self._connection, "DEFERRED"):
                 self._look_at_schema()
 
-    def scn_range(self) -> tuple[int, int]:
-        """Return the oldest and the newest SCN held; (1, 0) when there is none."""
-        oldest, newest = self._connection.execute(_RANGE).fetchone()
-        return oldest, newest
-
-    def install(self) -> None:
-        """Install what is missing, and seal what is committed; takes the write lock if needed.
-
-        Raises CaptureGapError.
-        """
-        with transaction(self._connection, "DEFERRED"):
-            is_ready = is_installed(self._connection)
-            if is_ready:
-                self._look_at_schema()
-        if not is_ready or self.is_outdated:
-            with transaction(self._connection):
-                if not is_installed(self._connection):
-                    create_tables(self._connection)
-                self._seal_all()
-
     def seal(self, boundaries: Sequence[int]) -> bool:
         """Seal up to each of `boundaries`; say whether it could be done now.
 
-        False when another connection is writing. When the database's schema has
-        changed, the triggers are renewed in the same transaction and everything
-        becomes one window. Raises CaptureGapError, and then seals nothing.
+        False when another relay is sealing. When the database's schema has
+        changed the triggers are renewed before, which needs the application's
+        lock (False when it is held), and everything becomes one window.
+        Raises CaptureGapError, and then seals nothing.
         """
         try:
-            with transaction(self._connection):
-                if self._schema_moved():
-                    self._seal_all()
-                else:
-                    self._seal(boundaries)
+            with self._seals.locked():
+                self._seal(boundaries)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
             return False
+        self._seals.checkpoint()
         return True
 
     def seal_all(self) -> None:
-        """Seal everything committed, waiting for the lock as the connection says."""
-        with transaction(self._connection):
-            self._seal_all()
+        """Seal everything committed; waits for locks as the connections say."""
+        with self._seals.locked():
+            self._seal([self.last_logged()])
 
     def seal_rest(self) -> None:
-        """Seal everything committed, inside the caller's transaction, triggers unchecked."""
-        self._seal([self._number(_LAST_LOGGED)])
+        """Seal everything that the caller's transaction sees, triggers unchecked."""
+        with self._seals.locked():
+            self._add_seals([self.last_logged()])
 
     def read(self, after_scn: int, most_windows: int, most_rows: int) -> list[SealedWindow]:
-        """Return the next windows, at least one when there is one, all from one snapshot.
+        """Return the next windows, at least one when there is one.
 
         Raises CaptureGapError, and LogDamagedError when the window after
         `after_scn` is no longer held or lacks rows.
         """
+        seals = self._seals.after(after_scn, most_windows)
+        if not seals:
+            return []
+        if seals[0].scn != after_scn + 1:
+            raise LogDamagedError(f"the oldest window held is {seals[0].scn}")
+        first_id = seals[0].first_id
+        within = [seal for seal in seals if seal.last_id - first_id < most_rows]
         with transaction(self._connection, "DEFERRED"):
             if self._schema_moved():
                 self._look_at_schema()
-            seals = self._connection.execute(_WINDOWS, (after_scn, most_windows)).fetchall()
-            if not seals:
-                return []
-            if seals[0][0] != after_scn + 1:
-                raise LogDamagedError(f"the oldest window held is {seals[0][0]}")
-            first_id = seals[0][1]
-            within = [seal for seal in seals if seal[2] - first_id < most_rows]
             return self._windows(within or seals[:1])
 
     def tables(self) -> list[Table]:
@@ -190,22 +195,27 @@ class ChangeLog:
     def trim(self, read_scn: int, retention_rows: int, most_rows: int) -> bool:
         """Forget windows read and older than `retention_rows` rows; say whether there is more.
 
-        One small transaction; does nothing when another connection is writing.
+        Small transactions; does nothing when another connection is writing.
         """
-        horizon = self._number(LAST_SEALED) - retention_rows
-        # The newest seal stays: it is what says how far SCNs have come.
-        newest = self.scn_range()[1]
-        last_scn = min(read_scn, newest - 1)
+        newest = self._seals.newest()
         try:
-            with transaction(self._connection) as connection:
-                seals = connection.execute(_TRIM_SEALS, (last_scn, horizon, most_rows)).rowcount
-                kept = self._number(_FIRST_KEPT)
-                rows = connection.execute(_TRIM_ROWS, (kept, most_rows)).rowcount
+            # Seals go first: a reader that finds a seal must find its rows. The
+            # newest stays, for it says how far SCNs have come.
+            seals = self._seals.trim(
+                min(read_scn, newest.scn - 1), newest.last_id - retention_rows, most_rows
+            )
+            rows = self._trim_rows(self._seals.oldest().first_id, most_rows)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
             return False
         return max(seals, rows) >= most_rows
+
+    def _trim_rows(self, first_kept: int, most_rows: int) -> int:
+        if self._connection.execute(_ANY_BEFORE, (first_kept,)).fetchone() is None:
+            return 0
+        with transaction(self._connection) as connection:
+            return connection.execute(_TRIM_ROWS, (first_kept, most_rows)).rowcount
 
     def _number(self, sql: str) -> int:
         (number,) = self._connection.execute(sql).fetchone()
@@ -225,32 +235,47 @@ class ChangeLog:
         if not self.is_outdated:
             self._schema_version = self._number("PRAGMA main.schema_version")
 
-    def _seal_all(self) -> None:
-        bring_up_to_date(self._connection, self._names)
-        self._seal([self._number(_LAST_LOGGED)])
-        # If the transaction fails now, the number is of no version that will ever be.
-        self._schema_version = self._number("PRAGMA main.schema_version")
-        self.is_outdated = False
+    def _seal(self, boundaries: Sequence[int]) -> None:
+        if self._schema_moved():
+            self._renew_triggers()
+            boundaries = [self.last_logged()]
+        self._flush()
+        # One snapshot: what is sealed was logged under the schema that was checked.
+        with transaction(self._connection, "DEFERRED"):
+            if not self._schema_moved():
+                self._add_seals(boundaries)
 
-    def _seal(self, boundaries: Iterable[int]) -> None:
-        sealed = self._number(LAST_SEALED)
+    def _renew_triggers(self) -> None:
+        with transaction(self._connection, "DEFERRED"):
+            self._look_at_schema()
+        if self.is_outdated:
+            with transaction(self._connection):
+                bring_up_to_date(self._connection, self._names, self._seals.newest().last_id)
+                version = self._number("PRAGMA main.schema_version")
+            self._schema_version = version
+            self.is_outdated = False
+
+    def _add_seals(self, boundaries: Iterable[int]) -> None:
+        sealed = self._seals.newest().last_id
+        added = []
         for boundary in sorted(boundaries):
             if boundary > sealed:
-                self._connection.execute(_SEAL, (sealed, boundary))
+                (first_id,) = self._connection.execute(_FIRST_AFTER, (sealed,)).fetchone()
+                (at,) = self._connection.execute(_TIME, (boundary,)).fetchone()
+                added.append((first_id, boundary, at))
                 sealed = boundary
-        # Nobody else is in a transaction now, so no candidate is waiting for its trigger.
-        self._connection.execute(f"DELETE FROM {CANDIDATE} WHERE id > 0")
+        self._seals.add(added)
 
-    def _windows(self, seals: list[tuple[int, int, int, int]]) -> list[SealedWindow]:
-        rows = self._log_rows(seals[0][1], seals[-1][2])
+    def _windows(self, seals: list[Seal]) -> list[SealedWindow]:
+        rows = self._log_rows(seals[0].first_id, seals[-1].last_id)
         windows = []
         place = 0
         for scn, first_id, last_id, at in seals:
             start = place
             while place < len(rows) and rows[place].id <= last_id:
                 place += 1
-            if place == start or rows[place - 1].id != last_id:
-                raise LogDamagedError(f"row {last_id} of {LOG}, the last of window {scn}, is gone")
+            if place == start or (rows[start].id, rows[place - 1].id) != (first_id, last_id):
+                raise LogDamagedError(f"rows {first_id} to {last_id} of window {scn} are gone")
             watched = [row for row in rows[start:place] if row.generation.table is not None]
             windows.append(SealedWindow(scn, first_id, at, watched))
         return windows

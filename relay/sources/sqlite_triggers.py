@@ -42,8 +42,8 @@ KINDS = ("insert", "update", "delete", "before_insert", "before_update")
 NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000000"
 
 # Candidates of statements that did not replace anything are dead weight until
-# the relay clears them; a row has a handful, and triggers nest a few deep.
-_MOST_CANDIDATES = 64
+# newer ones push them out; a row has a handful, and triggers nest a few deep.
+_MOST_CANDIDATES = 16
 
 
 def trigger_names(table: str) -> dict[str, str]:

@@ -66,8 +66,15 @@ def drain(source: SqliteSource, until_s: float = 10.0) -> list[Transaction]:
 def unsealed(source: SqliteSource) -> bool:
     """Say whether there are committed rows that no window holds yet."""
     assert source._log is not None
-    logged, sealed, scn = source._log.position()
-    return logged > sealed or scn > source._scn
+    assert source._seals is not None
+    newest = source._seals.newest()
+    return source._log.last_logged() > newest.last_id or newest.scn > source._scn
+
+
+def seals(path: Path) -> list[tuple[Any, ...]]:
+    """Return the SCNs of the seals held."""
+    with closing(sqlite3.connect(f"{path}-databus")) as connection:
+        return connection.execute("SELECT scn FROM seal ORDER BY scn").fetchall()
 
 
 def changes(transactions: Iterable[Transaction]) -> list[tuple[str, dict[str, Any]]]:
@@ -101,8 +108,8 @@ def table_rows(connection: sqlite3.Connection, select: str) -> list[tuple[Any, .
 
 def remove(path: Path) -> None:
     """Remove a database and its companions."""
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    for found in path.parent.glob(f"{path.name}*"):
+        found.unlink()
 
 
 def run(connection: sqlite3.Connection, statements: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ from tests.relay.sources.sqlite_shop import (
     opened,
     remove,
     run,
+    seals,
     settings,
     table_rows,
 )
@@ -128,14 +129,14 @@ def test_half_a_transaction_is_never_seen(path: Path, db: sqlite3.Connection) ->
         assert len(drain(source)[0].changes) == 2
 
 
-def test_a_long_transaction_does_not_keep_what_is_sealed_from_being_read(
+def test_a_long_transaction_keeps_back_nothing_that_was_committed_before_it(
     path: Path, db: sqlite3.Connection
 ) -> None:
     with opened(path, "t") as source:
         db.execute("INSERT INTO t VALUES (1, 'x')")
-        drain(source)
-        db.execute("BEGIN IMMEDIATE")
+        db.execute("BEGIN EXCLUSIVE")
         db.execute("INSERT INTO t VALUES (2, 'x')")
+        assert changes(source.read()) == [("insert", {"id": 1, "a": "x"})]
         with opened(path, "t", after_scn=0) as late:
             assert changes(late.read()) == [("insert", {"id": 1, "a": "x"})]
         db.execute("COMMIT")
@@ -154,14 +155,14 @@ def test_transactions_seen_apart_while_the_lock_was_held_are_windows_of_their_ow
         assert [len(window.changes) for window in drain(source)] == [1, 1, 1]
 
 
-def test_sealing_never_waits_for_a_writer(path: Path, db: sqlite3.Connection) -> None:
-    with opened(path, "t") as source:
+def test_a_relay_that_finds_another_sealing_tries_again(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source, closing(sqlite3.connect(f"{path}-databus")) as other:
+        other.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO t VALUES (1, 'x')")
-        db.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
         assert source.read() == []
         assert time.monotonic() - started < 0.4
-        db.execute("ROLLBACK")
+        other.execute("ROLLBACK")
         assert len(drain(source)) == 1
 
 
@@ -304,7 +305,7 @@ def test_an_scn_that_was_never_given_stops_the_source(path: Path, db: sqlite3.Co
     with opened(path, "t") as source:
         db.execute("INSERT INTO t VALUES (1, 'x')")
         drain(source)
-        with pytest.raises(SourceStoppedError, match=r"newest.*is 1: the file was replaced"):
+        with pytest.raises(SourceStoppedError, match=r"newest.*is 1: a file was replaced"):
             source.open(2)
 
 
@@ -317,13 +318,11 @@ def test_what_is_older_than_the_retention_is_trimmed_and_asking_for_it_stops(
             drain(source)
         for _ in range(20):
             source.read()
-        held = table_rows(db, "SELECT scn FROM _databus_commit")
+        held = seals(path)
         (rows,) = db.execute("SELECT count(*) FROM _databus_log").fetchone()
         assert held[-1] == (6,)
         assert (len(held), rows) == (1, 1000)
-        with pytest.raises(
-            SourceStoppedError, match="what follows scn 2, and the log holds 6 to 6"
-        ):
+        with pytest.raises(SourceStoppedError, match="scn 2, and the log holds 6 to 6"):
             source.open(2)
         source.open(5)
         assert [window.scn for window in drain(source)] == [6]
@@ -345,7 +344,9 @@ def test_a_reader_whose_next_window_was_trimmed_stops(path: Path, db: sqlite3.Co
             for number in (2, 3):
                 db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
                 drain(source)
-        db.execute("DELETE FROM _databus_commit WHERE scn = 2")
+        with closing(sqlite3.connect(f"{path}-databus")) as other:
+            other.execute("DELETE FROM seal WHERE scn = 2")
+            other.commit()
         with pytest.raises(SourceStoppedError, match="oldest window held is 3") as stopped:
             drain(slow)
         assert stopped.value.scn == 1
@@ -356,8 +357,17 @@ def test_rows_missing_from_the_log_stop_the_source(path: Path, db: sqlite3.Conne
         db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
         drain(source)
         db.execute("DELETE FROM _databus_log WHERE id = 2")
+        with pytest.raises(SourceStoppedError, match=r"log row 2.*restored to an earlier"):
+            source.open(0)
+
+
+def test_rows_missing_in_the_middle_stop_the_source(path: Path, db: sqlite3.Connection) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        drain(source)
+        db.execute("DELETE FROM _databus_log WHERE id = 1")
         source.open(0)
-        with pytest.raises(SourceStoppedError, match="row 2 of _databus_log"):
+        with pytest.raises(SourceStoppedError, match="rows 1 to 2 of window 1 are gone"):
             drain(source)
 
 
@@ -437,6 +447,47 @@ def test_a_file_replaced_under_the_source_is_noticed(path: Path, tmp_path: Path)
             source.read()
         source.close()
         source.close()
+
+
+def test_seals_that_vanish_are_noticed_and_never_numbered_anew(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    clock = iter(range(0, 1000, 2))
+    source = SqliteSource(settings(path, "t"), clock=lambda: float(next(clock)))
+    source.open(None)
+    db.execute("INSERT INTO t VALUES (1, 'x')")
+    assert [window.scn for window in source.read()] == [1]
+    Path(f"{path}-databus").unlink()
+    with pytest.raises(SourceUnavailableError, match=r"shop\.db-databus was moved, removed"):
+        source.read()
+    source.close()
+    with pytest.raises(SourceStoppedError, match="a file was replaced, restored or removed"):
+        source.open(1)
+
+
+def test_a_database_made_again_does_not_go_on_with_the_old_ones_seals(path: Path) -> None:
+    with database(path, TABLE), opened(path, "t"):
+        pass
+    path.unlink()
+    problem = "belongs to another database"
+    with database(path, TABLE), pytest.raises(SourceStoppedError, match=problem):
+        SqliteSource(settings(path, "t")).open(None)
+
+
+def test_a_database_restored_to_an_earlier_state_stops_the_source(
+    path: Path, tmp_path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        drain(source)
+        with closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+            db.backup(backup)
+            db.execute("INSERT INTO t VALUES (2, 'y')")
+            drain(source)
+            source.close()
+            backup.backup(db)
+        with pytest.raises(SourceStoppedError, match="restored to an earlier state"):
+            source.open(2)
 
 
 def test_a_source_that_is_not_open_says_so(path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sqlite3
 import struct
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 
 from databus.relay.sources.sqlite_catalog import split_index_sql
 from databus.schemas.errors import SourceStoppedError
+from databus.schemas.keys import event_key
+from databus.schemas.table import Table
 from tests.relay.sources.sqlite_shop import (
     State,
     applied_rows,
@@ -287,18 +291,27 @@ def test_the_changes_applied_are_the_tables_whatever_statements_run(
         if db.in_transaction:
             db.execute("COMMIT")
         apply(drain(source), state)
-        for table in TABLES:
-            if table in ("keyless", "untyped", "by_text"):
-                assert distinct(applied_rows(state, f"shop.{table}")) == distinct(
-                    table_rows(db, f"SELECT * FROM {table}")
-                )
-            else:
-                held = table_rows(db, f"SELECT * FROM {table}")
-                assert applied_rows(state, f"shop.{table}") == held, table
+        for table in source.tables():
+            rows = table_rows(db, f"SELECT * FROM {table.source.partition('.')[2]}")
+            assert identified(table, state.get(table.source, {}).values()) == identified(
+                table, (dict(zip("kab", row, strict=True)) for row in rows)
+            ), table.source
 
 
-def distinct(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    return sorted(set(rows), key=repr)
+def identified(table: Table, rows: Iterable[Mapping[str, Any]]) -> dict[int | bytes, object]:
+    """Return rows by key, without what no consumer could tell apart.
+
+    Rows with a NULL in the key are one row to a consumer, and it is left open
+    which; so are equal rows of a table without a key, for which they need a NULL
+    in the unique column.
+    """
+    found: dict[int | bytes, object] = {}
+    for row in rows:
+        if table.source == "shop.keyless" and row["b"] is None:
+            continue
+        is_whole = all(row[column.name] is not None for column in table.key_columns)
+        found[event_key(table, row)] = row if is_whole else None
+    return found
 
 
 def try_to(db: sqlite3.Connection, statement: str) -> None:

@@ -11,6 +11,7 @@ from databus.client.subscription import RegisteredSchema
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
+    SchemaError,
     ScnNotFoundError,
     ServerError,
     UnknownSourceError,
@@ -56,11 +57,15 @@ def error_of(server: str, scn: int, status: int, headers: Mapping[str, str]) -> 
     return ServerError(server, " ".join(t for t in (f"status {status}", kinds, text) if t))
 
 
+def is_malformed(error: BaseException) -> bool:
+    """Say whether the server takes what was asked for nonsense: asking again cannot help."""
+    return isinstance(error, ServerError) and InvalidParameterError.wire_name in str(error)
+
+
 def is_refusal(error: BaseException) -> bool:
-    """Say whether asking the same again cannot help until somebody changes something."""
-    return isinstance(error, (UnknownSourceError, InvalidParameterError)) or (
-        isinstance(error, ServerError)
-        and (UnknownSourceError.wire_name in str(error) or "InvalidRequestParam" in str(error))
+    """Say whether asking again cannot help until somebody changes the server."""
+    return isinstance(error, UnknownSourceError | SchemaError) or (
+        isinstance(error, ServerError) and UnknownSourceError.wire_name in str(error)
     )
 
 

@@ -104,11 +104,6 @@ class Buffer(Generic[Item]):
             self._changed.notify_all()
         self.on_item()
 
-    def wake(self) -> None:
-        """Make a `get` that waits come back with None."""
-        with self._changed:
-            self._changed.notify_all()
-
 
 def _nothing() -> None:
     pass

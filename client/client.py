@@ -23,7 +23,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -185,7 +185,7 @@ class DatabusClient:
         filters: Mapping[str, EventFilter] | None = None,
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
-    ) -> AsyncIterator[DataWindow]:
+    ) -> AsyncGenerator[DataWindow, None]:
         """Iterate as `windows` does, in an asyncio task."""
         registration = self._open_feed(make_subscription(sources, filters, reader_schemas, name))
         assert registration.feed is not None
@@ -391,7 +391,7 @@ class _FunctionConsumer(Consumer):
                 "use `async for window in client.windows_async(…)`"
             )
         # The attribute hides the method: no call in between on the hot path.
-        self.on_data_event = function  # type: ignore[method-assign]
+        self.on_data_event = function  # type: ignore[method-assign, assignment]
 
 
 def make_subscription(

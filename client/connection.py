@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from databus.client.answers import is_refusal
+from databus.client.answers import is_malformed, is_refusal
 from databus.client.back_off import BackOff
 from databus.client.connection_messages import (
     NO_PROGRESS,
@@ -32,6 +32,7 @@ from databus.client.connection_messages import (
     GetSources,
     GetStream,
     HalfWindow,
+    MoveOn,
     PointNotFound,
     Progress,
     RequestFailed,
@@ -154,7 +155,7 @@ class ConnectionMachine:
 
     def _try_next(self, error: DatabusError) -> Instructions:
         self._machine.fire("failed")
-        if self._is_impatient and (is_refusal(error) or isinstance(error, SchemaError)):
+        if is_malformed(error) or (self._is_impatient and is_refusal(error)):
             self._refused.add(self._server())
             if self._refused >= set(self._relays):
                 return self._fail(error)
@@ -245,7 +246,7 @@ class ConnectionMachine:
             if headers.pending_event_bytes is not None:
                 self._grow_for_event(headers.pending_event_bytes)
                 return self._stream()
-            rollback = self._find_continuation(headers.resume)
+            first = self._find_continuation(headers.resume)
         except SettingsError as error:
             return [*self._break_off(NO_PROGRESS), *self._fail(error)]
         except ServerError as error:
@@ -256,8 +257,8 @@ class ConnectionMachine:
         if message.body_bytes:
             self._polling.reset()
         elif message.elapsed_s * 2000 < max(self._settings.wait_ms, 1):
-            return [*rollback, Wait(self._polling.next_s())]
-        return [*rollback, *self._stream()]
+            return [*first, Wait(self._polling.next_s())]
+        return [*first, *self._stream()]
 
     def _find_continuation(self, resume: tuple[int, int] | None) -> Instructions:
         """Set where the next request goes on within a window, if it does."""
@@ -265,17 +266,17 @@ class ConnectionMachine:
         if half is None:
             self._size_bytes = self._usual_size_bytes
         if resume is not None:
-            self._follow(*resume)
-        elif half is not None and self._is_everything:
+            return self._follow(*resume)
+        if half is not None and self._is_everything:
             self._continue_at = (half.scn, half.event_count)
         elif half is not None:
             self._grow(2 * self._size_bytes, f"window {half.scn}")
             return self._break_off(NO_PROGRESS)
         return []
 
-    def _follow(self, scn: int, offset: int) -> None:
+    def _follow(self, scn: int, offset: int) -> Instructions:
         half = self._half
-        is_behind = scn < self.position.scn
+        is_behind = scn < self.position.checkpoint.window_scn
         is_astray = half is not None and (scn != half.scn or offset < half.event_count)
         if is_behind or is_astray:
             raise ServerError(
@@ -288,6 +289,8 @@ class ConnectionMachine:
         elif scn > self.position.scn:
             # Nothing up to there concerns us, or we had asked for the newest.
             self.position = self.position.after_window(scn)
+            return [MoveOn(self.position)]
+        return []
 
     def _advance(self, progress: Progress) -> None:
         self._half = progress.half

@@ -180,6 +180,15 @@ class RollBack(ConnectionInstruction):
 
 
 @dataclass(frozen=True, slots=True)
+class MoveOn(ConnectionInstruction):
+    """Nothing up to `position` concerns the consumers: it goes into the buffer as an empty
+    window, so that their checkpoint gets there too.
+    """
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
 class Fail(ConnectionInstruction):
     """Stop: this needs somebody."""
 

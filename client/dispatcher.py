@@ -96,8 +96,8 @@ class Dispatcher:
         try:
             self._until_success(lambda: self.dispatch.start().failure, rolls_back=False)
             while True:
-                self._wait_for_release()
                 item = self._buffer.get(self._rule.due_in_s)
+                self._wait_for_release()
                 if item is None:
                     self._write(self._rule.take())
                     continue

@@ -7,7 +7,7 @@ its checkpoint be written. Empty windows move the checkpoint and are not shown.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore
@@ -55,7 +55,7 @@ class Feed:
         finally:
             self._end()
 
-    async def windows_async(self) -> AsyncIterator[DataWindow]:
+    async def windows_async(self) -> AsyncGenerator[DataWindow, None]:
         """Yield windows, leaving the event loop to others while there is none."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         self._buffer.on_item = lambda: _set_soon(loop, arrived)

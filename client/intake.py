@@ -17,7 +17,7 @@ from databus.schemas.errors import DatabusError, ProtocolError
 from databus.schemas.event import Event
 from databus.schemas.wire import ControlEvent, StreamReader, Window
 
-ROLL_BACK_BYTES = 64  # what an announcement counts for in the buffer
+NOTICE_BYTES = 64  # what something that is not from the wire counts for in the buffer
 
 
 class ReadWindow(NamedTuple):
@@ -37,7 +37,7 @@ class RolledBack(NamedTuple):
     """Reading went back: what comes next follows window `scn`."""
 
     scn: int
-    size_bytes: int = ROLL_BACK_BYTES
+    size_bytes: int = NOTICE_BYTES
 
 
 BufferItem = ReadWindow | RolledBack
@@ -109,6 +109,11 @@ class Intake:
         scn = self._reader.pending_scn
         half = None if scn is None else HalfWindow(scn, self._reader.pending_events)
         return Progress(self._position, half)
+
+    def empty_window(self, position: Position) -> ReadWindow:
+        """Return a window of no events that ends at `position`."""
+        window = Window(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES)
+        return ReadWindow(window, self._bindings, position)
 
     def _follow(self, position: Position | None, window: Window) -> Position:
         assert position is not None, "begin() comes first"

@@ -30,6 +30,7 @@ from databus.client.connection_messages import (
     GetSchemas,
     GetSources,
     GetStream,
+    MoveOn,
     PointNotFound,
     RequestFailed,
     RollBack,
@@ -169,6 +170,8 @@ class Puller:
             case RollBack(scn):
                 self._intake.reset()
                 self._buffer.put(RolledBack(scn))
+            case MoveOn(position):
+                self._buffer.put(self._intake.empty_window(position))
             case Disconnect():
                 self._intake.reset()
                 self._transport.close()

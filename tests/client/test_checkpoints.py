@@ -1,0 +1,104 @@
+"""Where checkpoints are kept, and what happens to damaged ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError
+
+SOURCES = ("shop.orders", "shop.customers")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileCheckpoints:
+    return FileCheckpoints(tmp_path / "state")
+
+
+def test_what_was_saved_is_loaded_again(store: FileCheckpoints) -> None:
+    assert store.load("default", SOURCES) is None
+    store.save("default", SOURCES, Checkpoint.at(5, 1005))
+    store.save("default", SOURCES, Checkpoint.at(6, 1006))
+    assert FileCheckpoints(store.directory).load("default", SOURCES) == Checkpoint.at(6, 1006)
+    assert [p.suffix for p in store.directory.iterdir()] == [".json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sources"),
+    [
+        ("default", ("shop.customers", "shop.orders")),
+        ("default", ("shop.orders",)),
+        ("default", ("shop.orders,shop.customers",)),
+        ("other", SOURCES),
+        ("Default", SOURCES),
+        ("default/../../x", SOURCES),
+        ("d" * 1000, SOURCES),
+        ("d" * 1001, SOURCES),
+        ("größe", SOURCES),
+        ("gr??e", SOURCES),
+    ],
+)
+def test_no_two_registrations_share_a_checkpoint(
+    store: FileCheckpoints, name: str, sources: tuple[str, ...]
+) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    assert store.load(name, sources) is None
+    store.save(name, sources, Checkpoint.at(9))
+    assert store.load("default", SOURCES) == Checkpoint.at(5)
+    assert store.load(name, sources) == Checkpoint.at(9)
+    assert all(path.parent == store.directory for path in store.directory.iterdir())
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"checkpoint": 5}'])
+def test_a_damaged_file_is_an_error_that_says_which_and_what_to_do(
+    store: FileCheckpoints, damage: bytes
+) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    path = store.path("default", SOURCES)
+    path.write_bytes(damage)
+    with pytest.raises(CheckpointError, match="restore it from a copy, or remove it") as caught:
+        store.load("default", SOURCES)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_cut_anywhere_is_an_error(store: FileCheckpoints) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    path = store.path("default", SOURCES)
+    whole = path.read_bytes()
+    for length in range(len(whole) - 2):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError):
+            store.load("default", SOURCES)
+
+
+def test_another_registrations_file_is_not_taken(store: FileCheckpoints) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    store.path("default", SOURCES).rename(store.path("other", SOURCES))
+    with pytest.raises(CheckpointError, match="checkpoint of 'default'"):
+        store.load("other", SOURCES)
+
+
+def test_a_crash_while_writing_leaves_the_old_one(store: FileCheckpoints) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    store.path("default", SOURCES).with_suffix(".tmp").write_text('{"half')
+    assert store.load("default", SOURCES) == Checkpoint.at(5)
+    store.save("default", SOURCES, Checkpoint.at(6))
+    assert store.load("default", SOURCES) == Checkpoint.at(6)
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_that_names_the_setting(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "state").write_text("a file where the directory should be")
+    with pytest.raises(CheckpointError, match="checkpoint_dir"):
+        FileCheckpoints(tmp_path / "state").save("default", SOURCES, Checkpoint.at(5))
+
+
+def test_memory_keeps_each_registration_apart() -> None:
+    store = MemoryCheckpoints()
+    store.save("a", ["x"], Checkpoint.at(5))
+    assert store.load("a", ("x",)) == Checkpoint.at(5)
+    assert store.load("b", ("x",)) is None

@@ -1,0 +1,437 @@
+"""The connection machine: messages in, instructions out. No socket, no clock, no thread."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from databus.client.answers import StreamHeaders
+from databus.client.connection import ConnectionMachine
+from databus.client.connection_messages import (
+    Closed,
+    ConnectionInstruction,
+    Disconnect,
+    Fail,
+    GetSchemas,
+    GetSources,
+    GetStream,
+    HalfWindow,
+    MoveOn,
+    PointNotFound,
+    Progress,
+    RequestFailed,
+    RollBack,
+    SchemasAnswered,
+    SchemaUnknown,
+    ServersTaken,
+    SourcesAnswered,
+    Started,
+    StreamAnswered,
+    UseBindings,
+    Wait,
+    Waited,
+)
+from databus.client.position import Position, parse_start
+from databus.client.server_set import Servers
+from databus.client.states import Connection
+from databus.client.subscription import RegisteredSchema, Subscription
+from databus.conf.settings import BackOffSettings, ClientSettings
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    IncompatibleSchemaError,
+    SchemaNotFoundError,
+    ScnNotFoundError,
+    ServerError,
+    SettingsError,
+    UnknownSourceError,
+)
+from databus.schemas.filters import ModFilter
+from tests.client.shop import (
+    CUSTOMERS,
+    CUSTOMERS_ID,
+    ORDERS,
+    ORDERS_ID,
+    SCHEMAS,
+    WIDER_ORDERS,
+    registered,
+)
+
+A, B, C = "http://a", "http://b", "http://c"
+BOTH = {"shop.orders": ORDERS_ID, "shop.customers": CUSTOMERS_ID}
+ONLY_ORDERS = {"shop.orders": ORDERS_ID}
+
+Kind = TypeVar("Kind", bound=ConnectionInstruction)
+
+
+def make_machine(
+    *relays: str,
+    start: str = "earliest",
+    subscription: Subscription | None = None,
+    is_impatient: bool = False,
+    bootstraps: tuple[str, ...] = (),
+    **settings: Any,
+) -> ConnectionMachine:
+    relays = relays or (A,)
+    back_off = BackOffSettings(first_s=1.0, max_s=10.0, jitter=0.0)
+    return ConnectionMachine(
+        subscription or Subscription(("shop.orders",)),
+        Servers(relays, bootstraps),
+        parse_start(start),
+        ClientSettings(relays=relays, back_off=back_off, **settings),
+        Random(1),
+        is_impatient,
+    )
+
+
+def stream_machine(*relays: str, offered: dict[str, int] = ONLY_ORDERS, **options: Any) -> Any:
+    """Return a machine that streams, and its first stream request."""
+    machine = make_machine(*relays, **options)
+    return machine, connect(machine, Started(), offered)
+
+
+def connect(machine: ConnectionMachine, first: Any, offered: dict[str, int]) -> GetStream:
+    machine.handle(first)
+    machine.handle(SourcesAnswered(offered))
+    return only(machine.handle(SchemasAnswered(registered(ORDERS, CUSTOMERS))), GetStream)
+
+
+def only(instructions: list[ConnectionInstruction], kind: type[Kind]) -> Kind:
+    (found,) = [i for i in instructions if isinstance(i, kind)]
+    return found
+
+
+def answered(
+    scn: int | None = None, half: HalfWindow | None = None, **headers: Any
+) -> StreamAnswered:
+    position = None if scn is None else Position(Checkpoint.at(scn, 1000 + scn))
+    is_empty = scn is None and half is None
+    return StreamAnswered(
+        0 if is_empty else 9, 99.0, StreamHeaders(**headers), Progress(position, half)
+    )
+
+
+def failed(text: str = "down") -> RequestFailed:
+    return RequestFailed(ServerError(A, text))
+
+
+def test_sources_are_asked_for_then_registered_then_streamed() -> None:
+    machine = make_machine()
+    assert machine.handle(Started()) == [GetSources(A)]
+    assert machine.handle(SourcesAnswered(BOTH)) == [GetSchemas(A, (ORDERS_ID,))]
+    bound, request = machine.handle(SchemasAnswered(registered(ORDERS)))
+    assert isinstance(bound, UseBindings)
+    assert bound.bindings[ORDERS_ID].name == "shop.orders"
+    assert isinstance(request, GetStream)
+    assert request.checkpoint.is_flexible
+    assert machine.state is Connection.STREAMING
+
+
+def test_relays_are_tried_in_random_order_and_then_in_turn() -> None:
+    orders = set()
+    for seed in range(20):
+        machine = make_machine(A, B, C)
+        machine = ConnectionMachine(
+            Subscription(("shop.orders",)),
+            Servers((A, B, C)),
+            parse_start("earliest"),
+            ClientSettings(relays=(A, B, C)),
+            Random(seed),
+        )
+        picked = [only(machine.handle(Started()), GetSources).server]
+        for _ in range(5):
+            machine.handle(failed())
+            picked.append(only(machine.handle(Waited()), GetSources).server)
+        assert picked[:3] == picked[3:]
+        assert set(picked) == {A, B, C}
+        orders.add(tuple(picked[:3]))
+    assert len(orders) > 2
+
+
+def test_waits_grow_until_something_succeeds() -> None:
+    machine = make_machine(A, B)
+    machine.handle(Started())
+    waits = []
+    for _ in range(6):
+        waits.append(only(machine.handle(failed()), Wait).seconds)
+        machine.handle(Waited())
+    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    machine.handle(SourcesAnswered(ONLY_ORDERS))
+    machine.handle(SchemasAnswered(registered(ORDERS)))
+    machine.handle(answered(5))
+    assert only(machine.handle(failed()), Wait).seconds == 1.0
+
+
+def test_a_source_that_the_relay_has_not_sends_the_client_to_the_next() -> None:
+    machine = make_machine(A, B)
+    first = only(machine.handle(Started()), GetSources).server
+    assert only(machine.handle(SourcesAnswered({"shop.people": 9})), Wait)
+    assert only(machine.handle(Waited()), GetSources).server != first
+
+
+def test_an_impatient_client_fails_when_every_relay_refuses() -> None:
+    machine = make_machine(A, B, is_impatient=True)
+    machine.handle(Started())
+    assert only(machine.handle(SourcesAnswered({"shop.people": 9})), Wait)
+    machine.handle(Waited())
+    error = only(machine.handle(SourcesAnswered({"shop.people": 9})), Fail).error
+    assert isinstance(error, UnknownSourceError)
+    assert "shop.people" in str(error)
+
+
+def test_a_relay_that_is_down_is_no_refusal() -> None:
+    machine = make_machine(is_impatient=True)
+    machine.handle(Started())
+    assert only(machine.handle(failed()), Wait)
+
+
+def test_what_every_relay_takes_for_nonsense_fails() -> None:
+    machine, _ = stream_machine()
+    error = ServerError(A, "status 400 InvalidRequestParamValueException filters: too long")
+    assert only(machine.handle(RequestFailed(error)), Fail).error is error
+
+
+def test_fewer_schemas_than_sources_send_the_client_to_the_next() -> None:
+    machine = make_machine(A, B, subscription=Subscription(("shop.orders", "shop.customers")))
+    machine.handle(Started())
+    machine.handle(SourcesAnswered(BOTH))
+    assert only(machine.handle(SchemasAnswered(registered(ORDERS))), Wait)
+    assert machine.state is Connection.PICKING_RELAY
+
+
+def test_a_schema_that_makes_no_sense_sends_the_client_to_the_next() -> None:
+    machine = make_machine(A, B)
+    machine.handle(Started())
+    machine.handle(SourcesAnswered(ONLY_ORDERS))
+    schemas = (RegisteredSchema(ORDERS_ID, 1, '{"type": "record", "fields": 5}'),)
+    assert only(machine.handle(SchemasAnswered(schemas)), Wait)
+    assert only(machine.handle(Waited()), GetSources)
+
+
+def test_an_impatient_client_fails_when_no_relay_has_the_schema() -> None:
+    machine = make_machine(is_impatient=True)
+    machine.handle(Started())
+    machine.handle(SourcesAnswered(ONLY_ORDERS))
+    error = only(machine.handle(SchemasAnswered(())), Fail).error
+    assert isinstance(error, SchemaNotFoundError)
+
+
+def test_a_schema_that_the_reader_cannot_take_fails_at_registration_naming_the_field() -> None:
+    reader = SCHEMAS[ORDERS].replace('"name":"item"', '"name":"thing"')
+    assert reader != SCHEMAS[ORDERS]
+    machine = make_machine(
+        A, B, subscription=Subscription(("shop.orders",), reader_schemas={"shop.orders": reader})
+    )
+    machine.handle(Started())
+    machine.handle(SourcesAnswered(ONLY_ORDERS))
+    error = only(machine.handle(SchemasAnswered(registered(ORDERS))), Fail).error
+    assert isinstance(error, IncompatibleSchemaError)
+    assert error.field == "thing"
+    assert machine.state is Connection.CLOSED
+
+
+def test_filters_are_sent_by_the_ids_of_the_relay_in_hand() -> None:
+    subscription = Subscription(("shop.orders",), filters={"shop.orders": ModFilter(4, 0, 2)})
+    _, request = stream_machine(subscription=subscription)
+    assert request.filters == (
+        '{"40":{"partitionType":"MOD","filters":[{"numBuckets":4,"bktRange":{"start":0,"end":2}}]}}'
+    )
+
+
+def test_reading_goes_on_after_the_last_whole_window() -> None:
+    machine, _ = stream_machine()
+    request = only(machine.handle(answered(5)), GetStream)
+    assert request.checkpoint == Checkpoint.at(5, 1005)
+
+
+def test_a_window_larger_than_size_goes_on_where_the_relay_says() -> None:
+    machine, _ = stream_machine(offered=BOTH)
+    answer = answered(5, HalfWindow(6, 3), resume=(6, 7))
+    request = only(machine.handle(answer), GetStream)
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (6, 7)
+    assert request.checkpoint.prev_scn == 5
+    assert request.position.scn == 5
+
+
+def test_without_word_from_the_relay_events_are_counted_when_all_are_sent() -> None:
+    machine, _ = stream_machine(offered=ONLY_ORDERS)
+    request = only(machine.handle(answered(5, HalfWindow(6, 3))), GetStream)
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (6, 3)
+
+
+def test_without_word_from_the_relay_a_filtered_window_is_read_again_in_one_piece() -> None:
+    machine, first = stream_machine(offered=BOTH, fetch_bytes=2048)
+    instructions = machine.handle(answered(5, HalfWindow(6, 3)))
+    assert RollBack(5) in instructions
+    request = only(instructions, GetStream)
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (5, -1)
+    assert request.size_bytes == 2 * first.size_bytes
+    assert only(machine.handle(answered(6)), GetStream).size_bytes == first.size_bytes
+
+
+def test_a_window_that_never_fits_fails_naming_the_setting() -> None:
+    machine, _ = stream_machine(offered=BOTH, fetch_bytes=2048, max_window_bytes=4096)
+    machine.handle(answered(5, HalfWindow(6, 3)))
+    error = only(machine.handle(answered(None, HalfWindow(6, 3))), Fail).error
+    assert isinstance(error, SettingsError)
+    assert "max_window_bytes = 4096" in str(error)
+
+
+def test_a_broken_connection_rolls_the_half_window_back_and_reads_it_again() -> None:
+    machine, _ = stream_machine(A, B)
+    machine.handle(answered(5, HalfWindow(6, 3), resume=(6, 3)))
+    instructions = machine.handle(
+        RequestFailed(ServerError(A, "cut"), Progress(None, HalfWindow(6, 5)))
+    )
+    assert instructions == [RollBack(5), Disconnect(), Wait(1.0)]
+    request = connect(machine, Waited(), ONLY_ORDERS)
+    assert request.checkpoint == Checkpoint.at(5, 1005)
+
+
+def test_whole_windows_of_a_broken_answer_are_kept() -> None:
+    machine, _ = stream_machine()
+    position = Position(Checkpoint.at(8))
+    instructions = machine.handle(RequestFailed(ServerError(A, "cut"), Progress(position, None)))
+    assert instructions == [Disconnect(), Wait(1.0)]
+    assert connect(machine, Waited(), ONLY_ORDERS).checkpoint.window_scn == 8
+
+
+def test_an_event_larger_than_size_is_asked_for_with_its_size() -> None:
+    machine, first = stream_machine(fetch_bytes=2048)
+    grown = only(machine.handle(answered(pending_event_bytes=5000)), GetStream)
+    assert grown.size_bytes == 5000
+    assert only(machine.handle(answered(6)), GetStream).size_bytes == first.size_bytes
+
+
+def test_an_event_larger_than_a_window_may_be_fails_naming_the_setting() -> None:
+    machine, _ = stream_machine(fetch_bytes=2048, max_window_bytes=8192)
+    error = only(machine.handle(answered(pending_event_bytes=9_000)), Fail).error
+    assert "max_window_bytes = 8192" in str(error)
+
+
+def test_a_relay_that_does_not_send_what_was_asked_for_is_left() -> None:
+    machine, _ = stream_machine(A, B, fetch_bytes=2048)
+    machine.handle(answered(pending_event_bytes=5000))
+    assert only(machine.handle(answered(pending_event_bytes=5000)), Wait)
+    assert machine.state is Connection.PICKING_RELAY
+
+
+def test_scn_not_found_is_asked_of_every_relay_before_the_client_gives_up() -> None:
+    machine, _ = stream_machine(A, B, start="100")
+    assert only(machine.handle(PointNotFound(ScnNotFoundError(100, 500))), Wait)
+    connect(machine, Waited(), ONLY_ORDERS)
+    error = only(machine.handle(PointNotFound(ScnNotFoundError(100, 300))), Fail).error
+    assert isinstance(error, ScnNotFoundError)
+    assert (error.scn, error.oldest) == (100, 300)
+    for part in ("scn 100 is gone", "oldest held is 300", "bootstrap_servers", "earliest"):
+        assert part in str(error)
+
+
+def test_a_relay_that_is_down_may_still_hold_the_point() -> None:
+    machine, _ = stream_machine(A, B, start="100")
+    machine.handle(PointNotFound(ScnNotFoundError(100, 500)))
+    machine.handle(Waited())
+    assert only(machine.handle(failed()), Wait)
+    connect(machine, Waited(), ONLY_ORDERS)
+    assert only(machine.handle(PointNotFound(ScnNotFoundError(100, 500))), Wait)
+    request = connect(machine, Waited(), ONLY_ORDERS)
+    assert request.checkpoint.window_scn == 100
+
+
+def test_with_a_bootstrap_server_the_machine_says_that_this_version_cannot_use_it() -> None:
+    machine, _ = stream_machine(start="100", bootstraps=("http://boot",))
+    error = only(machine.handle(PointNotFound(ScnNotFoundError(100, 500))), Fail).error
+    assert "not in this version" in str(error)
+
+
+def test_a_new_schema_in_the_stream_is_registered_without_starting_again() -> None:
+    machine, _ = stream_machine()
+    progress = Progress(Position(Checkpoint.at(7)), None)
+    assert machine.handle(SchemaUnknown(b"?", progress)) == [GetSchemas(A, (ORDERS_ID,))]
+    schemas = registered(ORDERS, WIDER_ORDERS)
+    request = only(machine.handle(SchemasAnswered(schemas)), GetStream)
+    assert request.checkpoint.window_scn == 7
+
+
+def test_a_relay_behind_the_client_is_waited_for_when_it_is_the_only_one() -> None:
+    machine, request = stream_machine(start="100")
+    assert machine.handle(answered(is_ahead=True)) == [Wait(1.0)]
+    assert only(machine.handle(Waited()), GetStream) == request
+
+
+def test_a_relay_behind_the_client_is_left_when_there_is_another() -> None:
+    machine, _ = stream_machine(A, B, start="100")
+    left = machine.server
+    machine.handle(answered(is_ahead=True))
+    assert only(machine.handle(Waited()), GetSources).server != left
+
+
+def test_a_relay_that_does_not_hold_requests_is_not_asked_without_pause() -> None:
+    machine, _ = stream_machine()
+    waits = []
+    for _ in range(12):
+        waits.append(only(machine.handle(StreamAnswered(0, 0.001)), Wait).seconds)
+        machine.handle(Waited())
+    assert waits[0] <= 0.001
+    assert 0.1 < waits[-1] <= 0.25
+    assert only(machine.handle(StreamAnswered(0, 5.0)), GetStream)
+
+
+def test_from_the_newest_on_the_place_that_the_relay_names_is_kept() -> None:
+    machine, request = stream_machine(start="latest")
+    assert request.is_from_latest
+    instructions = machine.handle(answered(resume=(50, -1)))
+    assert only(instructions, MoveOn).position.scn == 50
+    request = only(instructions, GetStream)
+    assert not request.is_from_latest
+    assert request.checkpoint.window_scn == 50
+
+
+def test_from_the_newest_on_a_half_window_that_breaks_is_not_skipped() -> None:
+    machine, _ = stream_machine(start="latest")
+    machine.handle(RequestFailed(ServerError(A, "cut"), Progress(None, HalfWindow(60, 2))))
+    request = connect(machine, Waited(), ONLY_ORDERS)
+    assert not request.is_from_latest
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (60, 0)
+
+
+def test_a_relay_that_says_to_go_back_is_left() -> None:
+    machine, _ = stream_machine(A, B, start="100")
+    assert only(machine.handle(answered(110, resume=(90, -1))), Wait)
+    assert machine.position.scn == 110
+
+
+def test_new_servers_that_have_the_present_one_change_nothing() -> None:
+    machine, _ = stream_machine()
+    assert machine.handle(ServersTaken(Servers((A, B)))) == []
+
+
+def test_a_server_that_is_gone_is_left_and_its_half_window_rolled_back() -> None:
+    machine, _ = stream_machine()
+    machine.handle(answered(5, HalfWindow(6, 3), resume=(6, 3)))
+    instructions = machine.handle(ServersTaken(Servers((B,))))
+    assert instructions == [RollBack(5), Disconnect(), GetSources(B)]
+
+
+def test_a_client_may_be_made_to_pick_again() -> None:
+    machine, _ = stream_machine()
+    assert GetSources(A) in machine.handle(ServersTaken(Servers((A,)), must_pick_again=True))
+
+
+def test_without_relays_the_machine_waits_for_some() -> None:
+    machine, _ = stream_machine()
+    assert only(machine.handle(ServersTaken(Servers(()))), Wait)
+    assert machine.handle(ServersTaken(Servers((B,)))) == [Disconnect(), GetSources(B)]
+
+
+def test_closing_ends_it_once() -> None:
+    machine, _ = stream_machine()
+    assert machine.handle(Closed()) == [Disconnect()]
+    assert machine.handle(Closed()) == []
+
+
+@pytest.mark.parametrize("start", ["yesterday", "-1", "1.5", "", str(1 << 63)])
+def test_a_start_that_means_nothing_is_refused(start: str) -> None:
+    with pytest.raises(SettingsError, match="start = "):
+        parse_start(start)

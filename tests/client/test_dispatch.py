@@ -1,0 +1,300 @@
+"""The rules of callbacks: their order, their results, failures, budgets, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.dispatch import CheckpointRule, Dispatch, data_window
+from databus.client.intake import Intake, ReadWindow
+from databus.client.position import Position
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.event import Event
+from databus.schemas.metadata import Op
+from tests.client.shop import (
+    FakeClock,
+    change,
+    customer,
+    order,
+    shop_bindings,
+    window,
+)
+
+
+def read(scn: int, *events: Event) -> ReadWindow:
+    """Return a window as the intake hands it on."""
+    intake = Intake(1 << 20)
+    intake.use(shop_bindings())
+    intake.begin(Position(Checkpoint.flexible()))
+    (item,) = intake.receive(window(scn, *events))
+    assert isinstance(item, ReadWindow)
+    return item
+
+
+class Recorder(Consumer):
+    """Writes down what it is told, and answers what it is told to."""
+
+    def __init__(self, calls: list[tuple[Any, ...]] | None = None, **answers: Any) -> None:
+        self.calls: list[tuple[Any, ...]] = [] if calls is None else calls
+        self._answers = answers
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+        answer = self._answers.get(name)
+
+        def callback(*arguments: Any) -> Any:
+            shown = [(a.source, a.key) if isinstance(a, DataEvent) else a for a in arguments]
+            self.calls.append((name, *shown))
+            return answer(*arguments) if callable(answer) else answer
+
+        return callback
+
+
+def make_dispatch(
+    *consumers: Consumer, clock: FakeClock | None = None, retries: int = 2
+) -> Dispatch:
+    return Dispatch(consumers, 1.0, retries, clock or FakeClock())
+
+
+def test_callbacks_of_a_window_come_in_the_protocols_order() -> None:
+    consumer = Recorder()
+    outcome = make_dispatch(consumer).deliver(
+        read(7, order(7, 1), order(7, 2), customer(7, 5), order(7, 3))
+    )
+    assert outcome == (Result.SUCCESS, None)
+    assert consumer.calls == [
+        ("on_start_data_event_sequence", 7),
+        ("on_start_source", "shop.orders"),
+        ("on_data_event", ("shop.orders", 1)),
+        ("on_data_event", ("shop.orders", 2)),
+        ("on_end_source", "shop.orders"),
+        ("on_start_source", "shop.customers"),
+        ("on_data_event", ("shop.customers", 5)),
+        ("on_end_source", "shop.customers"),
+        ("on_start_source", "shop.orders"),
+        ("on_data_event", ("shop.orders", 3)),
+        ("on_end_source", "shop.orders"),
+        ("on_end_data_event_sequence", 7),
+        ("on_checkpoint", 7),
+    ]
+
+
+def test_an_empty_window_is_a_checkpoint_alone() -> None:
+    consumer = Recorder()
+    make_dispatch(consumer).deliver(read(7))
+    assert consumer.calls == [("on_checkpoint", 7)]
+
+
+def test_each_of_several_consumers_gets_each_event() -> None:
+    one, other = Recorder(), Recorder()
+    make_dispatch(one, other).deliver(read(7, order(7, 1), customer(7, 2)))
+    assert one.calls == other.calls
+    assert len(one.calls) == 9
+
+
+def test_a_window_fails_when_one_of_several_consumers_does() -> None:
+    one, other = Recorder(), Recorder(on_data_event=Result.ERROR)
+    outcome = make_dispatch(one, other).deliver(read(7, order(7, 1)))
+    assert outcome.result is Result.ERROR
+    assert outcome.failure is not None
+    assert "returned ERROR" in outcome.failure.problem
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "on_start_data_event_sequence",
+        "on_start_source",
+        "on_data_event",
+        "on_end_source",
+        "on_end_data_event_sequence",
+        "on_checkpoint",
+    ],
+)
+def test_an_exception_in_any_callback_fails_the_window_there(name: str) -> None:
+    def explode(*_arguments: Any) -> None:
+        raise OSError("disk full")
+
+    consumer = Recorder(**{name: explode})
+    _, failure = make_dispatch(consumer).deliver(read(7, order(7, 1)))
+    assert failure is not None
+    assert "disk full" in failure.problem
+    assert isinstance(failure.cause, OSError)
+    assert consumer.calls[-1][0] == name
+
+
+def test_a_failure_says_which_event_it_was() -> None:
+    def explode(event: DataEvent) -> None:
+        if event.key == 2:
+            raise ValueError("odd")
+
+    dispatch = make_dispatch(Recorder(on_data_event=explode), retries=0)
+    failure = dispatch.deliver(read(7, order(7, 1), order(7, 2))).failure
+    assert failure is not None
+    error = dispatch.judge(failure)
+    assert error is not None
+    assert error.scn == 7
+    for part in ("window 7", "shop.orders", "key=2", "#1", "odd"):
+        assert part in str(error)
+
+
+def test_what_is_neither_a_result_nor_none_is_fatal() -> None:
+    dispatch = make_dispatch(Recorder(on_data_event=True), retries=5)
+    failure = dispatch.deliver(read(7, order(7))).failure
+    assert failure is not None
+    assert failure.is_fatal
+    assert "neither a Result nor None" in failure.problem
+
+
+def test_a_window_is_replayed_as_often_as_the_setting_says() -> None:
+    dispatch = make_dispatch(Recorder(on_data_event=Result.ERROR), retries=2)
+    judged = []
+    for _ in range(4):
+        failure = dispatch.deliver(read(7, order(7))).failure
+        assert failure is not None
+        judged.append(dispatch.judge(failure))
+    assert judged[:2] == [None, None]
+    assert judged[2] is not None
+    assert "3 tries" in str(judged[2])
+    assert judged[3] is None, "after the stop it counts from the start"
+
+
+def test_a_success_in_between_starts_the_count_again() -> None:
+    answers = iter([Result.ERROR, Result.SUCCESS, Result.ERROR, Result.ERROR])
+    dispatch = make_dispatch(Recorder(on_data_event=lambda _: next(answers)), retries=1)
+    judged = []
+    for scn in (7, 7, 8, 8):
+        failure = dispatch.deliver(read(scn, order(scn))).failure
+        judged.append(failure and dispatch.judge(failure))
+    assert judged[:3] == [None, None, None]
+    assert judged[3] is not None
+
+
+def test_error_fatal_is_not_replayed() -> None:
+    dispatch = make_dispatch(Recorder(on_data_event=Result.ERROR_FATAL), retries=5)
+    failure = dispatch.deliver(read(7, order(7))).failure
+    assert failure is not None
+    assert dispatch.judge(failure) is not None
+
+
+def test_a_callback_that_comes_back_late_counts_as_error() -> None:
+    clock = FakeClock()
+
+    def dawdle(event: DataEvent) -> None:
+        clock.now_s += 2.0 if event.key == 2 else 0.9
+
+    consumer = Recorder(on_data_event=dawdle)
+    failure = (
+        make_dispatch(consumer, clock=clock)
+        .deliver(read(7, order(7, 1), order(7, 2), order(7, 3)))
+        .failure
+    )
+    assert failure is not None
+    assert "took 2.000 s; callback_budget_s = 1" in failure.problem
+    assert consumer.calls[-1] == ("on_data_event", ("shop.orders", 2))
+
+
+def test_a_callback_that_is_not_an_event_has_the_same_budget() -> None:
+    clock = FakeClock()
+
+    def dawdle(_scn: int) -> None:
+        clock.now_s += 1.1
+
+    failure = make_dispatch(Recorder(on_checkpoint=dawdle), clock=clock).deliver(read(7)).failure
+    assert failure is not None
+    assert "callback_budget_s" in failure.problem
+
+
+def test_a_callback_that_does_not_come_back_is_overdue() -> None:
+    clock, seen = FakeClock(), []
+
+    def hang(_event: DataEvent) -> None:
+        clock.now_s += 1.2
+        seen.append(dispatch.overdue())
+        clock.now_s += 1.0
+        seen.append(dispatch.overdue())
+
+    dispatch = make_dispatch(Recorder(on_data_event=hang), clock=clock)
+    dispatch.deliver(read(7, order(7)))
+    assert seen[0] is None
+    assert seen[1] is not None
+    assert seen[1].scn == 7
+    assert "has not come back for 2.2 s" in str(seen[1])
+    assert dispatch.overdue() is None, "nobody is called now"
+
+
+def test_a_rollback_is_told_to_every_consumer() -> None:
+    one, other = Recorder(on_rollback=Result.ERROR), Recorder()
+    outcome = make_dispatch(one, other).roll_back(6)
+    assert other.calls == [("on_rollback", 6)]
+    assert outcome.failure is not None
+
+
+@pytest.mark.parametrize(
+    ("answers", "result"),
+    [
+        ((Result.SUCCESS, None), Result.SUCCESS),
+        ((Result.CHECKPOINT, None), Result.CHECKPOINT),
+        ((Result.CHECKPOINT, Result.SKIP_CHECKPOINT), Result.SKIP_CHECKPOINT),
+        ((Result.SKIP_CHECKPOINT, Result.SUCCESS), Result.SKIP_CHECKPOINT),
+    ],
+)
+def test_the_strongest_result_is_the_windows(
+    answers: tuple[Result | None, ...], result: Result
+) -> None:
+    consumers = [Recorder(on_data_event=answer) for answer in answers]
+    assert make_dispatch(*consumers).deliver(read(7, order(7))).result is result
+
+
+def test_checkpoints_are_written_no_more_often_than_the_setting_says() -> None:
+    clock = FakeClock()
+    rule = CheckpointRule(10.0, clock)
+    assert rule.due_in_s is None
+    assert rule.after_window(Checkpoint.at(1), Result.SUCCESS) is None
+    clock.now_s += 4
+    assert rule.due_in_s == 6.0
+    assert rule.after_window(Checkpoint.at(2), Result.SUCCESS) is None
+    clock.now_s += 6
+    assert rule.take() == Checkpoint.at(2)
+    assert rule.take(is_forced=True) is None
+
+
+def test_a_wish_for_a_checkpoint_is_granted_at_once() -> None:
+    rule = CheckpointRule(10.0, FakeClock())
+    assert rule.after_window(Checkpoint.at(1), Result.CHECKPOINT) == Checkpoint.at(1)
+
+
+def test_a_skipped_window_is_never_the_checkpoint() -> None:
+    rule = CheckpointRule(10.0, FakeClock())
+    rule.after_window(Checkpoint.at(1), Result.SUCCESS)
+    assert rule.after_window(Checkpoint.at(2), Result.SKIP_CHECKPOINT) is None
+    assert rule.take(is_forced=True) == Checkpoint.at(1)
+
+
+def test_an_event_shows_its_row_its_metadata_and_the_row_before() -> None:
+    old, new = {"id": 1, "item": "tea"}, {"id": 1, "item": "milk"}
+    item = read(7, change(7, new, op=Op.UPDATE, before=old), change(7, new, op=Op.DELETE))
+    updated, deleted = data_window(item).events
+    assert (updated.op, updated.row, updated.before) == (Op.UPDATE, new, old)
+    assert (updated.source, updated.key, updated.scn, updated.index) == ("shop.orders", 1, 7, 0)
+    assert (updated.gtid, updated.timestamp_ns, updated.schema_version) == ("0-1-7", 1007, 1)
+    assert (deleted.op, deleted.is_delete, deleted.before, deleted.index) == (
+        Op.DELETE,
+        True,
+        None,
+        1,
+    )
+
+
+def test_an_event_without_metadata_is_an_update_or_a_delete() -> None:
+    bare = [
+        e._replace(metadata=None)
+        for e in (order(7), change(7, {"id": 1, "item": "a"}, op=Op.DELETE))
+    ]
+    updated, deleted = data_window(read(7, *bare)).events
+    assert (updated.op, deleted.op) == (Op.UPDATE, Op.DELETE)
+    assert updated.gtid is None
+    assert updated.before is None

@@ -1,4 +1,4 @@
-"""The SQLite source: windows, SCNs, restarts, several relays, locks, retention, errors."""
+"""The SQLite source: windows, SCNs, restarts, several relays, locks, retention."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from databus.relay.sources import open_source, sqlite_log
+from databus.relay.sources import sqlite_log
 from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite import SqliteSource
-from databus.relay.sources.sqlite_connection import connect
 from databus.schemas.errors import (
     RowError,
-    SettingsError,
     SourceStoppedError,
-    SourceUnavailableError,
 )
 from databus.schemas.rows import RowCodec
 from databus.schemas.table_schema import avro_schema
@@ -401,140 +398,3 @@ def test_text_that_is_not_utf8_reaches_the_encoder_which_names_the_column(path: 
             RowCodec(avro_schema(change.table)).encode(change.row)
         db.execute("INSERT INTO v VALUES (2, 'good')")
         assert drain(source)[0].changes[0].row["t"] == "good"
-
-
-def test_a_database_in_another_journal_mode_is_switched_to_wal(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(TABLE)
-    with opened(path, "t"), closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_a_file_that_is_not_there_may_come(path: Path) -> None:
-    with pytest.raises(SourceUnavailableError, match="unable to open"), opened(path, "t"):
-        pass
-    assert not path.exists()
-
-
-def test_a_locked_database_may_be_free_later(path: Path, db: sqlite3.Connection) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    with pytest.raises(SourceUnavailableError, match="locked"), opened(path, "t"):
-        pass
-    db.execute("ROLLBACK")
-
-
-def test_a_file_that_is_no_database_stops_the_source(path: Path) -> None:
-    path.write_bytes(b"something else altogether" * 100)
-    with pytest.raises(SourceStoppedError, match="is this an SQLite database"), opened(path, "t"):
-        pass
-
-
-def test_a_table_that_does_not_exist_is_named_with_those_that_do(
-    path: Path, db: sqlite3.Connection
-) -> None:
-    with pytest.raises(SourceStoppedError, match="no table u; tables: t"), opened(path, "u"):
-        pass
-    assert table_rows(db, "SELECT name FROM sqlite_master WHERE name LIKE '%databus%'") == []
-
-
-def test_a_file_replaced_under_the_source_is_noticed(path: Path, tmp_path: Path) -> None:
-    clock = iter(range(0, 1000, 2))
-    with database(path, TABLE):
-        source = SqliteSource(settings(path, "t"), clock=lambda: float(next(clock)))
-        source.open(None)
-        path.rename(tmp_path / "moved.db")
-        with pytest.raises(SourceUnavailableError, match="moved, removed or replaced"):
-            source.read()
-        source.close()
-        source.close()
-
-
-def test_seals_that_vanish_are_noticed_and_never_numbered_anew(
-    path: Path, db: sqlite3.Connection
-) -> None:
-    clock = iter(range(0, 1000, 2))
-    source = SqliteSource(settings(path, "t"), clock=lambda: float(next(clock)))
-    source.open(None)
-    db.execute("INSERT INTO t VALUES (1, 'x')")
-    assert [window.scn for window in source.read()] == [1]
-    Path(f"{path}-databus").unlink()
-    with pytest.raises(SourceUnavailableError, match=r"shop\.db-databus was moved, removed"):
-        source.read()
-    source.close()
-    with pytest.raises(SourceStoppedError, match="a file was replaced, restored or removed"):
-        source.open(1)
-
-
-def test_a_database_made_again_does_not_go_on_with_the_old_ones_seals(path: Path) -> None:
-    with database(path, TABLE), opened(path, "t"):
-        pass
-    path.unlink()
-    problem = "belongs to another database"
-    with database(path, TABLE), pytest.raises(SourceStoppedError, match=problem):
-        SqliteSource(settings(path, "t")).open(None)
-
-
-def test_a_database_restored_to_an_earlier_state_stops_the_source(
-    path: Path, tmp_path: Path, db: sqlite3.Connection
-) -> None:
-    with opened(path, "t") as source:
-        db.execute("INSERT INTO t VALUES (1, 'x')")
-        drain(source)
-        with closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
-            db.backup(backup)
-            db.execute("INSERT INTO t VALUES (2, 'y')")
-            drain(source)
-            source.close()
-            backup.backup(db)
-        with pytest.raises(SourceStoppedError, match="restored to an earlier state"):
-            source.open(2)
-
-
-def test_a_source_that_is_not_open_says_so(path: Path) -> None:
-    with pytest.raises(SourceUnavailableError, match="not open"):
-        SqliteSource(settings(path, "t")).read()
-
-
-def test_a_change_log_of_another_layout_is_refused(path: Path, db: sqlite3.Connection) -> None:
-    with opened(path, "t"):
-        db.execute("UPDATE _databus_layout SET version = 99")
-    with pytest.raises(SourceStoppedError, match="layout 99"), opened(path, "t"):
-        pass
-
-
-def test_the_connection_leaves_checkpoints_to_the_application(
-    path: Path, db: sqlite3.Connection
-) -> None:
-    connection = connect(path)
-    assert connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({"uri": "sqlite:"}, "must name a file"),
-        ({"uri": "sqlite:x.db?fsnyc=off"}, "fsnyc"),
-        ({"uri": "sqlite:x.db?fsync=maybe"}, "on.*or.*off"),
-        ({"uri": "oracle:x"}, "scheme must be one of"),
-        ({"uri": "x.db"}, "begin with a scheme"),
-        ({"start": "gtid:1-1-1"}, "an SCN for SQLite"),
-    ],
-)
-def test_a_setting_that_cannot_be_is_refused(changed: dict[str, str], says: str) -> None:
-    with pytest.raises(SettingsError, match=says):
-        open_source(settings(Path("x.db"), "t", **changed))
-
-
-def test_a_table_listed_twice_is_refused() -> None:
-    with pytest.raises(SettingsError, match="listed twice"):
-        open_source(settings(Path("x.db"), "t", "T"))
-
-
-@pytest.mark.parametrize("uri", ["sqlite:{}", "sqlite://{}", "sqlite:{}?fsync=on"])
-def test_the_uri_names_the_file(path: Path, db: sqlite3.Connection, uri: str) -> None:
-    source = open_source(settings(path, "t", uri=uri.format(path)))
-    source.open(None)
-    (table,) = source.tables()
-    source.close()
-    assert (table.source, table.dialect) == ("shop.t", "sqlite")

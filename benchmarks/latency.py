@@ -168,7 +168,7 @@ def _load(stage: Stage, run: Run) -> list[str]:
     )
 
 
-def measure(dialect: Dialect, seconds: float, rate: float = RATE) -> list[Figure]:
+def measure(dialect: Dialect, seconds: float, rate: float) -> list[Figure]:
     """Measure one source: the run that counts, then the breakdown."""
     counted = Run(dialect, seconds, rate)
     traced = Run(dialect, SHORT_SECONDS, rate, is_traced=True)
@@ -177,8 +177,13 @@ def measure(dialect: Dialect, seconds: float, rate: float = RATE) -> list[Figure
 
 def figures(short: bool = False) -> list[Figure]:
     """Measure both sources."""
-    seconds = SHORT_SECONDS if short else SECONDS
-    return measure("sqlite", seconds) + measure("mysql", seconds)
+    return measure_all(SHORT_SECONDS if short else SECONDS, RATE, ("sqlite", "mysql"))
+
+
+def measure_all(seconds: float, rate: float, dialects: Sequence[Dialect]) -> list[Figure]:
+    """Measure these sources one after another; signals stop it and leave nothing behind."""
+    with stopped_by_signals():
+        return [figure for dialect in dialects for figure in measure(dialect, seconds, rate)]
 
 
 @click.command()
@@ -197,8 +202,8 @@ def main(
     """Measure the time from a commit to the consumer's callback."""
     length_s = seconds or (SHORT_SECONDS if short else SECONDS)
     dialects: tuple[Dialect, ...] = (dialect,) if dialect else ("sqlite", "mysql")
-    with stopped_by_signals(), Console(stderr=True).status("measuring latency …"):
-        found = [figure for one in dialects for figure in measure(one, length_s, rate)]
+    with Console(stderr=True).status("measuring latency …"):
+        found = measure_all(length_s, rate, dialects)
     publish("latency", found, json_file)
 
 

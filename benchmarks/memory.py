@@ -9,7 +9,7 @@ must stay flat. Resident size includes the pages of the mapped ring.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.load import SOURCE, create_table, read_numbers
 from benchmarks.report import Figure, at_least, at_most, publish
 from databus.demo.databases import Dialect
-from databus.demo.processes import Child, python_module, stopped_by_signals
+from databus.demo.processes import Child, pause, python_module, stopped_by_signals
 from databus.demo.stage import Stage
 
 RATE = 500.0
@@ -70,9 +70,9 @@ def measure(dialect: Dialect, asleep_s: float) -> list[Figure]:
         client, load = stage.child("client", _client(stage)), stage.child("load", _load(stage))
         client.start()
         load.start()
-        time.sleep(WARM_UP_S)
+        pause(WARM_UP_S)
         asleep_from_ns = time.time_ns()
-        relay_sizes, client_sizes = sample([stage.relay, client], asleep_s, time.sleep)
+        relay_sizes, client_sizes = sample([stage.relay, client], asleep_s, pause)
         load.check()
         load.stop()
         commits = read_numbers(stage.folder / "load.stamps", 2)
@@ -114,8 +114,13 @@ def _load(stage: Stage) -> list[str]:
 
 def figures(short: bool = False) -> list[Figure]:
     """Measure both sources; the short form sleeps ten seconds instead of sixty."""
-    asleep_s = 10.0 if short else 60.0
-    return measure("sqlite", asleep_s) + measure("mysql", asleep_s)
+    return measure_all(10.0 if short else 60.0, ("sqlite", "mysql"))
+
+
+def measure_all(asleep_s: float, dialects: Sequence[Dialect]) -> list[Figure]:
+    """Measure these sources one after another; signals stop it and leave nothing behind."""
+    with stopped_by_signals():
+        return [figure for dialect in dialects for figure in measure(dialect, asleep_s)]
 
 
 @click.command()
@@ -129,8 +134,8 @@ def main(
     """Measure the memory of relay and client while a consumer sleeps."""
     seconds = asleep_s or (10.0 if short else 60.0)
     dialects: tuple[Dialect, ...] = (dialect,) if dialect else ("sqlite", "mysql")
-    with stopped_by_signals(), Console(stderr=True).status("measuring memory …"):
-        found = [figure for one in dialects for figure in measure(one, seconds)]
+    with Console(stderr=True).status("measuring memory …"):
+        found = measure_all(seconds, dialects)
     publish("memory", found, json_file)
 
 

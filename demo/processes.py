@@ -21,6 +21,7 @@ import databus
 from databus.schemas.errors import DatabusError
 
 LOG_LINES_SHOWN = 15
+SIGNAL_POLL_S = 0.05
 
 
 class ChildError(DatabusError):
@@ -67,12 +68,14 @@ class Child:
 
     def wait(self, timeout_s: float) -> int:
         """Wait for its end and return how it ended; raises ChildError when it goes on."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             raise ChildError(f"{self.name} was not started")
         try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+            wait_until(lambda: process.poll() is not None, timeout_s, self.name)
+        except TimeoutError:
             raise ChildError(f"{self.name} did not end within {timeout_s:g} s") from None
+        return process.returncode
 
     def kill(self) -> None:
         """End it as `kill -9` does, and wait for its end."""
@@ -124,37 +127,48 @@ def wait_until(
     """Poll a condition until it is true; raises TimeoutError naming `what`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
+        check_signals()
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}")
         time.sleep(interval_s)
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_noted: list[int] = []  # signals are the process's, so what was noted of them is, too
+
+
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt inside the block.
+    """Inside the block Ctrl-C, SIGTERM and SIGHUP stop what runs at its next `check_signals`.
 
-    Everything that cleans up after Ctrl-C then cleans up after them too.
+    They are only noted when they come. An exception out of nowhere could fall
+    between the start of a child and the note that there is one, or into the
+    cleaning up; then something would be left behind.
     """
 
-    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        _noted.append(number)
+
+    before = [signal.signal(number, note) for number in _SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+        _noted.clear()
+
+
+def check_signals() -> None:
+    """Raise KeyboardInterrupt if a signal was noted since; call where nothing is half done."""
+    if _noted:
+        _noted.clear()
         raise KeyboardInterrupt
 
-    names = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(name, interrupt) for name in names]
-    try:
-        yield
-    finally:
-        for name, handler in zip(names, before, strict=True):
-            signal.signal(name, handler)
 
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM inside the block: a second one must not stop the cleaning up."""
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(name, signal.SIG_IGN) for name in names]
-    try:
-        yield
-    finally:
-        for name, handler in zip(names, before, strict=True):
-            signal.signal(name, handler)
+def pause(seconds: float) -> None:
+    """Sleep, unless a signal stops it."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        check_signals()
+        time.sleep(min(left, SIGNAL_POLL_S))
+    check_signals()

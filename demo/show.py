@@ -6,15 +6,15 @@ import threading
 import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
-from rich.panel import Panel
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.demo.arrivals import Arrivals, arrival_of
 from databus.demo.databases import Dialect
-from databus.demo.processes import Child, python_module
+from databus.demo.processes import Child, check_signals, python_module
 from databus.demo.screen import REFRESH_PER_S, Screen, screen_for
 from databus.demo.shop import SOURCES, create_statements
 from databus.demo.stage import Stage
@@ -22,13 +22,6 @@ from databus.demo.stage import Stage
 NOTHING_NEW_S = 15.0  # the writer is done and nothing came for so long: it never will
 VISIBLE_RATE = 12.0
 COUNTED_RATE = 200.0
-STREAM_PARAMETERS = (
-    "sources=1,2,3",
-    "size=100000",
-    "output=json_plain_value",
-    "streamFromLatestScn=true",
-    "wait=10000",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +53,7 @@ class Show:
     def run(self) -> None:
         """Run until all changes came, or for ever; raises ChildError when a process fails.
 
+        Signals stop it between two steps (see `stopped_by_signals`): then
         KeyboardInterrupt passes through, after everything was cleaned up.
         """
         plan = self._plan
@@ -72,13 +66,19 @@ class Show:
                 stage.start_relay()
             with self._doing("starting the consumer"):
                 stack.enter_context(self._consumer(stage, screen))
-            self._console.print(guide(stage, plan.dialect))
+            self._say(guide(stage.url, stage.folder, plan.dialect))
             writer = stage.child("writer", writer_command(stage, plan))
             writer.start()
             stack.enter_context(screen)
             self._watch(screen, writer, stage.relay)
 
+    def _say(self, lines: list[str]) -> None:
+        # Not wrapped by us: a URL that a terminal wraps can still be copied whole.
+        for line in lines:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def _doing(self, what: str) -> AbstractContextManager[object]:
+        check_signals()
         if self._console.is_terminal:
             return self._console.status(f"{what} …")
         self._console.print(f"{what} …")
@@ -102,6 +102,7 @@ class Show:
 
     def _watch(self, screen: Screen, writer: Child, relay: Child) -> None:
         while not self._done.wait(1 / REFRESH_PER_S):
+            check_signals()
             screen.refresh()
             relay.check()
             writer.check()
@@ -118,17 +119,17 @@ def writer_command(stage: Stage, plan: Plan) -> list[str]:
     return python_module("databus.demo.writer", *where, *options)
 
 
-def guide(stage: Stage, dialect: Dialect) -> Panel:
-    """Return what to look at and what to type in another terminal."""
-    url = stage.url
+def guide(url: str, folder: Path, dialect: Dialect) -> list[str]:
+    """Return what to look at and what to type in another terminal, as lines to copy from."""
     database = "SQLite" if dialect == "sqlite" else "a private MariaDB"
-    stream = f"{url}/stream?" + "&".join(STREAM_PARAMETERS)
-    lines = [
-        f"A shop in {database}, a relay and this consumer. Everything is in {stage.folder}",
-        "and goes with Ctrl-C. Look at, or type in another terminal:",
-        "",
+    stream = f"{url}/stream?sources=1,2,3&size=100000&output=json_plain_value"
+    return [
+        f"A shop in {database}, a relay, and this consumer; all their files are in {folder}",
+        "and go when it ends (Ctrl-C). To look at:",
         *(f"  {url}{path}" for path in ("/sources", "/health", "/metrics")),
-        f"  curl '{stream}'",
+        "To type in another terminal (every change so far; the next ones; as a client sees them):",
+        f"  curl -s '{stream}'",
+        f"  curl -s '{stream}&streamFromLatestScn=true&wait=10000'",
         f"  databus tail shop.orders --relay {url} --from earliest",
+        "",
     ]
-    return Panel("\n".join(lines), title="databus demo", expand=False)

@@ -26,7 +26,6 @@ from databus.demo.processes import (
     ChildError,
     free_port,
     python_module,
-    undisturbed,
     wait_until,
 )
 
@@ -111,11 +110,10 @@ class Stage:
 
     def close(self) -> None:
         """Stop the children, latest first, then the database, then remove the folder."""
-        with undisturbed():
-            for child in reversed(self.children):
-                child.stop()
-            self._stack.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+        for child in reversed(self.children):
+            child.stop()
+        self._stack.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
         if self.folder.exists():
             sys.stderr.write(f"left behind: {self.folder}\n")
 

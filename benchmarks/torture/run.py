@@ -24,7 +24,13 @@ from benchmarks.torture.log import Log, select_all
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, TABLES
 from databus.demo.databases import Dialect
-from databus.demo.processes import Child, ChildError, python_module, stopped_by_signals
+from databus.demo.processes import (
+    Child,
+    ChildError,
+    check_signals,
+    python_module,
+    stopped_by_signals,
+)
 from databus.demo.stage import Stage
 
 POLL_S = 0.002
@@ -107,6 +113,7 @@ class Torture:
                 raise ChildError(f"nothing applied for {STALLED_S:g} s after transaction {now}")
             for child in (self._writer, self._stage.relay, self.client):
                 child.check()
+            check_signals()
             time.sleep(POLL_S)
         self._tell(applied.get())
 
@@ -141,7 +148,10 @@ class Torture:
 def torture(plan: Plan, tell: Callable[[int], None] = lambda _: None) -> Outcome:
     """Make a stage, torture it, return what happened; leaves nothing behind."""
     creates = [table.create(plan.dialect) for table in TABLES]
-    with Stage(plan.dialect, creates, SOURCES, ring_bytes=RING_BYTES) as stage:
+    with (
+        stopped_by_signals(),
+        Stage(plan.dialect, creates, SOURCES, ring_bytes=RING_BYTES) as stage,
+    ):
         return Torture(plan, stage, tell).run()
 
 
@@ -183,8 +193,7 @@ def main(dialect: Dialect, transactions: int, kills: int, seed: int | None, rate
         dialect, transactions, kills, random.randrange(10**6) if seed is None else seed, rate
     )
     click.echo(f"seed {plan.seed}")
-    with stopped_by_signals():
-        outcome = _torture_with_bar(plan)
+    outcome = _torture_with_bar(plan)
     for problem in outcome.findings.problems:
         click.echo(f"PROBLEM: {problem}")
     click.echo(last_line(plan, outcome))

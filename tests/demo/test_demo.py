@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -104,6 +105,15 @@ def test_rows_are_printed_as_they_come(demo: Demo) -> None:
     assert "insert shop.products 1: name=Espresso cup  price=7.90" in demo.text()
 
 
+def test_what_it_says_to_type_shows_rows(demo: Demo) -> None:
+    demo.start("--rate", 20)
+    demo.wait_for("insert shop.customers")
+    commands = re.findall(r"curl -s '(http://[^']+)'", demo.text())
+    bodies = [urllib.request.urlopen(command, timeout=20).read() for command in commands]
+    assert len(bodies) == 2
+    assert all(b'"change_no":' in body for body in bodies)
+
+
 @pytest.mark.mariadb
 def test_the_same_on_a_private_mariadb(demo: Demo) -> None:
     demo.start("--mysql", "--changes", 50)
@@ -121,9 +131,10 @@ def test_a_signal_leaves_nothing(demo: Demo, number: signal.Signals) -> None:
     demo.assert_nothing_is_left()
 
 
-def test_a_signal_during_the_start_leaves_nothing(demo: Demo) -> None:
+@pytest.mark.parametrize("step", ["making a shop", "starting the relay", "starting the consumer"])
+def test_a_signal_during_the_start_leaves_nothing(demo: Demo, step: str) -> None:
     demo.start()
-    demo.wait_for("starting the relay")
+    demo.wait_for(step)
     assert demo.signal(signal.SIGINT) == 0, demo.text()
     demo.assert_nothing_is_left()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,10 @@ import pytest
 from databus.demo.processes import (
     Child,
     ChildError,
+    check_signals,
     free_port,
+    pause,
     stopped_by_signals,
-    undisturbed,
     wait_until,
 )
 
@@ -102,16 +104,35 @@ def test_a_free_port_is_one() -> None:
     assert 1024 <= free_port() <= 65535
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_becomes_an_interrupt_and_no_longer_after(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_at_the_next_check_and_not_before(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), stopped_by_signals():
+    with stopped_by_signals():
         signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            check_signals()
+        check_signals()
     assert signal.getsignal(number) == before
 
 
-def test_cleaning_up_is_not_disturbed_by_a_second_signal() -> None:
-    with undisturbed():
-        signal.raise_signal(signal.SIGINT)
+def test_a_signal_stops_a_wait_and_a_pause() -> None:
+    with stopped_by_signals():
         signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            wait_until(lambda: False, 20, "a signal")
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            pause(20)
+
+
+def test_a_signal_that_came_too_late_stops_nothing_afterwards() -> None:
+    with stopped_by_signals():
+        signal.raise_signal(signal.SIGTERM)
+    check_signals()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_pause_is_as_long_as_asked() -> None:
+    started = time.monotonic()
+    pause(0.02)
+    assert time.monotonic() - started >= 0.02

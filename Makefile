@@ -32,7 +32,7 @@ bench: $(DEV)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(DEV)
-	$(BIN)/python tools/generate_references.py
+	$(BIN)/python -m tools.generate_references
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .cache .ruff_cache .pytest_cache .mypy_cache .hypothesis

@@ -19,6 +19,8 @@ def demo(changes: int | None, mysql: bool, rate: float | None, port: int, seed: 
 
     With --changes it ends with one line that says whether all came, in order;
     it exits with 1 when they did not. Ctrl-C ends it; nothing stays.
+
+    Example: `databus demo --changes 1000`
     """
     # Not at the top: `databus --help` lists this command and needs none of it.
     from databus.demo.show import Plan, Show

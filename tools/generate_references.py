@@ -1,6 +1,6 @@
 """Write docs/reference/: every setting, from the models, and every command, from click.
 
-    python tools/generate_references.py            # write (`make docs`)
+    python -m tools.generate_references     # writes them; `make docs`
 
 A test compares the pages with what this would write.
 """
@@ -42,7 +42,10 @@ def main() -> None:
 
 
 def _pages(name: str, command: click.Command, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=_WIDTH)
+    settings = command.context_settings
+    context = click.Context(
+        command, info_name=name, parent=parent, terminal_width=_WIDTH, **settings
+    )
     path = context.command_path
     yield f"## {path}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):

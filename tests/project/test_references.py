@@ -1,0 +1,49 @@
+"""The generated pages are what `make docs` would write now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from databus.conf.cli import main
+from tools.generate_references import FOLDER, PAGES
+
+
+def commands(
+    command: click.Command, parent: click.Context | None = None, name: str = "databus"
+) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its full name."""
+    context = click.Context(command, info_name=name, parent=parent)
+    yield context.command_path, command
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from commands(found, context, inner)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_a_generated_page_is_current(page: str) -> None:
+    written = (FOLDER / page).read_text(encoding="utf-8")
+    assert written == PAGES[page](), f"docs/reference/{page} is not current: run make docs"
+
+
+def test_every_command_says_what_it_does_and_gives_an_example() -> None:
+    without = [
+        path
+        for path, command in commands(main)
+        if not isinstance(command, click.Group) and f"Example: `{path}" not in (command.help or "")
+    ]
+    assert without == []
+
+
+def test_every_option_is_described() -> None:
+    without = [
+        f"{path} {option.opts[0]}"
+        for path, command in commands(main)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert without == []

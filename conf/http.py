@@ -152,9 +152,10 @@ class ApiHandler(RequestHandler):
             raise InvalidParameterError("(some)", repr(error.object), "not UTF-8") from error
 
     async def send_json(self, value: Any, status: int = 200) -> None:
-        """Answer with a JSON document."""
+        """Answer with a JSON document, on a line of its own: people look at it with curl."""
         self.set_status(status)
-        await self.send(json.dumps(value).encode(), "application/json; charset=UTF-8")
+        body = json.dumps(value) + "\n"
+        await self.send(body.encode(), "application/json; charset=UTF-8")
 
     async def send(self, body: bytes, content_type: str) -> None:
         """Answer with a body, at the pace the client reads.
@@ -185,16 +186,19 @@ class ApiHandler(RequestHandler):
             await self._within_idle_time(connection.write(body[begin : begin + SLICE_BYTES]))
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
-        if sending.done():
-            sending.result()
-            return
-        done, _ = await asyncio.wait([sending], timeout=self.limits.idle_connection_s)
-        if not done:
-            log.info("dropping %s: it stopped reading", self.request.remote_ip)
-            self.drop_connection()
-            sending.add_done_callback(lambda late: late.cancelled() or late.exception())
-            raise StreamClosedError
+        if not sending.done():
+            # Closing the stream ends the wait; whoever writes next is told.
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self.limits.idle_connection_s, self._drop_idle_connection)
+            try:
+                await sending
+            finally:
+                timer.cancel()
         sending.result()
+
+    def _drop_idle_connection(self) -> None:
+        log.info("dropping %s: it stopped reading", self.request.remote_ip)
+        self.drop_connection()
 
     def drop_connection(self) -> None:
         """Close the connection without another byte."""
@@ -223,7 +227,7 @@ class ApiHandler(RequestHandler):
         self._set_error_headers(name, cause, str(error))
         self.set_header("Content-Type", "application/json; charset=UTF-8")
         answer = {"error": name, "message": str(error)}
-        self.finish(json.dumps(answer | ({"cause": cause} if cause else {})))
+        self.finish(json.dumps(answer | ({"cause": cause} if cause else {})) + "\n")
 
     def _set_error_headers(self, name: str, cause: str | None, message: str) -> None:
         text = _NOT_IN_A_HEADER.sub(" ", message)[:1000]

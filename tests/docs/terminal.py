@@ -1,0 +1,229 @@
+"""What a reader has: a folder, some terminals, and a MariaDB when a page asks for one.
+
+A terminal is a bash that blocks are pasted into, so that variables, `cd`, `&`
+and `$!` mean what they mean to the reader. The ports of the text, 11115 and
+3306, become free ones; `databus` and `python` are those under test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from databus.demo.private_mariadb import PrivateMariaDB
+from databus.demo.processes import child_environment, free_port, wait_until
+from tests.docs.markdown import ROOT, Block
+from tests.mariadb_server import connect
+
+PATIENCE_S = 12.0
+RELAY_PORT, MARIADB_PORT = "11115", "3306"
+# What is between a reader and a port of the relay's default: nothing that a page shows.
+_DATABUS = """#!/bin/sh
+case "$1 $2" in
+  "relay run") set -- "$@" --port {port} ;;
+  "tail "*) set -- "$@" --relay http://127.0.0.1:{port} ;;
+esac
+exec {python} -m databus.conf.cli "$@"
+"""
+
+
+class Terminal:
+    """One bash; what is pasted and what comes out of it."""
+
+    def __init__(self, name: str, folder: Path, environment: dict[str, str]) -> None:
+        self._log = folder.with_name(f"{folder.name}-{name}.log")
+        self._pasted = 0
+        with self._log.open("wb") as log:
+            self._bash = subprocess.Popen(
+                ["bash", "--noprofile", "--norc"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def paste(self, text: str) -> None:
+        """Paste, and come back at once."""
+        assert self._bash.stdin is not None
+        self._bash.stdin.write(text.encode())
+        self._bash.stdin.flush()
+
+    def run(self, text: str) -> str:
+        """Paste, wait until all of it has ended well, and return what was printed."""
+        self._pasted += 1
+        begin, mark = len(self.output), f"<end of block {self._pasted}: "
+        # One group, so that the status is that of all of it, and `&&`, functions and `cd` work.
+        self.paste(f"{{ set -e\n{text}\nset +e; }}; echo \"{mark}$?>\"\n")
+        wait_until(
+            lambda: mark in self.output[begin:] or self._bash.poll() is not None, PATIENCE_S, text
+        )
+        printed, _, end = self.output[begin:].partition(mark)
+        assert end.startswith("0>"), f"failed:\n{text}\n{printed}"
+        return printed
+
+    def wait_for(self, lines: Iterable[str]) -> None:
+        """Wait until these lines have come out, in this order; `…` stands for anything."""
+        pattern = ".*?^".join(_pattern(line) for line in lines)
+        wanted = re.compile(f"^{pattern}", re.M | re.S)
+        try:
+            wait_until(lambda: wanted.search(self.output), PATIENCE_S, "output")
+        except TimeoutError:
+            raise AssertionError(f"{pattern}\nnot found in:\n{self.output}") from None
+
+    def close(self) -> None:
+        """End everything that was started in it."""
+        if self._bash.stdin is not None:
+            self._bash.stdin.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not _signal_group(self._bash.pid, number):
+                break
+            deadline = time.monotonic() + 5
+            while _signal_group(self._bash.pid, 0) and time.monotonic() < deadline:
+                self._bash.poll()
+                time.sleep(0.01)
+        self._bash.wait()
+
+
+class Reader:
+    """Somebody who does what a page says, in an empty folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "reader"
+        self.folder.mkdir()
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._terminals: dict[str, Terminal] = {}
+        self._mariadb: PrivateMariaDB | None = None
+        self._connection: Any = None
+        self._environment = self._make_commands(folder / "bin")
+
+    def follow(self, blocks: Iterable[Block]) -> None:
+        """Do what the blocks of a page are marked with."""
+        for block in blocks:
+            if block.test:
+                try:
+                    self.do(block)
+                except (AssertionError, TimeoutError) as error:
+                    raise AssertionError(f"{block}: {error}") from error
+
+    def do(self, block: Block) -> None:
+        """Do what one block is marked with."""
+        verb, _, rest = block.test.partition(" ")
+        name = rest.removeprefix("in ") or "main"
+        text = self.localized(block.text)
+        match verb:
+            case "run," if rest == "relay":
+                self.terminal("main").run(text)
+                self.wait_for_relay()
+            case "run" if rest:
+                self.terminal(name).paste(text)
+            case "run":
+                self.terminal(name).run(text)
+            case "write":
+                (self.folder / rest).write_text(text, encoding="utf-8")
+            case "sql":
+                self.run_sql(text)
+            case "prints":
+                self.terminal(name).wait_for(text.splitlines())
+            case _:
+                raise AssertionError(f"nobody knows what `test: {block.test}` means")
+
+    def terminal(self, name: str) -> Terminal:
+        """Return a terminal, opened when it is first asked for."""
+        if name not in self._terminals:
+            self._terminals[name] = Terminal(name, self.folder, self._environment)
+        return self._terminals[name]
+
+    def start_relay(self, command: str = "databus relay run -c relay.toml\n") -> None:
+        """Start a relay, and wait until it watches every source."""
+        self.terminal("relay").paste(command)
+        self.wait_for_relay()
+
+    def wait_for_relay(self) -> None:
+        """Wait until the relay watches every source."""
+        try:
+            wait_until(self._is_capturing, PATIENCE_S, "the relay")
+        except TimeoutError:
+            said = [terminal.output for terminal in self._terminals.values()]
+            raise AssertionError("the relay does not capture:\n" + "\n".join(said)) from None
+
+    def get(self, path: str) -> Any:
+        """Return what the relay answers, from JSON."""
+        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+            return json.loads(answer.read())
+
+    def localized(self, text: str) -> str:
+        """Return the text with this machine's ports."""
+        text = text.replace(RELAY_PORT, str(self.port))
+        if self._mariadb is not None:
+            text = text.replace(MARIADB_PORT, str(self._mariadb.port))
+        return text
+
+    def run_sql(self, text: str) -> None:
+        """Run statements as the administrator of a server that is started for this page."""
+        if self._mariadb is None:
+            self._mariadb = PrivateMariaDB()
+            self._mariadb.start()
+            # Kept: the page makes another account of this name, and it is found first.
+            self._connection = connect(self._mariadb)
+        with self._connection.cursor() as cursor:
+            for statement in re.split(r";\s*\n", text):
+                if statement.strip():
+                    cursor.execute(statement)
+
+    def close(self) -> None:
+        """End everything that was started."""
+        for terminal in self._terminals.values():
+            terminal.close()
+        if self._connection is not None:
+            self._connection.close()
+        if self._mariadb is not None:
+            self._mariadb.close()
+
+    def _is_capturing(self) -> bool:
+        try:
+            sources, schemas = self.get("/sources"), self.get("/register")
+        except OSError:
+            return False
+        return {s["id"] for s in sources} == {s["id"] for s in schemas}
+
+    def _make_commands(self, folder: Path) -> dict[str, str]:
+        folder.mkdir()
+        scripts = {
+            "databus": _DATABUS.format(port=self.port, python=sys.executable),
+            "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+        }
+        for name, script in scripts.items():
+            path = folder / name
+            path.write_text(script, encoding="utf-8")
+            path.chmod(0o755)
+        path_variable = os.pathsep.join([str(folder), os.environ["PATH"]])
+        home = {"PATH": path_variable, "COLUMNS": "100", "DATABUS_CHECKOUT": str(ROOT)}
+        return child_environment() | home
+
+
+def _pattern(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.rstrip().split("…"))
+
+
+def _signal_group(group: int, number: int) -> bool:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -107,7 +107,9 @@ def _log_nothing(_handler: object) -> None:
     """Keep tornado from a line per request; errors are logged where they are answered."""
 
 
-async def serve(service: Service, until: asyncio.Event, listening: Callable[[str], object]) -> None:
+async def serve(
+    service: Service, until: asyncio.Event, listening: Callable[[str, BoundedServer], object]
+) -> None:
     """Run a service until the event is set; `listening` is told the URL.
 
     Raises SettingsError when the port cannot be bound.
@@ -144,4 +146,8 @@ async def _run_until_signal(service: Service) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
-    await serve(service, until, lambda url, _server: click.echo(f"listening on {url}"))
+    await serve(service, until, _say_where)
+
+
+def _say_where(url: str, _server: BoundedServer) -> None:
+    click.echo(f"listening on {url}")

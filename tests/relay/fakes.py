@@ -139,7 +139,11 @@ class ServedRelay:
         return get(self.url, path + query, headers)
 
     def stream(self, **parameters: Any) -> Answer:
-        asked = {"sources": "shop.person,shop.orders", "size": 1 << 20, "maxev": 2} | parameters
+        asked: dict[str, Any] = {
+            "sources": "shop.person,shop.orders",
+            "size": 1 << 20,
+            "maxev": 2,
+        } | parameters
         return self.get("/stream", **asked)
 
     def close(self) -> None:
@@ -158,6 +162,9 @@ class ServiceThread:
         self._thread = threading.Thread(target=self._run, args=(service,))
         self._thread.start()
         assert self._ready.wait(10)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
         if self._failed is not None:
             self._thread.join()
             raise self._failed
@@ -191,8 +198,7 @@ class ServiceThread:
             self._loop.call_soon_threadsafe(self._until.set)
         self._thread.join(20)
         assert not self._thread.is_alive()
-        if self._failed is not None:
-            raise self._failed
+        self._raise_failure()
 
 
 def relay_settings(folder: Path, **changes: Any) -> RelaySettings:

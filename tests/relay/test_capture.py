@@ -74,7 +74,7 @@ class Bench:
             sources=(PERSON.source, ORDERS.source),
             reconnect_min_s=0.001,
             reconnect_max_s=0.002,
-        )  # type: ignore[call-arg]
+        )
         self.source = FakeSource(self.settings, [PERSON])
         self.ring = FakeRing()
         self.max_scn = FakeMaxScn()

@@ -223,7 +223,7 @@ def test_several_physical_sources_are_read_together(tmp_path: Path) -> None:
             json.dumps({"id": 0, "name": "shop"}): flexible,
             json.dumps({"id": 0, "name": "sales"}): flexible,
         }
-        asked = {"size": 100_000, "maxev": 2, "subs": json.dumps(subs)}
+        asked: dict[str, Any] = {"size": 100_000, "maxev": 2, "subs": json.dumps(subs)}
         answer = relay.get("/stream", checkPointMult=json.dumps(checkpoints), **asked)
         assert scns(answer) == [5, 900]
         assert json.loads(answer.headers["x-databus-resume"]) == {

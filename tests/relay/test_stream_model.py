@@ -201,7 +201,4 @@ class StreamMachine(RuleBasedStateMachine):
 
 
 StreamMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-
-
-class TestStreamAgainstAPlainList(StreamMachine.TestCase):  # type: ignore[misc, name-defined]
-    """Run the machine."""
+TestStreamAgainstAPlainList = StreamMachine.TestCase

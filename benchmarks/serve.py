@@ -1,0 +1,265 @@
+"""Serving one reader against a bare tornado handler: `python -m benchmarks.serve [--short]`.
+
+Both servers run in a process of their own and are read by the same client,
+a raw socket in this process, one keep-alive connection, one response after the
+other, taking turns. The relay serves whole windows out of a full ring, each
+request going on where the last one ended. The bare handler writes a string of
+bytes that it has in memory, as long as the relay's responses; it makes no
+ETag, which would hash every body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import random
+import re
+import signal
+import socket
+import statistics
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+from benchmarks.report import Figure, at_least, command, seconds
+from databus.conf.service import serve
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
+from databus.relay.http import make_service
+from databus.relay.relay import Relay
+from databus.relay.ring import EncodedWindow, Ring
+from databus.relay.sources.source import Transaction
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.control import end_of_period
+from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.event_v2 import encode
+from databus.schemas.table import Table
+
+CAPACITY_BYTES = 64 << 20
+EVENTS_PER_WINDOW = 10
+PAYLOAD_BYTES = 85  # of events of 160 bytes
+SIZES_BYTES = (64 << 10, 1 << 20, 8 << 20)
+DEFAULT_FETCH_BYTES = 1 << 20  # what a client asks for unless told otherwise
+MB = 1e6
+TARGET = at_least(0.50)
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_RESUME = re.compile(rb"x-databus-resume: (\d+),-1", re.IGNORECASE)
+
+
+class IdleSource:
+    """A source that has nothing: the ring was filled beforehand."""
+
+    name = "bench"
+
+    def open(self, after_scn: int | None) -> None:
+        """Do nothing."""
+
+    def tables(self) -> Sequence[Table]:
+        """Return none."""
+        return ()
+
+    def read(self) -> Sequence[Transaction]:
+        """Wait a while, as a source does."""
+        threading.Event().wait(0.5)
+        return ()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class BareHandler(RequestHandler):
+    """Writes bytes that it has."""
+
+    def initialize(self, bodies: dict[int, bytes]) -> None:
+        self._bodies = bodies
+
+    def compute_etag(self) -> None:
+        return None
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "application/octet-stream")
+        self.write(self._bodies[int(self.get_argument("size"))])
+
+
+def run_bare(bodies: dict[int, bytes], ready: Connection) -> None:
+    """Serve the bodies until SIGTERM."""
+    asyncio.run(_run_bare(bodies, ready))
+
+
+async def _run_bare(bodies: dict[int, bytes], ready: Connection) -> None:
+    server = HTTPServer(Application([("/stream", BareHandler, {"bodies": bodies})]))
+    server.listen(0, "127.0.0.1")
+    (sock,) = server._sockets.values()
+    ready.send(f"http://127.0.0.1:{sock.getsockname()[1]}")
+    await _sigterm().wait()
+    server.stop()
+
+
+def run_relay(folder: str, ready: Connection) -> None:
+    """Serve a full ring until SIGTERM."""
+    settings = build_settings(
+        {
+            "data_dir": folder,
+            "http": {"port": 0},
+            "physical_sources": [
+                {"name": "bench", "uri": "none:", "sources": ["a.b"], "ring_bytes": CAPACITY_BYTES}
+            ],
+        },
+        RelaySettings,
+    )
+    relay = Relay(settings, open_source=_open_source)
+    fill(relay.physical_sources["bench"].ring)
+    asyncio.run(_run_relay(relay, ready))
+
+
+def fill(ring: Ring) -> None:
+    """Fill a ring with windows of 10 events of 160 bytes."""
+    payload = Part(random.Random(1).randbytes(PAYLOAD_BYTES), bytes(16), 1)
+    scn = 0
+    while ring.tail < CAPACITY_BYTES - (1 << 20):
+        scn += 1
+        row = encode(Event(scn, scn, 1, 0, scn, Opcode.UPSERT, payload, None))
+        data = row * EVENTS_PER_WINDOW + encode(end_of_period(scn, scn))
+        ring.append([EncodedWindow(scn, data, scn)])
+
+
+def _open_source(_settings: PhysicalSourceSettings) -> IdleSource:
+    return IdleSource()
+
+
+async def _run_relay(relay: Relay, ready: Connection) -> None:
+    def listening(url: str, _server: HTTPServer) -> None:
+        ready.send(url)
+
+    await serve(make_service(relay), _sigterm(), listening)
+
+
+def _sigterm() -> asyncio.Event:
+    event = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, event.set)
+    return event
+
+
+@contextmanager
+def child(target: Callable[..., None], argument: object) -> Iterator[str]:
+    """Run a server in a process of its own; gives its URL."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=target, args=(argument, there))
+    process.start()
+    there.close()
+    try:
+        yield here.recv()
+    finally:
+        process.terminate()
+        process.join(10)
+        here.close()
+
+
+class Reader:
+    """One keep-alive connection; the body goes into one buffer, again and again."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._sock = socket.create_connection((str(parts.hostname), parts.port or 80), timeout=30)
+        self._buffer = bytearray(max(SIZES_BYTES) + (64 << 10))
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def get(self, target: str) -> tuple[bytes, int]:
+        """Read one response; returns its head and how many bytes its body had."""
+        self._sock.sendall(f"GET {target} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+        got = 0
+        view = memoryview(self._buffer)
+        while (end := self._buffer.find(b"\r\n\r\n", 0, got)) < 0:
+            got += self._receive(view[got:])
+        head = bytes(view[:end])
+        length = _LENGTH.search(head)
+        assert length is not None, head
+        left = int(length[1]) - (got - end - 4)
+        while left > 0:
+            left -= self._receive(view[: min(left, len(view))])
+        return head, int(length[1])
+
+    def _receive(self, into: memoryview) -> int:
+        count = self._sock.recv_into(into)
+        if not count:
+            raise ConnectionError("the server closed the connection")
+        return count
+
+
+def read_ring(reader: Reader, size_bytes: int) -> list[int]:
+    """Read the ring from its oldest window to its end; returns the responses' lengths."""
+    checkpoint = Checkpoint.flexible()
+    lengths: list[int] = []
+    while True:
+        target = f"/stream?sources=1&size={size_bytes}&maxev=2&checkPoint={checkpoint.to_json()}"
+        head, length = reader.get(target)
+        if not length:
+            return lengths
+        lengths.append(length)
+        resume = _RESUME.search(head)
+        assert resume is not None, head
+        checkpoint = Checkpoint.at(int(resume[1]))
+
+
+def read_bare(reader: Reader, size_bytes: int, count: int) -> int:
+    """Read so many responses; returns their bytes."""
+    return sum(reader.get(f"/stream?size={size_bytes}")[1] for _ in range(count))
+
+
+def figures(short: bool = False) -> list[Figure]:
+    """Measure each size of response."""
+    repeats = 5 if short else 15
+    with (
+        tempfile.TemporaryDirectory(prefix="databus-bench-") as folder,
+        child(run_relay, str(Path(folder))) as relay_url,
+    ):
+        relay = Reader(relay_url)
+        lengths = {size: read_ring(relay, size) for size in SIZES_BYTES}
+        bodies = {size: bytes(found[0]) for size, found in lengths.items()}
+        with child(run_bare, bodies) as bare_url:
+            bare = Reader(bare_url)
+            found = [
+                figure
+                for size in SIZES_BYTES
+                for figure in _measure(relay, bare, size, lengths[size], repeats)
+            ]
+            bare.close()
+        relay.close()
+    return found
+
+
+def _measure(
+    relay: Reader, bare: Reader, size_bytes: int, lengths: list[int], repeats: int
+) -> list[Figure]:
+    relay_rates, bare_rates = [], []
+    for _ in range(repeats):
+        relay_rates.append(sum(lengths) / seconds(lambda: read_ring(relay, size_bytes)))
+        bare_bytes = lengths[0] * len(lengths)
+        bare_rates.append(bare_bytes / seconds(lambda: read_bare(bare, size_bytes, len(lengths))))
+    ratio = statistics.median(r / b for r, b in zip(relay_rates, bare_rates, strict=True))
+    responses = f"{size_bytes >> 10} KiB responses"
+    return [
+        Figure(f"relay, one reader, {responses}", statistics.median(relay_rates) / MB, "MB/s"),
+        Figure(f"bare handler, {responses}", statistics.median(bare_rates) / MB, "MB/s"),
+        Figure(
+            f"relay / bare handler, {responses}",
+            ratio,
+            "x",
+            TARGET if size_bytes == DEFAULT_FETCH_BYTES else None,
+        ),
+    ]
+
+
+main = command("serve", figures)
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.serve")

@@ -6,12 +6,13 @@ see whole windows only, because of the order in which it stores:
 1. Room is made first: head moves past whole blocks, and is published, before
    a byte of theirs is overwritten. A reader that copies and then finds head
    where it was has copied what it meant to.
-2. A window's bytes, then (at the start of a block) its index entry, then tail,
-   in one 8-byte store. An entry past the tail stops at the tail.
+2. At the start of a block its index entry, then the window's bytes, then tail,
+   in one 8-byte store. An entry at tail or past it counts for nobody, and there
+   is at most one: tail is published before each block.
 
-`prev_scn` moves with head to the SCN that the new oldest block's index entry
-names: the *newest* SCN no longer held. (Databus moved it to the oldest evicted
-window, so that a slow client was served on with windows silently missing.)
+`prev_scn` is the SCN that the oldest block's index entry names: the *newest*
+SCN no longer held. (Databus set it to the oldest evicted window's, so that a
+slow client was served on with windows silently missing.)
 
 The file survives the process: killed at any instruction, it opens again with
 every published window and no half of one (`ring_recovery`). Nothing is synced
@@ -60,7 +61,11 @@ class Ring:
         self._file = ring_file
         self._fd = fd
         self._cells = ring_file.cells
-        self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots)
+        self._mapping = ring_file.mapping
+        layout = ring_file.layout
+        self._capacity_bytes, self._block_bytes = layout.capacity_bytes, layout.block_bytes
+        self._index_slots = layout.index_slots
+        self._index = ScnIndex(ring_file.cells, layout.index_slots)
         state = recover(ring_file)
         self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
         self._newest, self._timestamp_ns = state[5:]
@@ -119,7 +124,7 @@ class Ring:
         for and RingError for one whose SCN does not rise; the windows before it
         are in, nothing of it is.
         """
-        mapping = self._file.mapping
+        mapping = self._mapping
         newest, tail, barrier, shift = self._newest, self._tail, self._barrier, self._shift
         timestamp_ns = self._timestamp_ns
         try:
@@ -140,7 +145,14 @@ class Ring:
                 newest = scn
                 timestamp_ns = window_timestamp_ns
         finally:
-            self._publish(tail, newest, timestamp_ns)
+            # `_publish`, written out: a call is a tenth of appending one window.
+            if newest != self._newest:
+                cells = self._cells
+                cells[TAIL + 1] = tail ^ MASK
+                cells[NEWEST_SCN] = newest
+                cells[NEWEST_TIMESTAMP] = timestamp_ns
+                cells[TAIL] = tail
+                self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
 
     @property
     def name(self) -> str:
@@ -150,7 +162,7 @@ class Ring:
     @property
     def capacity_bytes(self) -> int:
         """Size of the data region: the largest window that fits."""
-        return self._file.capacity_bytes
+        return self._capacity_bytes
 
     @property
     def head(self) -> int:
@@ -185,60 +197,62 @@ class Ring:
         cells[NEWEST_SCN] = newest & MASK
         cells[NEWEST_TIMESTAMP] = timestamp_ns
         cells[TAIL] = tail
-        self._tail = tail
-        self._newest = newest
-        self._timestamp_ns = timestamp_ns
+        self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
 
     def _write_at_barrier(self, scn: int, data: bytes) -> None:
         """Write a window that begins a block, or lies across the end of the file."""
-        tail, size = self._tail, len(data)
-        begins_block = tail + size > self._block_end
-        if begins_block:
-            if size > self.capacity_bytes:
-                raise TransactionTooLargeError(self.name, scn, size, self.capacity_bytes)
+        tail, size, capacity = self._tail, len(data), self._capacity_bytes
+        if tail + size > self._block_end:
+            if size > capacity:
+                raise TransactionTooLargeError(self.name, scn, size, capacity)
             # Room for the whole block, so that its other windows need not look.
-            room = min(max(size, self._file.layout.block_bytes), self.capacity_bytes)
-            self._evict(tail + room - self.capacity_bytes)
+            room = min(max(size, self._block_bytes), capacity)
+            self._evict(tail + room - capacity)
             self._block_end = tail + room
+            # Readers and restarts take no notice of an entry at tail or past it.
+            number = self._next
+            self._index.put(number, IndexEntry(scn, tail, self._newest))
+            self._next = number + 1
+            self._cells[NEXT + 1] = MASK ^ number + 1
+            self._cells[NEXT] = number + 1
         self._file.copy_in(tail, data)
-        if begins_block:
-            self._index.put(self._next, IndexEntry(scn, tail, self._newest))
-            self._next += 1
-            self._file.put(NEXT, self._next)
         self._see_barrier(tail + size)
 
     def _evict(self, needed_head: int) -> None:
         """Give up whole blocks until head is at `needed_head`, and an index slot is free."""
-        first, head, prev_scn = self._first, self._head, self._prev_scn
-        slots = self._file.layout.index_slots
-        if head >= needed_head and self._next - first < slots:
+        first, head, end = self._first, self._head, self._next
+        oldest_slot = end - self._index_slots + 1
+        if head >= needed_head and first >= oldest_slot:
             return
-        while head < needed_head or self._next - first >= slots:
+        while head < needed_head or first < oldest_slot:
             first += 1
-            entry = self._index.get(first) if first < self._next else None
-            head, prev_scn = (
-                (entry.position, entry.prev_scn) if entry else (self._tail, self._newest)
-            )
-        # A restart goes by the entry that FIRST names, so head comes after it;
-        # PREV_SCN comes before it because an empty ring has nothing but it.
-        self._file.put(PREV_SCN, prev_scn)
-        self._file.put(FIRST, first)
-        self._file.put(HEAD, head)
+            if first < end:
+                head, prev_scn = self._index.begin_of(first)
+            else:
+                head, prev_scn = self._tail, self._newest
+                # An empty ring has no entry to say it: before the last one goes.
+                self._file.put(PREV_SCN, prev_scn)
+        # A restart goes by the entry that FIRST names, so head comes after it.
+        cells = self._cells
+        cells[FIRST + 1] = MASK ^ first
+        cells[FIRST] = first
+        cells[HEAD + 1] = MASK ^ head
+        cells[HEAD] = head
         self._first, self._head, self._prev_scn = first, head, prev_scn
 
     def _see_barrier(self, tail: int) -> None:
         """Note up to where windows need nothing but copying: the block's or the file's end."""
-        in_lap = tail % self.capacity_bytes
+        in_lap = tail % self._capacity_bytes
+        lap_end = tail - in_lap + self._capacity_bytes
         self._shift = self._file.data_at + in_lap - tail
-        self._barrier = min(self._block_end, tail - in_lap + self.capacity_bytes)
+        self._barrier = lap_end if lap_end < self._block_end else self._block_end
 
     def _end_of_last_block(self) -> int:
         """Return up to where the block begun before a restart may grow."""
         entry = self._index.get(self._next - 1) if self._first < self._next else None
         if entry is None:
             return self._tail
-        end = entry.position + self._file.layout.block_bytes
-        return min(end, self._head + self.capacity_bytes)
+        return min(entry.position + self._block_bytes, self._head + self._capacity_bytes)
 
     def _windows_that_fit(self, capacity_bytes: int) -> tuple[int, int]:
         """Return where the newest whole blocks of so many bytes begin, and the SCN before."""

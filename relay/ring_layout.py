@@ -64,7 +64,7 @@ TAIL = 64  # * logical offset of the next write; the last thing written
 HEAD = 66  # * logical offset of the oldest window
 FIRST = 68  # * number of the oldest index entry; points to head
 NEXT = 70  # * number of the next index entry to be written
-PREV_SCN = 72  # * newest SCN no longer held
+PREV_SCN = 72  # * newest SCN no longer held, while the ring is empty; else FIRST's entry says it
 NEWEST_SCN = 74  # of the window that ends at tail
 NEWEST_TIMESTAMP = 75
 GENERATION = 76  # how often a writer opened the file: positions remembered before may be stale
@@ -96,11 +96,12 @@ class Layout:
         """Return the layout of a new ring.
 
         A block is what is evicted at a time and what a reader scans at most to
-        find an SCN: 16 KiB, less in a tiny ring, more in one of over 1 GiB.
+        find an SCN: 32 KiB, less in a tiny ring, more in one of over 2 GiB. A
+        larger one makes appending cheaper, and each search dearer.
         """
         if capacity_bytes < 64 or len(name.encode()) > 256:
             raise RingError(f"ring {name}: {capacity_bytes} bytes is no capacity")
-        chosen = block_bytes or max(min(16384, capacity_bytes // 64), capacity_bytes // MAX_BLOCKS)
+        chosen = block_bytes or max(min(32768, capacity_bytes // 64), capacity_bytes // MAX_BLOCKS)
         return cls(name, capacity_bytes, min(max(chosen, 64), capacity_bytes))
 
     @property

@@ -53,11 +53,17 @@ class ScnIndex:
 
     def get(self, number: int) -> IndexEntry | None:
         """Return entry `number`; None when its slot holds another one, or damage."""
-        at = self._at(number)
-        scn, position, prev_scn, check = self._cells[at : at + 4]
-        if check != _check(number, scn, position, prev_scn):
+        at, cells = self._at(number), self._cells
+        scn, position, prev_scn = cells[at], cells[at + 1], cells[at + 2]
+        if cells[at + 3] != _check(number, scn, position, prev_scn):
             return None
         return IndexEntry(scn, position, prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN)
+
+    def begin_of(self, number: int) -> tuple[int, int]:
+        """Return an entry's position and prev_scn, unchecked: for the writer of both."""
+        at = self._at(number)
+        prev_scn = self._cells[at + 2]
+        return self._cells[at + 1], prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN
 
     def wipe(self, number: int) -> None:
         """Make the slot of entry `number` hold no entry."""

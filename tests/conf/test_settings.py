@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,
     ClientSettings,
@@ -22,6 +23,7 @@ from databus.conf.settings import (
     parse_size_bytes,
 )
 from databus.schemas.errors import SettingsError
+from tools.typecheck import ROOT
 
 SHOP = {"name": "shop", "uri": "sqlite:/shop.db", "sources": ["shop.orders"]}
 RELAY = """
@@ -171,3 +173,9 @@ def test_every_setting_is_described(model: type[Settings]) -> None:
     schema = model.model_json_schema()
     models = [schema, *schema.get("$defs", {}).values()]
     assert [name for model in models for name in without_description(model)] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*.toml")), ids=lambda path: path.name)
+def test_every_example_file_is_right(path: Path) -> None:
+    model, _ = PAGES[path.stem]
+    assert load_settings(path, model).model_fields_set

@@ -33,7 +33,6 @@ class _TableEncoder(NamedTuple):
 
     table: Table
     src_id: int
-    version: int
     digest: bytes
     codec: RowCodec
     key_of: Callable[[Row], int | bytes]
@@ -97,7 +96,9 @@ class WindowEncoder:
             PARTITION_ID,
             encoder.key_of(change.row),
             Opcode.DELETE if change.op is Op.DELETE else Opcode.UPSERT,
-            Part(codec.encode(change.row), encoder.digest, encoder.version),
+            # Named by its digest alone: a relay that was started later counts fewer
+            # versions, and would number this one differently.
+            Part(codec.encode(change.row), encoder.digest),
             metadata_part(encode_metadata(metadata)),
         )
 
@@ -106,7 +107,6 @@ class WindowEncoder:
         encoder = _TableEncoder(
             table,
             self._src_ids[table.source],
-            version.version,
             version.schema_id,
             row_codec(version.text),
             key_maker(table),

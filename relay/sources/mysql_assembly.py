@@ -16,6 +16,7 @@ to move the SCN of a quiet table without filling the ring.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -149,7 +150,7 @@ class Assembler:
             if event.type_code not in _HARMLESS:
                 self._stop(_STOPPING.get(event.type_code, "an event that is not known"))
             return None
-        except (ValueError, IndexError, ProtocolError) as error:
+        except (ValueError, LookupError, struct.error, ProtocolError) as error:
             self._stop(str(error))
             return None
 

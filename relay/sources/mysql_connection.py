@@ -18,6 +18,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql_checks import GRANT_HINT
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 
 DEFAULT_PORT = 3306
@@ -29,14 +30,13 @@ QUERY_TIMEOUT_S = 30.0
 # 1227, 1698), a password that must be changed (1820, 1862), a locked account
 # (3118, 4151), TLS demanded (3159).
 _NEEDS_SOMEBODY = frozenset({1044, 1045, 1142, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
-_GRANTS = (
-    "; the account needs GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.*, and SELECT on each "
-    "watched table"
+_CONNECTING = "connecting to"
+_LOGIN = (
+    "; check the user in uri, password_file or password_env, and set tls_ca if the server wants TLS"
 )
+_LOGIN_ERRORS = frozenset({1045, 1698})
 _HINTS = {
-    1045: "; check the user in uri, and password_file or password_env",
-    1142: _GRANTS,
-    1227: _GRANTS,
+    **dict.fromkeys((1044, 1045, 1142, 1227), f"; {GRANT_HINT}"),
     3159: "; set tls_ca",
 }
 
@@ -87,7 +87,7 @@ def connect(address: MysqlAddress, *, source: str, scn: int = 0, **options: Any)
 
     `source` and `scn` are for the text of the errors.
     """
-    with driver_errors(source, scn, f"connecting to {address}"):
+    with driver_errors(source, scn, f"{_CONNECTING} {address}"):
         return pymysql.connect(
             host=address.host,
             port=address.port,
@@ -125,7 +125,9 @@ def _our_error(
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     original = getattr(error, "original_exception", None) or error.__context__
     if code in _NEEDS_SOMEBODY:
-        hint = _HINTS.get(code, "")
+        # Refused at the door, it is who; refused inside, it is what.
+        is_login = code in _LOGIN_ERRORS and doing.startswith(_CONNECTING)
+        hint = _LOGIN if is_login else _HINTS.get(code, "")
         return SourceStoppedError(source, scn, f"{doing}: {text} (server error {code}){hint}")
     if isinstance(original, ssl.SSLCertVerificationError):
         problem = f"{doing}: {original.verify_message}; check tls_ca and the host's name"

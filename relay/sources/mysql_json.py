@@ -44,7 +44,7 @@ def json_text(data: bytes) -> str:
         return "null"
     try:
         return _value(data[0], data, 1)
-    except (IndexError, struct.error, KeyError, UnicodeDecodeError) as error:
+    except (LookupError, struct.error, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a JSON document: {error}") from error
 
 

@@ -20,6 +20,7 @@ from zlib import crc32
 from databus.conf.settings import PhysicalSourceSettings
 
 CLASH_GRACE_S = 8.0
+_FORGET_S = 60.0
 _EVICTIONS = 3
 _EVICTION_WINDOW_S = 60.0
 
@@ -46,7 +47,7 @@ def replica_host(settings: PhysicalSourceSettings) -> str:
 class ReplicaClashes:
     """What is remembered of one id, across connections. Any thread may call."""
 
-    _first_seen_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    _seen_s: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     _evicted_at_s: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -58,10 +59,13 @@ class ReplicaClashes:
         """Say whether a clash has been seen for too long to be an old connection."""
         with self._lock:
             key = (server, server_id)
+            first_s, last_s = self._seen_s.pop(key, (now_s, now_s))
             if not is_listed:
-                self._first_seen_s.pop(key, None)
                 return False
-            return now_s - self._first_seen_s.setdefault(key, now_s) >= CLASH_GRACE_S
+            if now_s - last_s > _FORGET_S:
+                first_s = now_s  # another story
+            self._seen_s[key] = first_s, now_s
+            return now_s - first_s >= CLASH_GRACE_S
 
     def evicted(self, server: str, server_id: int, now_s: float) -> bool:
         """Note that the server dropped us for another of this id; say whether it keeps doing so."""

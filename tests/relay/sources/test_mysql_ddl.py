@@ -1,0 +1,163 @@
+"""Tables that change under a running or lagging source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.sources.source import RowChange
+from databus.schemas.errors import SourceStoppedError
+from tests.mariadb_server import Database, connect
+from tests.relay.sources.mysql_reading import opened, read_changes, watching
+
+pytest_plugins = ["tests.mariadb"]
+pytestmark = pytest.mark.mariadb
+
+
+@pytest.fixture(params=["NO_LOG", "FULL"])
+def metadata(mariadb: PrivateMariaDB, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server that logs column metadata, or does not; the session's server is put back."""
+    connection = connect(mariadb)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET GLOBAL binlog_row_metadata = {request.param}")
+            yield request.param
+            cursor.execute("SET GLOBAL binlog_row_metadata = NO_LOG")
+    finally:
+        connection.close()
+
+
+def columns(change: RowChange) -> list[tuple[str, str]]:
+    return [(c.name, c.sql_type) for c in change.table.columns]
+
+
+def test_altered_tables_are_new_ones_from_their_scn_on(
+    metadata: str, database: Database, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    with opened(watching(database, tmp_path, "t")) as source:
+        rows = []
+        for statement in (
+            "INSERT INTO t VALUES (1, 1)",
+            "ALTER TABLE t ADD COLUMN b VARCHAR(10) AFTER id",
+            "INSERT INTO t VALUES (2, 'b', 2)",
+            "ALTER TABLE t CHANGE a renamed INT",
+            "INSERT INTO t VALUES (3, 'b', 3)",
+            "ALTER TABLE t DROP COLUMN b, MODIFY renamed BIGINT UNSIGNED NOT NULL DEFAULT 5",
+            "INSERT INTO t VALUES (4, 4)",
+            "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (renamed, id)",
+            "INSERT INTO t VALUES (5, 5)",
+        ):
+            database.run(statement)
+            if statement.startswith("INSERT"):
+                rows += read_changes(source, 1)
+        assert [columns(change) for change in rows] == [
+            [("id", "int(11)"), ("a", "int(11)")],
+            [("id", "int(11)"), ("b", "varchar(10)"), ("a", "int(11)")],
+            [("id", "int(11)"), ("b", "varchar(10)"), ("renamed", "int(11)")],
+            [("id", "int(11)"), ("renamed", "bigint(20) unsigned")],
+            [("id", "int(11)"), ("renamed", "bigint(20) unsigned")],
+        ]
+        assert [[c.name for c in change.table.key_columns] for change in rows] == [
+            ["id"], ["id"], ["id"], ["id"], ["renamed", "id"],
+        ]  # fmt: skip
+        assert source.tables() == [rows[-1].table]
+
+
+def test_a_lagging_source_reads_rows_of_every_age_where_the_log_names_columns(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run("SET GLOBAL binlog_row_metadata = FULL")
+    try:
+        database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, u UUID)")
+        settings = watching(database, tmp_path, "t")
+        with opened(settings) as live:
+            begin = live.read()[-1].scn
+            database.run(
+                "INSERT INTO t VALUES (1, 1, NULL)",
+                "ALTER TABLE t CHANGE a x INT UNSIGNED",
+                "INSERT INTO t VALUES (2, 2, NULL)",
+                "ALTER TABLE t ADD COLUMN e ENUM('ñ', 'it''s') CHARACTER SET latin1 FIRST",
+                "INSERT INTO t VALUES ('ñ', 3, 3, NULL)",
+                "ALTER TABLE t DROP COLUMN x",
+                "INSERT INTO t VALUES ('it''s', 4, NULL)",
+            )
+            seen = read_changes(live, 4)
+        with opened(settings, begin) as late:
+            assert read_changes(late, 4) == seen
+        assert [dict(change.row) for change in seen] == [
+            {"id": 1, "a": 1, "u": None},
+            {"id": 2, "x": 2, "u": None},
+            {"e": "ñ", "id": 3, "x": 3, "u": None},
+            {"e": "it's", "id": 4, "u": None},
+        ]
+    finally:
+        database.run("SET GLOBAL binlog_row_metadata = NO_LOG")
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        "ALTER TABLE t CHANGE a renamed INT",
+        "ALTER TABLE t ADD COLUMN b INT",
+        "ALTER TABLE t MODIFY a INT UNSIGNED",
+        "ALTER TABLE t DROP PRIMARY KEY",
+    ],
+)
+def test_a_lagging_source_refuses_rows_whose_columns_nobody_knows(
+    database: Database, tmp_path: Path, alter: str
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    settings = watching(database, tmp_path, "t")
+    with opened(settings) as live:
+        begin = live.read()[-1].scn
+    database.run("INSERT INTO t VALUES (1, 1)", alter)
+    with (
+        opened(settings, begin) as late,
+        pytest.raises(SourceStoppedError, match="binlog_row_metadata = FULL"),
+    ):
+        read_changes(late, 1)
+
+
+def test_a_lagging_source_reads_on_over_changes_that_leave_columns_alone(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    settings = watching(database, tmp_path, "t")
+    with opened(settings) as live:
+        begin = live.read()[-1].scn
+    database.run("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ADD INDEX (a), ENGINE = InnoDB")
+    database.run("CREATE TABLE other (id INT)", "ALTER TABLE other ADD COLUMN b INT")
+    database.run("INSERT INTO t VALUES (2, 2)")
+    with opened(settings, begin) as late:
+        assert [c.row["id"] for c in read_changes(late, 2)] == [1, 2]
+
+
+def test_rows_after_a_change_that_lies_ahead_are_read(database: Database, tmp_path: Path) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    settings = watching(database, tmp_path, "t")
+    with opened(settings) as live:
+        begin = live.read()[-1].scn
+    database.run("ALTER TABLE t CHANGE a b INT", "INSERT INTO t VALUES (1, 1)")
+    with opened(settings, begin) as late:
+        assert read_changes(late, 1)[0].row == {"id": 1, "b": 1}
+
+
+def test_a_table_made_anew_after_a_passed_drop_is_read_with_its_new_columns(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    settings = watching(database, tmp_path, "t")
+    with opened(settings) as source:
+        source.read()
+        database.run("DROP TABLE t", "CREATE TABLE t (k CHAR(3) PRIMARY KEY, z INT)")
+        database.run("INSERT INTO t VALUES ('abc', 7)")
+        with pytest.raises(SourceStoppedError, match="DROP TABLE") as caught:
+            read_changes(source, 1)
+    number = int(str(caught.value).split("acknowledged_scns = [")[1].split("]")[0])
+    again = settings.model_copy(update={"acknowledged_scns": (number,)})
+    with opened(again, caught.value.scn) as source:
+        assert read_changes(source, 1)[0].row == {"k": "abc", "z": 7}

@@ -9,14 +9,24 @@ all bits are inverted.
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
+from typing import NamedTuple
 
 _BYTES_OF_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
+class _Packing(NamedTuple):
+    """Where the groups of digits lie: (shift, mask, 10 ** digits), from the left."""
+
+    size: int
+    sign: int
+    ones: int
+    groups: tuple[tuple[int, int, int], ...]
+
+
 def decimal_size(precision: int, scale: int) -> int:
     """Return how many bytes a DECIMAL(precision, scale) takes."""
-    whole, part = divmod(precision - scale, 9), divmod(scale, 9)
-    return 4 * (whole[0] + part[0]) + _BYTES_OF_DIGITS[whole[1]] + _BYTES_OF_DIGITS[part[1]]
+    return _packing(precision, scale).size
 
 
 def decimal_of(data: bytes, precision: int, scale: int) -> Decimal:
@@ -26,26 +36,29 @@ def decimal_of(data: bytes, precision: int, scale: int) -> Decimal:
 
 def decimal_text(data: bytes, precision: int, scale: int) -> str:
     """Unpack into the server's own text: no leading zeros, all digits of the scale."""
-    size = decimal_size(precision, scale)
+    size, sign, ones, groups = _packing(precision, scale)
     if len(data) < size:
         raise ValueError(f"a decimal({precision},{scale}) needs {size} bytes, not {len(data)}")
-    number = int.from_bytes(data[:size], "big") ^ (1 << (8 * size - 1))
-    is_negative = not data[0] & 0x80
+    number = int.from_bytes(data[:size], "big") ^ sign
+    is_negative = number & sign
     if is_negative:
-        number ^= (1 << 8 * size) - 1
-    raw = number.to_bytes(size, "big")
-    split = decimal_size(precision - scale, 0)
-    whole = _digits(raw[:split], (precision - scale) % 9, leading=True).lstrip("0") or "0"
-    part = _digits(raw[split:], scale % 9, leading=False)
-    return f"{'-' if is_negative else ''}{whole}{'.' + part if part else ''}"
+        number ^= ones
+    value = 0
+    for shift, mask, unit in groups:
+        value = value * unit + (number >> shift & mask)
+    text = f"-{value:0{scale + 1}}" if is_negative and value else f"{value:0{scale + 1}}"
+    return f"{text[:-scale]}.{text[-scale:]}" if scale else text
 
 
-def _digits(raw: bytes, odd_digits: int, *, leading: bool) -> str:
-    odd_bytes = _BYTES_OF_DIGITS[odd_digits]
-    end = len(raw) - odd_bytes
-    start = odd_bytes if leading else 0
-    full = raw[start : start + end]
-    groups = [f"{int.from_bytes(full[at : at + 4], 'big'):09}" for at in range(0, len(full), 4)]
-    odd = raw[:odd_bytes] if leading else raw[end:]
-    odd_text = f"{int.from_bytes(odd, 'big'):0{odd_digits}}" if odd_digits else ""
-    return "".join([odd_text, *groups] if leading else [*groups, odd_text])
+@lru_cache(maxsize=1024)
+def _packing(precision: int, scale: int) -> _Packing:
+    whole, part = divmod(precision - scale, 9), divmod(scale, 9)
+    digits = [whole[1], *[9] * (whole[0] + part[0]), part[1]]
+    sizes = [_BYTES_OF_DIGITS[count] for count in digits]
+    size = sum(sizes)
+    groups, shift = [], 8 * size
+    for count, width in zip(digits, sizes, strict=True):
+        shift -= 8 * width
+        if count:
+            groups.append((shift, (1 << 8 * width) - 1, 10**count))
+    return _Packing(size, 1 << (8 * size - 1), (1 << 8 * size) - 1, tuple(groups))

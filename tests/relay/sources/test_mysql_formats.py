@@ -69,7 +69,7 @@ def test_the_servers_good_bye_comes_after_the_events_before_it() -> None:
 
 
 def packed_decimal(digits: int, scale: int, value: int) -> bytes:
-    """Pack a number of so many digits the way the server does, written independently of the reader."""
+    """Pack a number as the server does; written independently of the reader."""
     odd = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]
     text = f"{abs(value):0{digits}d}"
     whole, part = text[: digits - scale], text[digits - scale :]

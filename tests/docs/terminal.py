@@ -7,17 +7,19 @@ and `$!` mean what they mean to the reader. The ports of the text, 11115 and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import child_environment, free_port, wait_until
@@ -68,7 +70,7 @@ class Terminal:
         self._pasted += 1
         begin, mark = len(self.output), f"<end of block {self._pasted}: "
         # One group, so that the status is that of all of it, and `&&`, functions and `cd` work.
-        self.paste(f"{{ set -e\n{text}\nset +e; }}; echo \"{mark}$?>\"\n")
+        self.paste(f'{{ set -e\n{text}\nset +e; }}; echo "{mark}$?>"\n')
         wait_until(
             lambda: mark in self.output[begin:] or self._bash.poll() is not None, PATIENCE_S, text
         )
@@ -85,18 +87,22 @@ class Terminal:
         except TimeoutError:
             raise AssertionError(f"{pattern}\nnot found in:\n{self.output}") from None
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, and wait for the end of what was running."""
+        running = psutil.Process(self._bash.pid).children(recursive=True)
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        psutil.wait_procs(running, PATIENCE_S)
+
     def close(self) -> None:
-        """End everything that was started in it."""
-        if self._bash.stdin is not None:
-            self._bash.stdin.close()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not _signal_group(self._bash.pid, number):
-                break
-            deadline = time.monotonic() + 5
-            while _signal_group(self._bash.pid, 0) and time.monotonic() < deadline:
-                self._bash.poll()
-                time.sleep(0.01)
+        """End everything that was started in it, at once: the folder goes with it."""
+        assert self._bash.stdin is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.wait()
+        # A broken pipe is no news here.
+        with contextlib.suppress(BrokenPipeError):
+            self._bash.stdin.close()
 
 
 class Reader:
@@ -149,6 +155,15 @@ class Reader:
             self._terminals[name] = Terminal(name, self.folder, self._environment)
         return self._terminals[name]
 
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[Terminal]:
+        """Open a terminal for a `with`, at whose end all that was started in it ends."""
+        terminal = self.terminal(name)
+        try:
+            yield terminal
+        finally:
+            self._terminals.pop(name).close()
+
     def start_relay(self, command: str = "databus relay run -c relay.toml\n") -> None:
         """Start a relay, and wait until it watches every source."""
         self.terminal("relay").paste(command)
@@ -166,6 +181,11 @@ class Reader:
         """Return what the relay answers, from JSON."""
         with urllib.request.urlopen(self.url + path, timeout=5) as answer:
             return json.loads(answer.read())
+
+    def wait_for_events(self, count: int) -> None:
+        """Wait until the relay has captured so many row changes."""
+        path = "/containerStats/inbound/events/total"
+        wait_until(lambda: self.get(path)["events"] >= count, PATIENCE_S, f"{count} events")
 
     def localized(self, text: str) -> str:
         """Return the text with this machine's ports."""
@@ -219,11 +239,3 @@ class Reader:
 
 def _pattern(line: str) -> str:
     return ".*".join(re.escape(part) for part in line.rstrip().split("…"))
-
-
-def _signal_group(group: int, number: int) -> bool:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    return True

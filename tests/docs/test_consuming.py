@@ -1,0 +1,67 @@
+"""Every example of docs/consuming.md, as a program against a relay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.markdown import ROOT, block_for, blocks_of
+from tests.docs.shop import commit, make_shop
+from tests.docs.terminal import Reader
+
+PAGE = ROOT / "docs" / "consuming.md"
+RELAY = block_for(ROOT / "README.md", "write relay.toml")
+CLIENT = block_for(PAGE, "function").text.split("@client", maxsplit=1)[0]
+PROGRAMS = {
+    "function": ("{function}", ["insert 4 {'id': 4, 'customer': 1, 'status': 'paid'}"]),
+    "loop": (CLIENT + "{loop}", ["… insert {'id': 4, 'customer': 1, 'status': 'paid'}"]),
+    "async": (
+        "import asyncio\n" + CLIENT + "{async}\n\nasyncio.run(follow())\n",
+        ["window … has 2 events"],
+    ),
+    "class": (CLIENT + "{class}", ["transaction … changed 3 rows"]),
+    "filter": (
+        CLIENT + "{class}{filter}\nclient.run()\n",
+        ["transaction … changed 1 rows"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Somebody with a relay that holds one transaction of three rows."""
+    reader = Reader(tmp_path_factory.mktemp("consuming"))
+    try:
+        make_shop(reader.folder)
+        reader.do(RELAY)
+        reader.start_relay()
+        commit(
+            reader.folder,
+            "INSERT INTO customers VALUES (1, 'Ada')",
+            "INSERT INTO orders VALUES (4, 1, 'paid')",
+            "INSERT INTO orders VALUES (5, 1, 'paid')",
+        )
+        yield reader
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_example_runs_and_prints_what_was_committed(relay: Reader, name: str) -> None:
+    program, expected = PROGRAMS[name]
+    for block in blocks_of(PAGE):
+        text = block.text.replace("client.run()\n", "") if name == "filter" else block.text
+        program = program.replace(f"{{{block.test}}}", text)
+    # A folder each, for they would share a checkpoint.
+    folder = relay.folder / name
+    folder.mkdir()
+    (folder / "program.py").write_text(relay.localized(program))
+    with relay.opened(name) as terminal:
+        terminal.paste(f"cd {name} && python -u program.py\n")
+        terminal.wait_for(expected)
+        assert "Traceback" not in terminal.output
+
+
+def test_every_example_is_taken() -> None:
+    assert {block.test for block in blocks_of(PAGE)} == set(PROGRAMS)

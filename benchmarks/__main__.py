@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks.report import Figure, publish
 
-MODULES = ("ring", "serve", "callback", "latency", "memory", "torture")
+MODULES = ("ring", "serve", "callback", "decode", "latency", "memory", "torture")
 
 
 def measure(name: str, short: bool) -> list[Figure]:

@@ -326,8 +326,7 @@ class Assembler:
         timestamp_ns: int = 0,
     ) -> Transaction | None:
         self._check_has_position(event)
-        self._group = None
-        self._comment = None
+        self._forget()  # each statement announces its tables anew
         self._offset = event.end_offset
         timestamp_ns = timestamp_ns or event.timestamp_s * 1_000_000_000
         scn = self._scn_at(event.end_offset)

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from pymysql.connections import Connection
+from pymysql.constants.ER import PARSE_ERROR
 from pymysql.err import MySQLError
 
 from databus.relay.sources.mysql_checks import VARIABLES, Cascade
@@ -165,25 +166,33 @@ class ServerCatalog:
         return BinlogPosition(self._epoch, file_number(name), offset).to_scn()
 
     def _log_end(self, connection: Connection[Any]) -> tuple[str, int]:
-        rows = self._first_answer(connection, _LOG_STATUS)
-        if not rows:
-            # Refused, or no such statement: ask again for the error's own words.
-            rows = self._query(connection, "SHOW MASTER STATUS")
+        rows = self._first_answer(connection, _LOG_STATUS, is_needed=True)
         if not rows:
             raise ValueError("the server writes no binlog: start it with --log-bin")
         return str(rows[0][0]), int(rows[0][1])
 
-    def _first_answer(self, connection: Connection[Any], queries: Sequence[str]) -> Rows | None:
-        """Return what the first query that this server knows and allows says."""
+    def _first_answer(
+        self, connection: Connection[Any], queries: Sequence[str], *, is_needed: bool = False
+    ) -> Rows | None:
+        """Return what the first query that this server knows and allows says.
+
+        None when there is none, unless the answer `is_needed`.
+        """
+        refused: MySQLError | None = None
         for query in queries:
             with driver_errors(self._source, self._scn, f"asking {self._address}"):
                 try:
                     with connection.cursor() as cursor:
                         cursor.execute(query)
                         return list(cursor.fetchall())
-                except MySQLError:
+                except MySQLError as error:
                     if not connection.open:
                         raise
+                    if error.args[0] != PARSE_ERROR or refused is None:
+                        refused = error
+        if refused is not None and is_needed:
+            with driver_errors(self._source, self._scn, f"asking {self._address}"):
+                raise refused
         return None
 
     def _ask(self, query: str, arguments: Sequence[Any]) -> Rows:

@@ -22,6 +22,8 @@ from databus.relay.sources.mysql_rows import RowLayout
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
 
+_MOST_LAYOUTS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -105,6 +107,8 @@ class WatchedTables:
         try:
             return self._layouts[content]
         except KeyError:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()  # tables come and go; those in use are back at once
             layout = self._layouts[content] = self._find_layout(body, position)
             return layout
 

@@ -84,6 +84,7 @@ def test_statements_that_may_change_columns(text: str) -> None:
         "CREATE INDEX i ON t (a)",
         "CREATE TEMPORARY TABLE t (id INT)",
         "DROP TEMPORARY TABLE t",
+        "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`",
         "DROP VIEW t",
         "DROP INDEX i ON t",
         "CREATE VIEW v AS SELECT * FROM t",

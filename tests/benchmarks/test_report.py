@@ -109,7 +109,9 @@ def test_all_benchmarks_are_asked_for_their_short_form_in_one_table(
     monkeypatch.setattr("benchmarks.__main__.measure", measure)
     result = CliRunner().invoke(main, ["--json", str(tmp_path / "all.json")])
     assert result.exit_code == 0
-    assert asked == [(name, True) for name in ("ring", "serve", "callback", "latency")] + [
+    assert asked == [
+        (name, True) for name in ("ring", "serve", "callback", "decode", "latency")
+    ] + [
         ("memory", True),
         ("torture", True),
     ]

@@ -87,11 +87,11 @@ class Terminal:
         except TimeoutError:
             raise AssertionError(f"{pattern}\nnot found in:\n{self.output}") from None
 
-    def interrupt(self) -> None:
-        """Press Ctrl-C, and wait for the end of what was running."""
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Press Ctrl-C (or send another signal), and wait for the end of what was running."""
         running = psutil.Process(self._bash.pid).children(recursive=True)
         for process in running:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         psutil.wait_procs(running, PATIENCE_S)
 
     def close(self) -> None:

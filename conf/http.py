@@ -34,7 +34,8 @@ from databus.schemas.errors import (
 
 log = logging.getLogger(__name__)
 
-SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is dropped
+SLICE_BYTES = 1 << 20  # a connection that cannot take one in the idle time is dropped
+FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
 _NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
 _TOO_MANY = (
@@ -168,10 +169,12 @@ class ApiHandler(RequestHandler):
         ):
             body = await asyncio.get_running_loop().run_in_executor(None, _compress, body)
             self.set_header("Content-Encoding", "gzip")
-        if len(body) <= SLICE_BYTES:
+        if len(body) <= FIRST_BYTES:
             await self._within_idle_time(self.finish(body))
             return
         self.set_header("Content-Length", str(len(body)))
+        # With the headers in one packet, so that the client wakes up to something.
+        self.write(body[:FIRST_BYTES])
         await self._within_idle_time(self.flush())
         await self._send_slices(memoryview(body))
         await self._within_idle_time(self.finish())
@@ -180,9 +183,7 @@ class ApiHandler(RequestHandler):
         # Past RequestHandler.write, which takes only bytes and joins them: a
         # slice of the view goes to the socket without another copy.
         connection: Any = self.request.connection
-        if self.request.method == "HEAD":
-            return
-        for begin in range(0, len(body), SLICE_BYTES):
+        for begin in range(FIRST_BYTES, len(body), SLICE_BYTES):
             await self._within_idle_time(connection.write(body[begin : begin + SLICE_BYTES]))
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:

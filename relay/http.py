@@ -152,6 +152,8 @@ class StreamHandler(RelayHandler):
         return TogetherJob(jobs, size_bytes) if request.is_together else jobs[0]
 
     async def _respond(self, job: Job, request: StreamRequest) -> Response:
+        if not request.wait_ms:
+            return await _look(job)
         end = time.monotonic() + request.wait_ms / 1000
         while True:
             with contextlib.ExitStack() as listening:
@@ -160,9 +162,7 @@ class StreamHandler(RelayHandler):
                     listening.enter_context(self.physical_source(s.physical_source).bell.listen())
                     for s in request.selections
                 ]
-                job.start()
-                while (response := job.step()) is None:
-                    await asyncio.sleep(0)  # the others' turn
+                response = await _look(job)
                 left_s = end - time.monotonic()
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
@@ -183,6 +183,14 @@ class StreamHandler(RelayHandler):
         if event is None:
             event = self._gone_event = asyncio.Event()
         return event
+
+
+async def _look(job: Job) -> Response:
+    """Run a job to its end, the others' requests taking their turns in between."""
+    job.start()
+    while (response := job.step()) is None:
+        await asyncio.sleep(0)
+    return response
 
 
 def response_headers(response: Response) -> dict[str, str]:

@@ -32,6 +32,7 @@ from databus.relay.scn_index import ScnIndex
 from databus.schemas.errors import ProtocolError, RingCorruptError, RingError, ScnNotFoundError
 
 _REMEMBERED_WINDOWS = 256
+_PAST_EVERY_EVENT = 1 << 62
 
 
 class Extent(NamedTuple):
@@ -214,11 +215,12 @@ class RingReader:
             raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
         return data
 
-    def end_of_windows(self, position: int, max_bytes: int) -> int:
+    def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that ends within `max_bytes` of `position`.
 
         `position` itself when none does. Looks at one block of the ring at
-        most, whatever `max_bytes` is.
+        most, whatever `max_bytes` is; and at none when the index knows of an
+        end that is no more than `slack_bytes` short of the limit.
         """
         while True:
             extent = self.extent()
@@ -228,6 +230,8 @@ class RingReader:
             number = self._index.find_position(limit, extent.first, extent.end)
             entry = self._index.get(number)
             start = max(entry.position, position) if entry and entry.position <= limit else position
+            if start > position and limit - start <= slack_bytes and self._cells[FIRST] <= number:
+                return start
             end = start
             try:
                 for event in steps(self._file, start, extent.tail):
@@ -242,6 +246,10 @@ class RingReader:
                 return position  # overtaken: `read` says so
             if self._cells[FIRST] <= number:
                 return end
+
+    def remember_end(self, scn: int, position: int) -> None:
+        """Note that window `scn` ends at `position`: its reader will ask for what follows it."""
+        self._remember(scn, Place(position, _PAST_EVERY_EVENT))
 
     def _begin_walk(self, extent: Extent, scn: int, window_offset: int) -> Place | None:
         """Return where to walk from to find the point; None when it is ahead of the ring."""

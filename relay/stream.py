@@ -26,6 +26,8 @@ from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek, peek_ke
 STEP_BYTES = 512 << 10
 # No match in so many bytes: answer with how far it got, and let the client ask on.
 MAX_SCAN_BYTES = 64 << 20
+# A response this much smaller than `size` is not worth a walk through a block.
+SLACK_DIVISOR = 16
 EOP_BYTES = len(encode(end_of_period(1, 0)))
 WINDOW_DONE = -1
 
@@ -53,8 +55,11 @@ class WindowReader(Protocol):
     def read(self, position: int, max_bytes: int) -> bytes:
         """Return bytes from there on, up to the published tail."""
 
-    def end_of_windows(self, position: int, max_bytes: int) -> int:
-        """Return where the last window ends that fits, or `position`."""
+    def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
+        """Return where the last window ends that fits, or nearly so; or `position`."""
+
+    def remember_end(self, scn: int, position: int) -> None:
+        """Note where a window ends that was just sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +178,11 @@ def _copy_windows(
     reader: WindowReader, position: int, begin: Position | None, size_bytes: int
 ) -> StreamResponse | None:
     """Answer with the ring's own bytes; None when the first window does not fit."""
-    end = reader.end_of_windows(position, size_bytes)
+    end = reader.end_of_windows(position, size_bytes, size_bytes // SLACK_DIVISOR)
     if end > position:
         body = reader.read(position, end - position)
         scn = peek(body, len(body) - EOP_BYTES).scn
+        reader.remember_end(scn, end)
         return StreamResponse(body, (scn, WINDOW_DONE))
     if not reader.read(position, 1):
         return StreamResponse(b"", begin, is_caught_up=True)

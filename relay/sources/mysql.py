@@ -19,9 +19,7 @@ from databus.conf.settings import PhysicalSourceSettings, SourceSettings
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql_catalog import ServerCatalog
 from databus.relay.sources.mysql_checks import (
-    cascade_problems,
     replica_id_problem,
-    table_problems,
     variable_problems,
 )
 from databus.relay.sources.mysql_connection import address_of
@@ -133,7 +131,7 @@ class MysqlSource:
         return found
 
     def _open(self, after_scn: int | None) -> None:
-        catalog = ServerCatalog(self._address, self.name, self._scn, self._settings.epoch)
+        catalog = ServerCatalog(self._address, self._settings, self._scn)
         with catalog.session():
             self._begin(catalog, after_scn)
 
@@ -144,7 +142,7 @@ class MysqlSource:
         self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
-        self._check_tables(catalog)
+        self._stop_on(catalog.table_problems(self._sources))
         self._check_replica_id(catalog)
         zero_dates_are_null = self._settings.zero_dates == "null"
         dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
@@ -190,11 +188,6 @@ class MysqlSource:
             # The server was switched, and the settings say where the new one goes on.
             return start_at_setting(setting, epoch, files, is_mariadb), True
         return start_at_position(position, epoch, files), False
-
-    def _check_tables(self, catalog: ServerCatalog) -> None:
-        self._stop_on(table_problems(self._sources, catalog.kinds()))
-        if not self._settings.allow_cascades:
-            self._stop_on(cascade_problems(catalog.cascades()))
 
     def _check_replica_id(self, catalog: ServerCatalog) -> None:
         is_listed = CLASHES.is_listed(

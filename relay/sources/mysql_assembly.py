@@ -283,7 +283,9 @@ class Assembler:
                 "logging them; bring the consumers in line (seed them again) and then let "
                 "capture go on"
             )
-        self._tables.columns_may_change(position)
+        problems = self._tables.columns_may_change(position)
+        if problems:
+            self._stop("; ".join(problems))
 
     def _on_xa_prepare(self, event: Event) -> Transaction | None:
         # First byte 1: XA COMMIT … ONE PHASE, a commit like any other.

@@ -7,7 +7,7 @@ that streams.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -15,7 +15,13 @@ from pymysql.connections import Connection
 from pymysql.constants.ER import PARSE_ERROR
 from pymysql.err import MySQLError
 
-from databus.relay.sources.mysql_checks import VARIABLES, Cascade
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql_checks import (
+    VARIABLES,
+    Cascade,
+    cascade_problems,
+    table_problems,
+)
 from databus.relay.sources.mysql_columns import clean_sql_type
 from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
@@ -55,11 +61,12 @@ Rows = Sequence[tuple[Any, ...]]
 class ServerCatalog:
     """The catalogue of one server, as far as the watched tables go."""
 
-    def __init__(self, address: MysqlAddress, source: str, scn: int, epoch: int) -> None:
+    def __init__(self, address: MysqlAddress, settings: PhysicalSourceSettings, scn: int) -> None:
         self._address = address
-        self._source = source
+        self._source = settings.name
         self._scn = scn
-        self._epoch = epoch
+        self._epoch = settings.epoch
+        self._allow_cascades = settings.allow_cascades
         self._held: Connection[Any] | None = None
         self.names = Names(())
         self.scan: Callable[[int, int], Mapping[str, int]] = _no_changes
@@ -108,6 +115,14 @@ class ServerCatalog:
             zero_dates_are_null,
         )
 
+    def table_problems(self, sources: Collection[str]) -> list[str]:
+        """Say which of these tables cannot be captured, and why."""
+        with self.session():
+            problems = table_problems(sources, self.kinds())
+            if not self._allow_cascades:
+                problems += cascade_problems(self.cascades())
+        return problems
+
     def kinds(self) -> dict[str, str]:
         """Return TABLE_TYPE by source name; what does not exist is left out."""
         with self.session() as connection:
@@ -140,8 +155,10 @@ class ServerCatalog:
         with self.session() as connection:
             before = self._end_scn(connection)
             found = {s: self._definition(connection, s) for s in self.names.sources}
+            definitions = {s: d for s, d in found.items() if d is not None}
+            problems = self.table_problems(definitions)
             after = self._end_scn(connection)
-        return Snapshot({s: d for s, d in found.items() if d is not None}, before, after)
+        return Snapshot(definitions, before, after, problems)
 
     def column_changes(self, begin: int, end: int) -> Mapping[str, int]:
         """Return where, in a stretch of the log, columns were last changed, by source name."""

@@ -5,7 +5,7 @@ Each problem names the variable or the table, and the statement that cures it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 # Variable → value wanted, and how to get it. One that a server does not have
@@ -53,7 +53,7 @@ def variable_problems(variables: Mapping[str, str]) -> list[str]:
     return problems
 
 
-def table_problems(sources: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
+def table_problems(sources: Collection[str], kinds: Mapping[str, str]) -> list[str]:
     """Say which of the sources cannot be captured, given information_schema's TABLE_TYPE."""
     problems = []
     for source in sources:

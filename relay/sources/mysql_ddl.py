@@ -62,6 +62,8 @@ _HARMLESS_PARTS = re.compile(
     r"|NOWAIT|STATS_PERSISTENT|STATS_AUTO_RECALC|KEY_BLOCK_SIZE|REORGANIZE|COALESCE|REBUILD"
     r"|ANALYZE|OPTIMIZE|CHECK|REPAIR|REMOVE PARTITIONING|PARTITION BY)\b"
 )
+# A new foreign key that changes rows behind the log's back; to be looked at.
+_CASCADE = re.compile(r"\bON (DELETE|UPDATE) (CASCADE|SET)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def _alter(words: _Words) -> Statement:
     for part in parts:
         if _changes_data(part):
             return Statement(Effect.DATA, f"ALTER TABLE … {part[:40]}", tables)
-    if all(_HARMLESS_PARTS.match(part) for part in parts):
+    if all(_HARMLESS_PARTS.match(part) and not _CASCADE.search(part) for part in parts):
         return _NOTHING
     return Statement(Effect.COLUMNS, "ALTER TABLE", tables)
 

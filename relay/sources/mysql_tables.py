@@ -27,11 +27,15 @@ _MOST_LAYOUTS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Definitions by source name, read between two positions of the log (as SCNs)."""
+    """Definitions by source name, read between two positions of the log (as SCNs).
+
+    `problems` say why some of them cannot be captured as they are now.
+    """
 
     definitions: Mapping[str, Definition]
     before: int
     after: int
+    problems: Sequence[str] = ()
 
 
 class Catalog(Protocol):
@@ -112,12 +116,14 @@ class WatchedTables:
             layout = self._layouts[content] = self._find_layout(body, position)
             return layout
 
-    def columns_may_change(self, position: int) -> None:
-        """Read the definitions again, for a statement that may change them."""
-        if position > self._snapshot.before:
-            self._snapshot = self._catalog.read()
-            self._layouts.clear()
-            self._changes_ahead = None
+    def columns_may_change(self, position: int) -> Sequence[str]:
+        """Read the definitions again, for a statement that may change them; return problems."""
+        if position <= self._snapshot.before:
+            return ()
+        self._snapshot = self._catalog.read()
+        self._layouts.clear()
+        self._changes_ahead = None
+        return self._snapshot.problems
 
     def _find_layout(self, body: bytes, position: int) -> RowLayout | None:
         logged = parse_table_map(body, is_mariadb=self._dialect.is_mariadb)

@@ -128,6 +128,27 @@ def test_a_cascade_that_the_log_does_not_show_is_refused_unless_allowed(
         assert read_changes(source, 1)[0].row["id"] == 5
 
 
+@pytest.mark.parametrize(
+    ("alter", "says"),
+    [
+        (
+            "ADD CONSTRAINT later FOREIGN KEY (v) REFERENCES other (id) ON DELETE SET NULL",
+            "foreign key later",
+        ),
+        ("ADD SYSTEM VERSIONING", "system-versioned"),
+    ],
+)
+def test_what_is_refused_at_start_stops_when_it_comes_later(
+    table: Database, tmp_path: Path, alter: str, says: str
+) -> None:
+    table.run("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    with opened(watching(table, tmp_path, "t")) as source:
+        table.run("INSERT INTO t VALUES (1, 1)", f"ALTER TABLE t {alter}")
+        assert read_changes(source, 1)[0].row["id"] == 1
+        with pytest.raises(SourceStoppedError, match=says):
+            read_full(source, 1)
+
+
 def test_a_wrong_password_stops_and_is_not_repeated(table: Database, tmp_path: Path) -> None:
     settings = watching(table, tmp_path, "t")
     assert settings.password_file is not None

@@ -236,8 +236,18 @@ def build_settings(
     try:
         return model.model_validate(raw, context={"folder": folder} if folder else None)
     except ValidationError as error:
-        lines = [_explain(problem) for problem in error.errors()]
+        lines = [_explain(problem) for problem in _causes(error.errors())]
         raise SettingsError(f"{origin}: " + "; ".join(lines)) from None
+
+
+def _causes(problems: list[Any]) -> list[Any]:
+    """Leave out what is wrong only because of something wrong inside: a list too short, say."""
+    places = [problem["loc"] for problem in problems]
+    return [problem for problem in problems if not _is_around(problem["loc"], places)]
+
+
+def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
+    return any(len(place) > len(outer) and place[: len(outer)] == outer for place in places)
 
 
 def _explain(problem: Any) -> str:
@@ -246,4 +256,5 @@ def _explain(problem: Any) -> str:
         return f"{key} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{key} is not a setting"
-    return f"{key} = {problem['input']!r}: {problem['msg']}"
+    rule = problem["msg"].removeprefix("Value error, ")
+    return f"{key} = {problem['input']!r}: {rule}"

@@ -179,3 +179,15 @@ def test_every_setting_is_described(model: type[Settings]) -> None:
 def test_every_example_file_is_right(path: Path) -> None:
     model, _ = PAGES[path.stem]
     assert load_settings(path, model).model_fields_set
+
+
+def test_what_is_wrong_inside_a_table_is_said_once_and_not_of_the_list_around_it() -> None:
+    with pytest.raises(SettingsError) as raised:
+        build_settings({"data_dir": "d", "physical_sources": [SHOP | {"bad": 1}]}, RelaySettings)
+    assert str(raised.value) == "settings: physical_sources.0.bad is not a setting"
+
+
+def test_a_rule_is_said_in_our_words_alone() -> None:
+    with pytest.raises(SettingsError) as raised:
+        physical_source(ring_bytes="64Mo")
+    assert str(raised.value).startswith("settings: ring_bytes = '64Mo': write a number of bytes")

@@ -231,11 +231,17 @@ class DatabusClient:
         self._handle(Start())
 
     def run(self) -> None:
-        """Start, and return when it is stopped; raises the error that suspends it."""
+        """Start, and return when it is stopped, with Ctrl-C too; raises the error that suspends it.
+
+        What Ctrl-C interrupts is this waiting, in the main thread; no callback is cut short.
+        """
+        error = None
         try:
             self.start()
             self._ended.wait()
             error = self.error
+        except KeyboardInterrupt:
+            log.info("interrupted: stopping")
         finally:
             self.stop()
         if error is not None:

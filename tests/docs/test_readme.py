@@ -38,6 +38,7 @@ def test_the_consumer_prints_what_it_says_and_goes_on_where_it_stopped(relay: Re
         first.paste("python -u consumer.py\n")
         first.wait_for(["insert shop.customers 1: …Ada…", "insert shop.orders 7: …paid…"])
         first.interrupt()
+        assert "Traceback" not in first.output
     commit(relay.folder, "DELETE FROM orders")
     with relay.opened("second") as second:
         second.paste("python -u consumer.py\n")

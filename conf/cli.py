@@ -27,7 +27,7 @@ COMMANDS = {
     "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
     "config": CommandAt("databus.conf.config_cli:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
-    "relay": CommandAt("databus.relay.cli:relay", "Run and inspect a relay."),
+    "relay": CommandAt("databus.relay.cli:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
     "tail": CommandAt("databus.client.cli:tail", "Print a source's rows as they come."),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -119,6 +120,11 @@ def writer_command(stage: Stage, plan: Plan) -> list[str]:
     return python_module("databus.demo.writer", *where, *options)
 
 
+def databus_command() -> str:
+    """Return how this very command was called: `make demo` does not put it on the PATH."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "databus" else "databus"
+
+
 def guide(url: str, folder: Path, dialect: Dialect) -> list[str]:
     """Return what to look at and what to type in another terminal, as lines to copy from."""
     database = "SQLite" if dialect == "sqlite" else "a private MariaDB"
@@ -130,6 +136,6 @@ def guide(url: str, folder: Path, dialect: Dialect) -> list[str]:
         "To type in another terminal (every change so far; the next ones; as a client sees them):",
         f"  curl -s '{stream}'",
         f"  curl -s '{stream}&streamFromLatestScn=true&wait=10000'",
-        f"  databus tail shop.orders --relay {url} --from earliest",
+        f"  {databus_command()} tail shop.orders --relay {url} --from earliest",
         "",
     ]

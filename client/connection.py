@@ -43,6 +43,7 @@ from databus.client.connection_messages import (
     SourcesAnswered,
     Started,
     StreamAnswered,
+    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -161,6 +162,10 @@ class ConnectionMachine:
                 return self._fail(error)
         return [Disconnect(), Wait(self._back_off.next_s())]
 
+    def _leave(self, error: DatabusError) -> Instructions:
+        """Try the next one because of what this one answered."""
+        return [Tell(error), *self._try_next(error)]
+
     def _take_servers(self, message: ServersTaken) -> Instructions:
         self._set_servers(message.servers)
         is_kept = self.server in self._relays and not message.must_pick_again
@@ -195,7 +200,7 @@ class ConnectionMachine:
         try:
             self._src_ids = find_ids(self._subscription.sources, offered)
         except DatabusError as error:
-            return self._try_next(error)
+            return self._leave(error)
         self._is_everything = set(self._src_ids) == set(offered) and not self._subscription.filters
         self._machine.fire("sources_known")
         return [self._get_schemas()]
@@ -206,7 +211,7 @@ class ConnectionMachine:
         except IncompatibleSchemaError as error:
             return self._fail(error)  # another relay of these sources has the same schemas
         except SchemaError as error:
-            return self._try_next(error)
+            return self._leave(error)
         self._machine.fire("registered")
         return [UseBindings(self._bindings), *self._stream()]
 
@@ -250,7 +255,7 @@ class ConnectionMachine:
         except SettingsError as error:
             return [*self._break_off(NO_PROGRESS), *self._fail(error)]
         except ServerError as error:
-            return [*self._break_off(NO_PROGRESS), *self._try_next(error)]
+            return [*self._break_off(NO_PROGRESS), *self._leave(error)]
         self._back_off.reset()
         self._gone.clear()
         self._refused.clear()
@@ -328,10 +333,15 @@ class ConnectionMachine:
 
     def _wait_for_relay(self) -> Instructions:
         """Ask another relay, for this one is behind us; or wait for the only one."""
+        scn = self.position.checkpoint.window_scn
+        error = ServerError(
+            self._server(),
+            f"has not come to scn {scn} yet; if that lasts, `start` or the checkpoint has an SCN "
+            "that the source never had",
+        )
         if len(self._relays) == 1:
-            return [Wait(self._back_off.next_s())]
-        self._machine.fire("failed")
-        return [*self._break_off(NO_PROGRESS), Disconnect(), Wait(self._back_off.next_s())]
+            return [Tell(error), Wait(self._back_off.next_s())]
+        return [*self._break_off(NO_PROGRESS), *self._leave(error)]
 
     def _fail(self, error: DatabusError) -> Instructions:
         self._machine.fire("close")

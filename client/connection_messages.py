@@ -189,6 +189,16 @@ class MoveOn(ConnectionInstruction):
 
 
 @dataclass(frozen=True, slots=True)
+class Tell(ConnectionInstruction):
+    """Say what is wrong with what a server answered; what follows deals with it.
+
+    Of requests that failed it is not said: the one who made them knows.
+    """
+
+    error: DatabusError
+
+
+@dataclass(frozen=True, slots=True)
 class Fail(ConnectionInstruction):
     """Stop: this needs somebody."""
 

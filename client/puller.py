@@ -40,6 +40,7 @@ from databus.client.connection_messages import (
     SourcesAnswered,
     Started,
     StreamAnswered,
+    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -175,6 +176,8 @@ class Puller:
             case Disconnect():
                 self._intake.reset()
                 self._transport.close()
+            case Tell(error):
+                self._tell(error)
             case Fail(error):
                 self.last_problem = error
                 self._on_error(error)
@@ -182,9 +185,15 @@ class Puller:
                 await self._wait(seconds)
                 return self._connection.handle(Waited())
             case GetSources() | GetSchemas() | GetStream():
-                message = await self._request(instruction)
-                return self._connection.handle(message)
+                return self._hand_over(await self._request(instruction))
         return []
+
+    def _hand_over(self, message: ConnectionStateMessage) -> list[ConnectionInstruction]:
+        instructions = self._connection.handle(message)
+        is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
+        if is_good and isinstance(message, StreamAnswered):
+            self.last_problem = None
+        return instructions
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait so long, or until woken."""
@@ -216,11 +225,14 @@ class Puller:
                 self._taken = taken
 
     def _failed(self, error: DatabusError) -> RequestFailed:
+        self._tell(error)
+        return RequestFailed(error, self._intake.progress)
+
+    def _tell(self, error: DatabusError) -> None:
         """Say once what is wrong; a server that is down is asked again and again."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
         self.last_problem = error
-        return RequestFailed(error, self._intake.progress)
 
     async def _get_small(self, instruction: GetSources | GetSchemas) -> ConnectionStateMessage:
         server = instruction.server
@@ -269,7 +281,6 @@ class Puller:
             return WindowTooLarge(settings_error, self._intake.progress)
         except ProtocolError as bad:
             raise ServerError(server, f"bad bytes in /stream: {bad}") from bad
-        self.last_problem = None
         elapsed_s = asyncio.get_running_loop().time() - started_s
         headers = read_stream_headers(server, answer.headers)
         return StreamAnswered(answer.body_bytes, elapsed_s, headers, self._intake.progress)

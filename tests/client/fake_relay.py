@@ -50,6 +50,7 @@ class FakeRelay:
         self.says_where_to_resume = says_where_to_resume
         self.holds_requests = holds_requests
         self.url = ""
+        self.news: asyncio.Event
         self._port = port
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._ready = threading.Event()

@@ -299,11 +299,11 @@ def test_after_an_error_the_client_can_be_resumed_where_it_was(relay: FakeRelay)
     with client:
         wait_until(lambda: client.state is Lifecycle.SUSPENDED)
         assert isinstance(client.error, ConsumerError)
-        assert not client.is_healthy
+        was_healthy = client.is_healthy
         fatal.is_ready = True
         client.resume()
         wait_until(lambda: 5 in fatal.scns)
-        assert client.is_healthy
+        assert (was_healthy, client.is_healthy) == (False, True)
     assert fatal.scns == [1, 2, 3, 4, 5]
     assert fatal.rollbacks == [2]
 

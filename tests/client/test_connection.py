@@ -29,6 +29,7 @@ from databus.client.connection_messages import (
     SourcesAnswered,
     Started,
     StreamAnswered,
+    Tell,
     UseBindings,
     Wait,
     Waited,
@@ -166,7 +167,9 @@ def test_waits_grow_until_something_succeeds() -> None:
 def test_a_source_that_the_relay_has_not_sends_the_client_to_the_next() -> None:
     machine = make_machine(A, B)
     first = only(machine.handle(Started()), GetSources).server
-    assert only(machine.handle(SourcesAnswered({"shop.people": 9})), Wait)
+    instructions = machine.handle(SourcesAnswered({"shop.people": 9}))
+    assert "shop.orders" in str(only(instructions, Tell).error)
+    assert only(instructions, Wait)
     assert only(machine.handle(Waited()), GetSources).server != first
 
 
@@ -356,7 +359,10 @@ def test_a_new_schema_in_the_stream_is_registered_without_starting_again() -> No
 
 def test_a_relay_behind_the_client_is_waited_for_when_it_is_the_only_one() -> None:
     machine, request = stream_machine(start="100")
-    assert machine.handle(answered(is_ahead=True)) == [Wait(1.0)]
+    instructions = machine.handle(answered(is_ahead=True))
+    assert only(instructions, Wait) == Wait(1.0)
+    # Nobody would know otherwise that it waits, perhaps for ever.
+    assert "scn 100" in str(only(instructions, Tell).error)
     assert only(machine.handle(Waited()), GetStream) == request
 
 

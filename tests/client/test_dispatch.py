@@ -11,6 +11,7 @@ from databus.client.dispatch import CheckpointRule, Dispatch, data_window
 from databus.client.intake import Intake, ReadWindow
 from databus.client.position import Position
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ConsumerError
 from databus.schemas.event import Event
 from databus.schemas.metadata import Op
 from tests.client.shop import (
@@ -118,7 +119,7 @@ def test_an_exception_in_any_callback_fails_the_window_there(name: str) -> None:
     def explode(*_arguments: Any) -> None:
         raise OSError("disk full")
 
-    consumer = Recorder(**{name: explode})
+    consumer = Recorder(None, **{name: explode})
     _, failure = make_dispatch(consumer).deliver(read(7, order(7, 1)))
     assert failure is not None
     assert "disk full" in failure.problem
@@ -209,7 +210,8 @@ def test_a_callback_that_is_not_an_event_has_the_same_budget() -> None:
 
 
 def test_a_callback_that_does_not_come_back_is_overdue() -> None:
-    clock, seen = FakeClock(), []
+    clock = FakeClock()
+    seen: list[ConsumerError | None] = []
 
     def hang(_event: DataEvent) -> None:
         clock.now_s += 1.2
@@ -219,10 +221,11 @@ def test_a_callback_that_does_not_come_back_is_overdue() -> None:
 
     dispatch = make_dispatch(Recorder(on_data_event=hang), clock=clock)
     dispatch.deliver(read(7, order(7)))
-    assert seen[0] is None
-    assert seen[1] is not None
-    assert seen[1].scn == 7
-    assert "has not come back for 2.2 s" in str(seen[1])
+    early, late = seen
+    assert early is None
+    assert late is not None
+    assert late.scn == 7
+    assert "has not come back for 2.2 s" in str(late)
     assert dispatch.overdue() is None, "nobody is called now"
 
 
@@ -252,7 +255,7 @@ def test_the_strongest_result_is_the_windows(
 def test_checkpoints_are_written_no_more_often_than_the_setting_says() -> None:
     clock = FakeClock()
     rule = CheckpointRule(10.0, clock)
-    assert rule.due_in_s is None
+    assert CheckpointRule(10.0, clock).due_in_s is None
     assert rule.after_window(Checkpoint.at(1), Result.SUCCESS) is None
     clock.now_s += 4
     assert rule.due_in_s == 6.0

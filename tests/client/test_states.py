@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from databus.client.lifecycle import (
     HoldCallbacks,
     LifecycleMachine,
@@ -34,18 +36,20 @@ from databus.client.states import (
     Lifecycle,
     ServerSet,
     StateMachine,
+    Transition,
 )
 
 A, B = "http://a", "http://b"
 
 
 def test_every_state_can_be_reached_from_the_initial_one() -> None:
-    for initial, table in (
+    machines: tuple[tuple[StrEnum, tuple[Transition, ...]], ...] = (
         (Lifecycle.INITIAL, LIFECYCLE),
         (ServerSet.IDLE, SERVER_SET),
         (Connection.INITIAL, CONNECTION),
-    ):
-        reached = {initial}
+    )
+    for initial, table in machines:
+        reached: set[StrEnum] = {initial}
         for _ in table:
             reached |= {t.target for t in table if reached & set(t.sources)}
         assert reached == set(type(initial))

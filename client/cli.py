@@ -1,0 +1,177 @@
+"""`databus tail` and `databus client run`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from databus.client.client import DatabusClient, EventCallback
+from databus.client.consumer import Consumer, DataEvent
+from databus.client.position import parse_start
+from databus.client.tail import json_of, line_of
+from databus.conf.settings import ClientSettings, load_settings
+from databus.schemas.errors import SettingsError
+
+DEFAULT_RELAY = "http://127.0.0.1:11115"
+STREAM_COLUMNS = 1 << 20  # a line is never folded
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--relay",
+    "relays",
+    multiple=True,
+    default=(DEFAULT_RELAY,),
+    show_default=True,
+    help="URL of a relay; give several to move between them.",
+)
+@click.option(
+    "--from",
+    "start",
+    default="latest",
+    show_default=True,
+    help="Where to start: earliest, latest, or the SCN to start after.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many rows.")
+def tail(
+    sources: tuple[str, ...], relays: tuple[str, ...], start: str, is_json: bool, count: int | None
+) -> None:
+    """Print the changes of each SOURCE as they come, until Ctrl-C.
+
+    All SOURCEs must belong to one physical source of the relay. No checkpoint
+    is kept.
+
+    Example: `databus tail shop.orders --from earliest --count 10`, or
+    `databus tail shop.orders --json | jq .row`.
+    """
+    parse_start(start)
+    _log_to_stderr()
+    client = DatabusClient(relays, start=start, is_impatient=True)
+    with _ends_quietly(), client:
+        events = _events(client, sources)
+        _print(islice(events, count), is_json)
+
+
+def _events(client: DatabusClient, sources: tuple[str, ...]) -> Iterator[DataEvent]:
+    for window in client.windows(*sources, name="tail"):
+        yield from window.events
+
+
+def _print(events: Iterator[DataEvent], is_json: bool) -> None:
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else STREAM_COLUMNS)
+    for event in events:
+        if is_json:
+            sys.stdout.write(json_of(event) + "\n")
+        else:
+            console.print(line_of(event), soft_wrap=True)
+        # Into a pipe too: whoever reads it wants the row now.
+        sys.stdout.flush()
+
+
+@contextmanager
+def _ends_quietly() -> Iterator[None]:
+    """Take Ctrl-C and a reader that has gone (`| head`) for the end that they are."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    except BrokenPipeError:
+        # Python would say so once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group()
+def client() -> None:
+    """Consume changes with a consumer of your own."""
+
+
+@client.command()
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file with the client's settings; conf/client.toml is a commented example.",
+)
+@click.option(
+    "--consumer",
+    "target",
+    required=True,
+    metavar="MODULE:OBJECT",
+    help="A Consumer, a class of one, or a function that takes an event.",
+)
+@click.option(
+    "--source", "sources", multiple=True, required=True, help="A source to read; repeatable."
+)
+@click.option(
+    "--name", default="default", show_default=True, help="Name of the registration's checkpoint."
+)
+def run(config: Path, target: str, sources: tuple[str, ...], name: str) -> None:
+    """Call a consumer with every change until SIGTERM or Ctrl-C.
+
+    Exits with 1 when an error stops the client, and says which.
+
+    Example: `databus client run -c client.toml --consumer shop.sync:OrderSync
+    --source shop.orders`.
+    """
+    _log_to_stderr()
+    settings = load_settings(config, ClientSettings)
+    running = DatabusClient(settings=settings)
+    consumer = load_consumer(target)
+    if isinstance(consumer, Consumer):
+        running.register(consumer, sources, name=name)
+    else:
+        running.on(*sources, name=name)(consumer)
+    with _stops_at_a_signal(running):
+        running.run()
+
+
+def load_consumer(target: str) -> Consumer | EventCallback:
+    """Import `module:object`, the working directory included; raises SettingsError."""
+    module_name, _, attribute = target.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(f"--consumer {target}: {error}") from error
+    if isinstance(found, type) and issubclass(found, Consumer):
+        found = found()
+    if isinstance(found, Consumer):
+        return found
+    if not callable(found):
+        raise SettingsError(f"--consumer {target}: is neither a Consumer nor a function")
+    callback: EventCallback = found
+    return callback
+
+
+@contextmanager
+def _stops_at_a_signal(running: DatabusClient) -> Iterator[None]:
+    def stop(number: int, frame: object) -> None:  # noqa: ARG001
+        # Not here: a handler must not wait for what it interrupted.
+        threading.Thread(target=running.stop, name="databus-stop").start()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")

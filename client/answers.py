@@ -73,7 +73,7 @@ def read_sources(server: str, body: bytes) -> dict[str, int]:
     """Return name → id of the answer to `/sources`; raises ServerError."""
     try:
         return {_text(item["name"]): _number(item["id"]) for item in _items(body)}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ServerError(server, f"the answer to /sources makes no sense: {error!r}") from error
 
 
@@ -84,7 +84,7 @@ def read_schemas(server: str, body: bytes) -> tuple[RegisteredSchema, ...]:
             RegisteredSchema(_number(i["id"]), _number(i["version"]), _text(i["schema"]))
             for i in _items(body)
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ServerError(server, f"the answer to /register makes no sense: {error!r}") from error
 
 

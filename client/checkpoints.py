@@ -67,13 +67,17 @@ class FileCheckpoints:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {path} cannot be read: {error}; see checkpoint_dir"
+            ) from error
+        except UnicodeDecodeError as error:
             raise _damaged(path, error) from error
         try:
             kept = json.loads(text)
             _check_owner(kept, name, sources)
             return Checkpoint.from_json(json.dumps(kept["checkpoint"]))
-        except (ValueError, TypeError, KeyError, CheckpointError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
             raise _damaged(path, error) from error
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:

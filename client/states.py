@@ -8,6 +8,7 @@ is a state only where something may happen that must wait for its end.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,6 +16,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from transitions import Machine
 
 State = TypeVar("State", bound=StrEnum)
+
+# It tells of each step at INFO: several lines a request, to those who log at all.
+logging.getLogger("transitions").setLevel(logging.WARNING)
 
 
 class Transition(NamedTuple):

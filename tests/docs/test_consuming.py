@@ -51,7 +51,10 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 def test_the_example_runs_and_prints_what_was_committed(relay: Reader, name: str) -> None:
     program, expected = PROGRAMS[name]
     for block in blocks_of(PAGE):
-        text = block.text.replace("client.run()\n", "") if name == "filter" else block.text
+        text = block.text
+        if name == "filter" and block.test == "class":
+            # The class alone: two registrations would print at the same time.
+            text = text.split("client.register")[0]
         program = program.replace(f"{{{block.test}}}", text)
     # A folder each, for they would share a checkpoint.
     folder = relay.folder / name

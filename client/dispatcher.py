@@ -16,7 +16,7 @@ from databus.client.back_off import BackOff
 from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore
 from databus.client.dispatch import CheckpointRule, Dispatch, Failure
-from databus.client.intake import BufferItem, ReadWindow, RolledBack
+from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
 from databus.client.position import Position
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
@@ -109,6 +109,10 @@ class Dispatcher:
             self._on_error(_internal(self.scn, error))
 
     def _take(self, item: BufferItem) -> None:
+        if isinstance(item, ReadingFailed):
+            if not item.is_retried:
+                self._suspend(item.error)
+            return
         if isinstance(item, RolledBack):
             self.scn = item.scn
             self._until_success(lambda: self.dispatch.roll_back(item.scn).failure)

@@ -13,7 +13,7 @@ from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, DataWindow, data_window
-from databus.client.intake import BufferItem, ReadWindow
+from databus.client.intake import BufferItem, ReadWindow, RolledBack
 from databus.client.position import Position
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint
@@ -91,7 +91,7 @@ class Feed:
                 self._in_hand = item
                 if item.window.events:
                     return data_window(item)
-            elif item is not None:
+            elif isinstance(item, RolledBack):
                 self.scn = item.scn
                 self._buffer.done(item)
 

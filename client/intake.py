@@ -7,6 +7,7 @@ ProtocolError, and the position stays after the last good window.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from databus.client.connection_messages import HalfWindow, Progress
@@ -40,7 +41,19 @@ class RolledBack(NamedTuple):
     size_bytes: int = NOTICE_BYTES
 
 
-BufferItem = ReadWindow | RolledBack
+@dataclass(slots=True)
+class ReadingFailed:
+    """The reading has stopped: behind what was read before, so that that is consumed first.
+
+    `is_retried`: it was begun again in the meantime, so there is nothing to tell any more.
+    """
+
+    error: DatabusError
+    is_retried: bool = False
+    size_bytes: int = NOTICE_BYTES
+
+
+BufferItem = ReadWindow | RolledBack | ReadingFailed
 
 
 class UnknownSchemaError(DatabusError):

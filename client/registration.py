@@ -15,7 +15,7 @@ from databus.client.consumer import Consumer
 from databus.client.dispatch import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher import Dispatcher
 from databus.client.feed import Feed
-from databus.client.intake import BufferItem
+from databus.client.intake import BufferItem, ReadingFailed
 from databus.client.loop_thread import LoopThread
 from databus.client.position import Position, parse_start, position_of
 from databus.client.puller import Puller
@@ -84,6 +84,7 @@ class Registration:
         )
         self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
+        self._failed: ReadingFailed | None = None
         self.feed: Feed | None = None
         self.dispatcher: Dispatcher | None = None
         rule = CheckpointRule(settings.checkpoint_every_s, around.clock)
@@ -111,6 +112,8 @@ class Registration:
     def retry(self) -> None:
         """Read again if the reading had stopped."""
         if self._cancel is None:
+            if self._failed is not None:
+                self._failed.is_retried = True
             self._pull()
 
     def change_servers(self, message: ServerSetChangeMessage) -> None:
@@ -195,4 +198,6 @@ class Registration:
         if self.feed is not None:
             self.feed.fail(error)
         else:
-            self._around.on_error(self, error)
+            # Through the dispatcher, for the consumers are told on its thread.
+            self._failed = ReadingFailed(error)
+            self._buffer.put(self._failed)

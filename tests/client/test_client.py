@@ -308,6 +308,27 @@ def test_after_an_error_the_client_can_be_resumed_where_it_was(relay: FakeRelay)
     assert fatal.rollbacks == [2]
 
 
+def test_resume_deals_with_an_error_of_the_reading_that_came_meanwhile(relay: FakeRelay) -> None:
+    class Fatal(Keeper):
+        is_ready = False
+
+        def on_data_event(self, event: DataEvent) -> Result | None:
+            return super().on_data_event(event) if self.is_ready else Result.ERROR_FATAL
+
+    relay.script += [raw_body(window(1, order(1))), not_found(1, 6)]
+    fatal, client = Fatal(), make_client(relay)
+    client.register(fatal, ["shop.orders"])
+    with client:
+        wait_until(lambda: client.state is Lifecycle.SUSPENDED)
+        wait_until(lambda: "gone" in (client.status()[0].problem or ""))
+        fatal.is_ready = True
+        client.resume()
+        wait_until(lambda: 5 in fatal.scns)
+        assert client.is_healthy
+    assert fatal.scns == [1, 2, 3, 4, 5]
+    assert fatal.calls == ["start", "error ConsumerError", "stop"]
+
+
 def test_a_stuck_callback_stops_the_client_after_its_budget(relay: FakeRelay) -> None:
     let_go = threading.Event()
     client = make_client(relay, callback_budget_s=0.05)
@@ -472,7 +493,7 @@ def test_scn_not_found_on_every_relay_stops_the_client_naming_both_scns(keeper: 
         client.register(keeper, ["shop.orders"])
         with pytest.raises(ScnNotFoundError, match="scn 7 is gone; the oldest held is 40"):
             client.run()
-    assert keeper.calls == ["start", "stop"]
+    assert keeper.calls == ["start", "error ScnNotFoundError", "stop"]
 
 
 def test_scn_not_found_on_one_relay_is_no_reason_to_stop(keeper: Keeper) -> None:

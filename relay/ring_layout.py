@@ -245,4 +245,7 @@ def _allocate(path: Path, fd: int, size: int) -> None:
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
-        raise RingError(f"ring {path}: cannot have {size} bytes of disk: {error}") from error
+        raise RingError(
+            f"ring {path}: cannot have {size} bytes of disk: {error}; make room for them, or lower "
+            "ring_bytes of this physical source"
+        ) from error

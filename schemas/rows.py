@@ -157,7 +157,7 @@ class RowCodec:
 def _parse_text(text: str) -> dict[str, Any]:
     try:
         definition = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"schema is not JSON: {error}") from error
     if not (
         isinstance(definition, dict)

@@ -115,8 +115,8 @@ class PhysicalSourceSettings(Settings):
     tls_key: Path | None = Field(None, description="Client key")
     acknowledged_scns: tuple[int, ...] = Field(
         (),
-        description="MySQL: places at which capture stopped (a TRUNCATE, say) and may now go on; "
-        "the error names the number",
+        description="Places at which capture stopped (a TRUNCATE, a row that does not fit its "
+        "column) and may now go on without what is there; the error names the number",
     )
     allow_cascades: bool = Field(
         False,

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.encoder import WindowEncoder
+from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.max_scn import MaxScnStore
 from databus.relay.ring_layout import EncodedWindow
@@ -233,7 +233,8 @@ class Capture:
             for transaction in transactions:
                 if not self._is_new(transaction):
                     continue
-                batch.append(window := self._encoder.encode(transaction))
+                after_scn = batch[-1].scn if batch else self._ring.max_scn
+                batch.append(window := self._encode(transaction, after_scn))
                 self._count(transaction, window)
                 batch_bytes += len(window.data)
                 if batch_bytes >= BATCH_BYTES:
@@ -245,6 +246,15 @@ class Capture:
         self._advance_idle()
         if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
             self._save_max_scn()
+
+    def _encode(self, transaction: Transaction, after_scn: int) -> EncodedWindow:
+        try:
+            return self._encoder.encode(transaction)
+        except UnfitRowError as error:
+            origin = transaction.origin
+            place = f"{origin.file}:{origin.offset}" if origin.file else ""
+            name = self._settings.name
+            raise SourceStoppedError(name, after_scn, str(error), place) from error
 
     def _is_new(self, transaction: Transaction) -> bool:
         """Say whether its changes are to be appended; raises when the source went back."""

@@ -8,7 +8,8 @@ ask for. Used by one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from databus.registry.registry import SchemaRegistry
@@ -16,7 +17,13 @@ from databus.registry.version import SchemaVersion
 from databus.relay.ring_layout import EncodedWindow
 from databus.relay.sources.source import Row, RowChange, Transaction
 from databus.schemas.control import end_of_period
-from databus.schemas.errors import UnknownSourceError
+from databus.schemas.errors import (
+    DatabusError,
+    ProtocolError,
+    RowError,
+    SchemaError,
+    UnknownSourceError,
+)
 from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.event_v2 import encode
 from databus.schemas.keys import key_maker
@@ -26,6 +33,18 @@ from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 
 PARTITION_ID = 0
+
+log = logging.getLogger(__name__)
+
+
+class UnfitRowError(Exception):
+    """A row that cannot be written with its table's schema; never leaves the relay."""
+
+    def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
+        super().__init__(
+            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error} "
+            f"(to go on without this row: acknowledged_scns = [{scn}])"
+        )
 
 
 class _TableEncoder(NamedTuple):
@@ -42,27 +61,37 @@ class WindowEncoder:
     """Encodes the transactions of one physical source.
 
     `src_ids` are its sources' names and ids; `before_images` says whether the
-    row before an update goes into the metadata.
+    row before an update goes into the metadata. In a transaction whose SCN is
+    among `acknowledged_scns`, rows that don't fit are left out, and logged.
     """
 
     def __init__(
-        self, registry: SchemaRegistry, src_ids: Mapping[str, int], before_images: bool = True
+        self,
+        registry: SchemaRegistry,
+        src_ids: Mapping[str, int],
+        before_images: bool = True,
+        acknowledged_scns: Collection[int] = (),
     ) -> None:
         self._registry = registry
         self._src_ids = src_ids
         self._before_images = before_images
+        self._acknowledged_scns = frozenset(acknowledged_scns)
         self._current: dict[str, _TableEncoder] = {}
 
     def encode(self, transaction: Transaction) -> EncodedWindow:
         """Return the window's bytes, its end-of-period event included.
 
-        Raises RowError or SchemaError; then nothing of it may be published.
+        Raises UnfitRowError; then nothing of it may be published.
         """
         scn, timestamp_ns = transaction.scn, transaction.timestamp_ns
-        events = [
-            encode(self._event(transaction, index, change))
-            for index, change in enumerate(transaction.changes)
-        ]
+        events = []
+        for index, change in enumerate(transaction.changes):
+            try:
+                events.append(encode(self._event(transaction, index, change)))
+            except (RowError, SchemaError, ProtocolError) as error:
+                if scn not in self._acknowledged_scns:
+                    raise UnfitRowError(scn, index, error) from error
+                log.warning("scn %d: row %d was left out, as told: %s", scn, index, error)
         events.append(encode(end_of_period(scn, timestamp_ns, PARTITION_ID)))
         return EncodedWindow(scn, b"".join(events), timestamp_ns)
 

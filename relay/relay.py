@@ -148,7 +148,10 @@ class Relay:
         reader = RingReader.open(path)
         opened.callback(reader.close)
         encoder = WindowEncoder(
-            self.registry, self.catalog.src_ids_of(name), settings.before_images
+            self.registry,
+            self.catalog.src_ids_of(name),
+            settings.before_images,
+            settings.acknowledged_scns,
         )
         bell = Bell()
         capture = Capture(

@@ -100,7 +100,7 @@ def _mysql_table(physical_source: PhysicalSourceSettings, source: str) -> Table:
     from databus.relay.sources.mysql_connection import address_of
     from databus.relay.sources.mysql_tables import Names
 
-    catalog = ServerCatalog(address_of(physical_source), physical_source.name, 0, 0)
+    catalog = ServerCatalog(address_of(physical_source), physical_source, 0)
     catalog.names = Names((source,))
     definition = catalog.read().definitions.get(source)
     if definition is None:

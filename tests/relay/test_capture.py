@@ -210,7 +210,11 @@ def test_a_row_that_does_not_fit_stops_the_source_after_the_windows_before_it(
     bad = RowChange(PERSON, Op.INSERT, {"id": "no number", "name": "x"})
     bench.source.put(transaction(1, insert(1)), transaction(2, bad), transaction(3, insert(3)))
     assert capture.wait_for(State.ERROR, 5)
-    assert "'id'" in capture.status.problem
+    problem = capture.status.problem
+    assert "stopped after scn 1" in problem
+    assert "row 0 of the transaction at scn 2" in problem
+    assert "'id'" in problem
+    assert "acknowledged_scns = [2]" in problem
     assert bench.ring.scns == [1]
 
 

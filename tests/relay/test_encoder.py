@@ -7,7 +7,7 @@ import pytest
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.encoder import WindowEncoder
+from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.source import Origin, RowChange, Transaction
 from databus.schemas.errors import RowError, UnknownSourceError
 from databus.schemas.event import Event, Opcode
@@ -125,8 +125,20 @@ def test_a_table_is_published_before_its_first_row(registry: SchemaRegistry) -> 
 
 def test_a_row_that_does_not_fit_is_an_error_with_its_column(registry: SchemaRegistry) -> None:
     bad = RowChange(PERSON, Op.INSERT, {"id": Decimal("1.5"), "name": "x"})
-    with pytest.raises(RowError, match="'id'"):
-        encoder(registry).encode(transaction(5, bad))
+    with pytest.raises(UnfitRowError, match=r"row 1 of the transaction at scn 5 .* 'id'") as caught:
+        encoder(registry).encode(transaction(5, insert(1), bad))
+    assert isinstance(caught.value.__cause__, RowError)
+
+
+def test_a_row_that_does_not_fit_is_left_out_of_a_transaction_that_was_acknowledged(
+    registry: SchemaRegistry,
+) -> None:
+    bad = RowChange(PERSON, Op.INSERT, {"id": Decimal("1.5"), "name": "x"})
+    made = WindowEncoder(registry, {PERSON.source: 1}, acknowledged_scns=(5,))
+    window = made.encode(transaction(5, insert(1), bad, insert(2)))
+    assert [event.key for event in walk(window.data)] == [1, 2, 0]
+    with pytest.raises(UnfitRowError):
+        made.encode(transaction(6, bad))
 
 
 def test_a_table_that_is_no_source_is_an_error(registry: SchemaRegistry) -> None:

@@ -5,11 +5,14 @@ database (`sqlite_install`, `sqlite_triggers`); from then on every change of a
 watched table is logged by the transaction that makes it, whichever program it
 is, whether or not a relay runs.
 
-**SCN.** Triggers cannot see commits. So the source polls for newly committed
-log rows and *seals* them (`sqlite_seals`): one row in `<file>-databus` whose
-number is the SCN and which holds the last log id of the window. Every relay of
-the file uses the same seals, and so gives the same SCN to the same rows: the
-first to come seals, the others read the seal. Keep the two files together.
+**SCN.** The number of the commit's last row in the change log. Triggers cannot
+see commits, so the source polls for newly committed log rows and *seals* them
+(`sqlite_seals`): a row in `<file>-databus` says that a window ends here. Every
+relay of the file uses the same seals, and so gives the same SCN to the same
+rows: the first to come seals, the others read the seal. Keep the two files
+together. If seals are lost, windows may get other boundaries, but an SCN still
+stands for the same row: what follows it is every row after it, or the whole
+window that it has come to be inside.
 
 **Windows.** A window is one or more whole transactions, never a part of one.
 It is one transaction as long as polls come more often than commits; several
@@ -22,9 +25,12 @@ for none: a long transaction keeps nothing back that was committed before it.
 The write lock of the database is taken, for a moment and only when it is free,
 after DDL and to trim the log; and at the first open.
 
-**Durability.** The log rows (fsync of the WAL), then the seal, are on disk
-before a window is handed over, so that not even a power failure gives an SCN to
-other rows. `?fsync=off` in the URI leaves this out.
+**Durability** is what the application chose. With `synchronous=FULL`, SQLite's
+default, what a relay sees is on disk. With NORMAL the last commits may vanish in
+a power failure although consumers have seen them; the source notices, and stops,
+when the log is shorter than what was handed over or its newest sealed row is
+another one. `?fsync=on` in the URI excludes it: the WAL is flushed before a
+window is sealed and handed over, which costs each window a wait for the disk.
 
 **WAL.** The database must be in WAL mode; it is switched if it is not, and the
 log says so. The file must be on a local disk, and writable.
@@ -67,7 +73,7 @@ from databus.relay.sources.sqlite_log import (
     SealedWindow,
     install,
 )
-from databus.relay.sources.sqlite_seals import NO_SEAL, SealStore, seals_path
+from databus.relay.sources.sqlite_seals import SealStore, seals_path
 from databus.relay.sources.sqlite_triggers import LOG
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
@@ -86,9 +92,6 @@ _BUSY_S = 0.1
 _IDLE_INTERVAL_S = 0.005
 _SLOWER = 1.25
 _FILE_CHECK_S = 1.0
-_MOST_WINDOWS = 500
-_MOST_ROWS = 5_000
-_MOST_TRIMMED_ROWS = 1_000
 
 
 class SqliteSource:
@@ -111,7 +114,7 @@ class SqliteSource:
         self.name = settings.name
         self._settings = settings
         self._path = Path(uri.path)
-        self._is_flushed = _on_or_off(uri.parameters.get("fsync", "on"))
+        self._is_flushed = _on_or_off(uri.parameters.get("fsync", "off"))
         self._watched = _watched_tables(settings)
         self._start = _start(settings.start)
         self._clock = clock
@@ -133,8 +136,7 @@ class SqliteSource:
         self._scn = after_scn or 0
         try:
             with self._errors():
-                self._connect()
-                self._scn = self._first_scn(after_scn)
+                self._scn = self._connect(after_scn)
         except BaseException:
             self.close()
             raise
@@ -148,19 +150,19 @@ class SqliteSource:
         """Return the next windows; waits up to half a second for one."""
         log = self._opened()
         deadline = self._clock() + _READ_WAIT_S
-        while True:
-            with self._errors():
+        with self._errors():
+            while True:
                 windows = self._poll(log)
-            now = self._clock()
-            if windows:
-                self._busy_until = now + _BUSY_S
-                self._interval = self._settings.poll_interval_s
-                return [_transaction(window) for window in windows]
-            if now >= deadline or self._stop.wait(min(self._interval, deadline - now)):
-                return []
-            if now > self._busy_until:
-                slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)
-                self._interval = min(self._interval * _SLOWER, slowest)
+                now = self._clock()
+                if windows:
+                    self._busy_until = now + _BUSY_S
+                    self._interval = self._settings.poll_interval_s
+                    return [_transaction(window) for window in windows]
+                if now >= deadline or self._stop.wait(min(self._interval, deadline - now)):
+                    return []
+                if now > self._busy_until:
+                    slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)
+                    self._interval = min(self._interval * _SLOWER, slowest)
 
     def close(self) -> None:
         """Close the connection; the triggers go on logging."""
@@ -174,33 +176,55 @@ class SqliteSource:
         self._forget()
 
     def _forget(self) -> None:
-        self._version = (-1, -1)  # the data version up to which everything has been seen
-        self._boundaries: list[int] = []
-        self._newest = NO_SEAL
         self._files: tuple[object, object] = (None, None)
         self._file_checked = 0.0
         self._interval = self._settings.poll_interval_s
         self._busy_until = 0.0
-        self._trim_from = 0
 
     def _opened(self) -> ChangeLog:
         if self._log is None:
             raise SourceUnavailableError(f"source {self.name}: not open")
         return self._log
 
-    def _connect(self) -> None:
+    def _connect(self, after_scn: int | None) -> int:
+        """Open the files and find the way into the log; return the SCN to read after."""
         self._connection = connect(self._path)
         with waiting(self._connection, _LOCK_WAIT_S):
             self._use_wal(self._connection)
             identity = install(self._connection, self._watched)
-            self._seals = SealStore(self._path, identity, self._is_flushed)
+            self._seals = SealStore(self._path, identity)
             log = ChangeLog(self._connection, self._seals, self._watched, self._flush)
-            log.check_owner()
-            log.check_schema()
-            if log.is_outdated:
-                log.seal_all()
+            log.check_seals()
+            if after_scn is not None:
+                self._resume(log, after_scn)
+            log.follow_schema()
+            scn = self._first_scn(log, self._seals) if after_scn is None else after_scn
         self._log = log
         self._files = self._present_files()
+        return scn
+
+    def _resume(self, log: ChangeLog, after_scn: int) -> None:
+        if after_scn > log.last_logged():
+            raise self._stopped(_too_new(after_scn, log.last_logged()))
+        if after_scn > log.newest.scn:
+            _log.warning(
+                "source %s: the newest window of %s is %d, and %d had been read: seals were lost, "
+                "as a power failure does; if the database was restored instead, stop the relay and "
+                "begin anew",
+                self.name,
+                seals_path(self._path),
+                log.newest.scn,
+                after_scn,
+            )
+            log.seal_again(after_scn)
+
+    def _first_scn(self, log: ChangeLog, seals: SealStore) -> int:
+        log.seal_all()
+        named = {"latest": log.newest.scn, "earliest": seals.oldest().prev_scn}
+        scn = named[self._start] if isinstance(self._start, str) else self._start
+        if scn > log.newest.scn:
+            raise self._stopped(_too_new(scn, log.newest.scn))
+        return scn
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -219,58 +243,14 @@ class SqliteSource:
             mode,
         )
 
-    def _first_scn(self, after_scn: int | None) -> int:
-        log, seals = self._opened(), self._seals
-        assert seals is not None
-        if after_scn is None and self._start == "latest":
-            log.seal_all()
-        oldest, newest = seals.oldest().scn or 1, seals.newest().scn
-        if after_scn is None:
-            named = {"latest": newest, "earliest": oldest - 1}
-            after_scn = named[self._start] if isinstance(self._start, str) else self._start
-        if after_scn > newest:
-            raise self._stopped(
-                f"asked for what follows scn {after_scn}, and the newest in {seals.path} is "
-                f"{newest}: a file was replaced, restored or removed; bring consumers up to date "
-                "from the tables, then remove this source's ring and MaxSCN"
-            )
-        if after_scn < oldest - 1:
-            raise self._stopped(_too_old(after_scn, oldest, newest))
-        return after_scn
-
     def _poll(self, log: ChangeLog) -> list[SealedWindow]:
         self._check_file()
-        version = log.version()
-        if version != self._version:
-            self._look(log)
-            # Only now: what was committed after the version was read moves it again.
-            self._version = version
-        if self._boundaries or log.is_outdated:
-            self._seal(log)
-        windows = (
-            log.read(self._scn, _MOST_WINDOWS, _MOST_ROWS) if self._newest.scn > self._scn else []
-        )
-        self._trim(log)
+        # First, while no window waits.
+        log.tidy(self._scn, self._settings.retention_rows)
+        windows = log.read(self._scn)
         if windows:
-            self._scn = windows[-1].scn
+            self._scn = windows[-1].seal.scn
         return windows
-
-    def _look(self, log: ChangeLog) -> None:
-        """Note the newest boundary, and whether another relay has sealed or DDL was run."""
-        log.check_schema()
-        self._look_at_seals()
-        boundary = log.last_logged()
-        if boundary > max((self._newest.last_id, *self._boundaries)):
-            self._boundaries.append(boundary)
-
-    def _look_at_seals(self) -> None:
-        assert self._seals is not None
-        self._newest = self._seals.newest()
-
-    def _seal(self, log: ChangeLog) -> None:
-        if log.seal(self._boundaries):
-            self._boundaries.clear()
-            self._look_at_seals()
 
     def _flush(self) -> None:
         """Put the log rows on disk. Any process's fsync writes all of a file's pages."""
@@ -281,14 +261,6 @@ class SqliteSource:
                 self._wal = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         if self._wal is not None:
             os.fsync(self._wal)
-
-    def _trim(self, log: ChangeLog) -> None:
-        retention = self._settings.retention_rows
-        if self._newest.last_id < self._trim_from:
-            return
-        if not log.trim(self._scn, retention, _MOST_TRIMMED_ROWS):
-            # Nothing more to do until another thousand rows have come.
-            self._trim_from = self._newest.last_id + _MOST_TRIMMED_ROWS
 
     def _check_file(self) -> None:
         now = self._clock()
@@ -353,17 +325,18 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _too_old(after_scn: int, oldest: int, newest: int) -> str:
+def _too_new(after_scn: int, last: int) -> str:
     return (
-        f"asked for what follows scn {after_scn}, and the log holds {oldest} to {newest} only; "
-        "raise retention_rows, and bring consumers up to date from the tables"
+        f"asked for what follows scn {after_scn}, and the log ends with {last}: the database was "
+        "made again or restored, or lost its last commits in a power failure; bring consumers up "
+        "to date from the tables, then remove this source's ring and MaxSCN"
     )
 
 
 def _transaction(window: SealedWindow) -> Transaction:
-    origin = Origin(file=LOG, offset=window.first_id)
+    scn, prev_scn, timestamp_ns = window.seal
     changes = [_row_change(row) for row in window.rows]
-    return Transaction(window.scn, window.timestamp_ns, changes, origin)
+    return Transaction(scn, timestamp_ns, changes, Origin(file=LOG, offset=prev_scn + 1))
 
 
 def _row_change(logged: LogRow) -> RowChange:

@@ -5,9 +5,9 @@
 
 SQLite refuses to drop a column that a trigger names, and a unique index made
 while others write leaves a moment in which the triggers do not know it. Here
-everything happens in one transaction: what is committed is sealed, the capture
-triggers go, the statements run, the triggers come back. Relays may go on
-running; they see the new form at their next poll.
+everything happens in one transaction: the capture triggers go, the statements
+run, the triggers come back. Relays may go on running; they see the new form at
+their next poll.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from databus.relay.sources.sqlite_install import (
     install_triggers,
     is_installed,
 )
-from databus.relay.sources.sqlite_log import ChangeLog
 from databus.relay.sources.sqlite_seals import SealStore, seals_path
 from databus.schemas.errors import SourceUnavailableError
 
@@ -58,8 +57,9 @@ def change_tables(path: Path, statements: Sequence[str]) -> None:
     with _locked(path) as connection:
         if not is_installed(connection):
             raise CaptureGapError(f"{path} is not watched; change it as usual")
-        with closing(_seals(path, connection)) as seals:
-            _change(connection, seals, statements)
+        with closing(SealStore(path, identity(connection))) as seals:
+            sealed = seals.newest().scn
+        _change(connection, sealed, statements)
 
 
 def uninstall(path: Path) -> None:
@@ -75,20 +75,15 @@ def uninstall(path: Path) -> None:
         Path(f"{seals_path(path)}{suffix}").unlink(missing_ok=True)
 
 
-def _change(connection: sqlite3.Connection, seals: SealStore, statements: Sequence[str]) -> None:
+def _change(connection: sqlite3.Connection, sealed: int, statements: Sequence[str]) -> None:
     names = _watched(connection)
-    bring_up_to_date(connection, names, seals.newest().last_id)
-    ChangeLog(connection, seals, {}).seal_rest()
+    bring_up_to_date(connection, names, sealed)
     for name in names:
         drop_triggers(connection, name)
     for statement in statements:
         connection.execute(statement)
     for name in names:
         install_triggers(connection, inspect(connection, name, has_triggers=False).table)
-
-
-def _seals(path: Path, connection: sqlite3.Connection) -> SealStore:
-    return SealStore(path, identity(connection), is_synced=True, wait_s=_LOCK_WAIT_S)
 
 
 def _watched(connection: sqlite3.Connection) -> list[str]:

@@ -7,8 +7,8 @@
     _databus_layout       the version of all this, and the database's identity
 
 A generation is one form of one table together with the triggers made for it.
-Nothing is sealed before `bring_up_to_date` has run for the schema version that
-the sealer's snapshot has, so that every trigger is known to have been in place
+Nothing is sealed before `bring_up_to_date` has run for the schema version under
+which it was read, so that every trigger is known to have been in place
 while the rows of a window were written.
 """
 
@@ -196,7 +196,8 @@ def inspect_all(connection: sqlite3.Connection, names: Iterable[str]) -> list[Fi
 def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str], sealed: int) -> None:
     """Install, or install again, whatever a table needs; inside the caller's transaction.
 
-    `sealed` is the last log id that is in a window.
+    `sealed` is the last log id that is in a window, or an older one: then more
+    rows than need be are logged again.
     """
     for finding in inspect_all(connection, names):
         _renew(connection, finding, sealed)

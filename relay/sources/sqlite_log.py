@@ -5,13 +5,16 @@ becomes a window. Every "last id" that a poll sees is the end of a committed
 transaction, for SQLite has one writer at a time and shows nobody half a
 transaction; so windows are whole transactions, one or several, never a part
 of one.
+
+A poll that finds a new transaction is a handful of statements: the rows after
+the newest seal, the schema version, the seal. Each is a moment in which the
+thread may lose the interpreter to another, so none may be there without need.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from databus.relay.sources.sqlite_catalog import table_from_json
@@ -24,18 +27,24 @@ from databus.relay.sources.sqlite_install import (
     inspect_all,
     is_installed,
 )
-from databus.relay.sources.sqlite_seals import Seal, SealStore
+from databus.relay.sources.sqlite_seals import NO_SEAL, Seal, SealStore
 from databus.relay.sources.sqlite_triggers import LOG, values
 from databus.schemas.table import Table
 
+_VERSION = "PRAGMA data_version"  # moves when another connection has committed
+_SCHEMA_VERSION = "PRAGMA main.schema_version"
 _LAST_LOGGED = f"SELECT coalesce(max(id), 0) FROM {LOG}"
-_FIRST_AFTER = f"SELECT min(id) FROM {LOG} WHERE id > ?"
+_FIRST_LOGGED = f"SELECT coalesce(min(id), 0) FROM {LOG}"
 _TIME = f"SELECT at FROM {LOG} WHERE id = ?"
 _GENERATIONS = "SELECT generation, name, columns FROM _databus_generation"
 _ANY_BEFORE = f"SELECT 1 FROM {LOG} WHERE id < ? LIMIT 1"
 _TRIM_ROWS = (
     f"DELETE FROM {LOG} WHERE id IN (SELECT id FROM {LOG} WHERE id < ? ORDER BY id LIMIT ?)"
 )
+_END = (1 << 63) - 1
+_MOST_WINDOWS = 500
+_MOST_ROWS = 5_000
+_MOST_TRIMMED_ROWS = 1_000
 
 
 class LogDamagedError(Exception):
@@ -69,16 +78,14 @@ class LogRow(NamedTuple):
     id: int
     generation: Generation
     op: str
+    timestamp_ns: int
     images: tuple[Any, ...]
 
 
-@dataclass(slots=True)
-class SealedWindow:
+class SealedWindow(NamedTuple):
     """One seal with its rows, those of tables that nobody here watches left out."""
 
-    scn: int
-    first_id: int
-    timestamp_ns: int
+    seal: Seal
     rows: list[LogRow]
 
 
@@ -86,7 +93,8 @@ class ChangeLog:
     """The change log, seen by one relay through one connection. Not thread-safe.
 
     `watched` maps the names of tables to the names of sources; `flush` is called
-    to have what is committed on disk. The change log has to be there (`install`).
+    before rows are sealed or handed over. The change log has to be there
+    (`install`).
     """
 
     def __init__(
@@ -101,88 +109,77 @@ class ChangeLog:
         self._seals = seals
         self._watched = {name.lower(): source for name, source in watched.items()}
         self._names = tuple(watched)
+        self._version = -1  # the data version up to which everything is sealed
         self._schema_version = -1
         self._generations: dict[int, Generation] = {}
         self._rows_sql = ""
-        self.is_outdated = True  # the triggers may not fit the tables
-
-    def version(self) -> tuple[int, int]:
-        """Return what changes when another connection has committed or sealed."""
-        return self._number("PRAGMA data_version"), self._seals.version()
+        self._trim_from = 0
+        self.newest = NO_SEAL  # up to here the log is sealed, as far as this relay knows
 
     def last_logged(self) -> int:
-        """Return the id of the newest committed row: a boundary."""
+        """Return the id of the newest committed row."""
         return self._number(_LAST_LOGGED)
 
-    def check_owner(self) -> None:
-        """Raise LogDamagedError when the seals are not this log's."""
+    def check_seals(self) -> None:
+        """See how far the log is sealed; raise LogDamagedError when the seals are not this log's.
+
+        Seals of rows that are gone are forgotten: that a log was trimmed may
+        outlast a power failure which the trimming of its seals did not.
+        """
         path = self._seals.path
         if self._seals.owner != identity(self._connection):
             raise LogDamagedError(
                 f"{path} belongs to another database: one of the two was made again or copied "
-                "without the other. Put back the one that belongs to it, or remove it to begin "
-                "with new SCNs"
+                "without the other. Put back the one that belongs to it; or remove it, this "
+                "source's ring and MaxSCN, and bring consumers up to date from the tables"
             )
-        newest = self._seals.newest()
-        row = self._connection.execute(_TIME, (newest.last_id,)).fetchone()
-        if newest.scn and row != (newest.timestamp_ns,):
-            raise LogDamagedError(
-                f"log row {newest.last_id}, the last of window {newest.scn}, is not the one that "
-                "was sealed: the database was restored to an earlier state. Bring consumers up to "
-                f"date from the tables, then remove {path} and this source's ring and MaxSCN"
-            )
+        self._seals.forget(self._number(_FIRST_LOGGED))
+        self.newest = self._seals.newest()
+        row = self._connection.execute(_TIME, (self.newest.scn,)).fetchone()
+        if self.newest.scn and row != (self.newest.timestamp_ns,):
+            raise self._other_log()
 
-    def check_schema(self) -> None:
-        """Look whether the watched tables and their triggers still fit; raises CaptureGapError."""
-        if self._schema_moved():
-            with transaction(self._connection, "DEFERRED"):
-                self._look_at_schema()
-
-    def seal(self, boundaries: Sequence[int]) -> bool:
-        """Seal up to each of `boundaries`; say whether it could be done now.
-
-        False when another relay is sealing. When the database's schema has
-        changed the triggers are renewed before, which needs the application's
-        lock (False when it is held), and everything becomes one window.
-        Raises CaptureGapError, and then seals nothing.
-        """
-        try:
-            with self._seals.locked():
-                self._seal(boundaries)
-        except sqlite3.OperationalError as error:
-            if not is_busy(error):
-                raise
-            return False
-        self._seals.checkpoint()
-        return True
+    def seal_again(self, scn: int) -> None:
+        """Seal up to `scn`, where a window ended once, if its seal was lost."""
+        row = self._connection.execute(_TIME, (scn,)).fetchone()
+        while row and self.newest.scn < scn:
+            self._add(Seal(scn, self._prev_scn(self._number(_FIRST_LOGGED)), *row))
 
     def seal_all(self) -> None:
         """Seal everything committed; waits for locks as the connections say."""
-        with self._seals.locked():
-            self._seal([self.last_logged()])
+        while self._seal() is None:
+            pass
 
-    def seal_rest(self) -> None:
-        """Seal everything that the caller's transaction sees, triggers unchecked."""
-        with self._seals.locked():
-            self._add_seals([self.last_logged()])
+    def follow_schema(self) -> None:
+        """Renew the triggers if they no longer fit the tables; raises CaptureGapError.
 
-    def read(self, after_scn: int, most_windows: int, most_rows: int) -> list[SealedWindow]:
-        """Return the next windows, at least one when there is one.
-
-        Raises CaptureGapError, and LogDamagedError when the window after
-        `after_scn` is no longer held or lacks rows.
+        That takes the application's lock.
         """
-        seals = self._seals.after(after_scn, most_windows)
-        if not seals:
+        if not self._is_up_to_date():
+            with transaction(self._connection):
+                bring_up_to_date(self._connection, self._names, self.newest.scn)
+                version = self._number(_SCHEMA_VERSION)
+            self._schema_version = version
+
+    def read(self, after_scn: int) -> list[SealedWindow]:
+        """Seal what was committed, and return the next windows.
+
+        Raises CaptureGapError, and LogDamagedError when rows after `after_scn`
+        are gone. What cannot be sealed now, because another connection holds a
+        lock, is left to the next call.
+        """
+        version = self._number(_VERSION)
+        fresh: list[SealedWindow] | None = []
+        if version != self._version:
+            fresh = self._seal_if_free()
+            if fresh is not None:
+                # What was committed after the version was read moves it again.
+                self._version = version
+        if self.newest.scn <= after_scn:
             return []
-        if seals[0].scn != after_scn + 1:
-            raise LogDamagedError(f"the oldest window held is {seals[0].scn}")
-        first_id = seals[0].first_id
-        within = [seal for seal in seals if seal.last_id - first_id < most_rows]
-        with transaction(self._connection, "DEFERRED"):
-            if self._schema_moved():
-                self._look_at_schema()
-            return self._windows(within or seals[:1])
+        if fresh and fresh[0].seal.prev_scn <= after_scn:
+            return fresh
+        return self._read_sealed(after_scn)
 
     def tables(self) -> list[Table]:
         """Return the watched tables as their current generations have them."""
@@ -192,102 +189,130 @@ class ChangeLog:
         found = (self._generations[current[name.lower()]].table for name in self._names)
         return [table for table in found if table is not None]
 
-    def trim(self, read_scn: int, retention_rows: int, most_rows: int) -> bool:
-        """Forget windows read and older than `retention_rows` rows; say whether there is more.
+    def tidy(self, read_scn: int, retention_rows: int) -> None:
+        """Forget a part of what is read and older than `retention_rows` rows, if there is any.
 
         Small transactions; does nothing when another connection is writing.
         """
-        newest = self._seals.newest()
+        self._seals.checkpoint()
+        if self.newest.scn < self._trim_from:
+            return
         try:
-            # Seals go first: a reader that finds a seal must find its rows. The
-            # newest stays, for it says how far SCNs have come.
-            seals = self._seals.trim(
-                min(read_scn, newest.scn - 1), newest.last_id - retention_rows, most_rows
-            )
-            rows = self._trim_rows(self._seals.oldest().first_id, most_rows)
+            is_done = not self._trim(min(read_scn, self.newest.scn - retention_rows))
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-            return False
-        return max(seals, rows) >= most_rows
+            is_done = True
+        if is_done:
+            self._trim_from = self.newest.scn + _MOST_TRIMMED_ROWS
 
-    def _trim_rows(self, first_kept: int, most_rows: int) -> int:
+    def _trim(self, last_scn: int) -> bool:
+        """Trim up to a window; say whether there is more."""
+        # Seals go first: a reader that finds a seal must find its rows.
+        seals = self._seals.trim(last_scn, _MOST_TRIMMED_ROWS)
+        # The row before the oldest window stays, to show that none of the window's is gone.
+        rows = self._trim_rows(self._seals.oldest().prev_scn)
+        return max(seals, rows) >= _MOST_TRIMMED_ROWS
+
+    def _trim_rows(self, first_kept: int) -> int:
         if self._connection.execute(_ANY_BEFORE, (first_kept,)).fetchone() is None:
             return 0
         with transaction(self._connection) as connection:
-            return connection.execute(_TRIM_ROWS, (first_kept, most_rows)).rowcount
+            return connection.execute(_TRIM_ROWS, (first_kept, _MOST_TRIMMED_ROWS)).rowcount
 
     def _number(self, sql: str) -> int:
         (number,) = self._connection.execute(sql).fetchone()
         return int(number)
 
     def _schema_moved(self) -> bool:
-        return self._number("PRAGMA main.schema_version") != self._schema_version
+        return self._number(_SCHEMA_VERSION) != self._schema_version
 
-    def _look_at_schema(self) -> None:
-        """Check the watched tables without writing.
+    def _is_up_to_date(self) -> bool:
+        """Check the watched tables and their triggers without writing; raises CaptureGapError."""
+        with transaction(self._connection, "DEFERRED"):
+            findings = inspect_all(self._connection, self._names)
+            if any(finding.state is not State.INTACT for finding in findings):
+                return False
+            self._schema_version = self._number(_SCHEMA_VERSION)
+            return True
 
-        What is sealed may be read even if a table has changed since: whoever
-        sealed it had checked.
+    def _seal_if_free(self) -> list[SealedWindow] | None:
+        try:
+            return self._seal()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            return None
+
+    def _seal(self) -> list[SealedWindow] | None:
+        """Make one window of what is committed, and return it; None when it is to be tried again.
+
+        Raises CaptureGapError, and then seals nothing.
         """
-        findings = inspect_all(self._connection, self._names)
-        self.is_outdated = any(finding.state is not State.INTACT for finding in findings)
-        if not self.is_outdated:
-            self._schema_version = self._number("PRAGMA main.schema_version")
-
-    def _seal(self, boundaries: Sequence[int]) -> None:
+        newest = self.newest
+        rows = self._rows(newest.scn, _END)
+        # Only now: if the schema is what was checked, it was so when the rows were read.
         if self._schema_moved():
-            self._renew_triggers()
-            boundaries = [self.last_logged()]
+            self.follow_schema()
+            return None
+        if newest.scn:
+            self._check_newest(rows)
+            rows = rows[1:]
+        if not rows:
+            return []
         self._flush()
-        # One snapshot: what is sealed was logged under the schema that was checked.
-        with transaction(self._connection, "DEFERRED"):
-            if not self._schema_moved():
-                self._add_seals(boundaries)
+        last = rows[-1]
+        seal = Seal(last.id, self._prev_scn(rows[0].id), last.timestamp_ns)
+        return [_window(seal, rows)] if self._add(seal) else None
 
-    def _renew_triggers(self) -> None:
-        with transaction(self._connection, "DEFERRED"):
-            self._look_at_schema()
-        if self.is_outdated:
-            with transaction(self._connection):
-                bring_up_to_date(self._connection, self._names, self._seals.newest().last_id)
-                version = self._number("PRAGMA main.schema_version")
-            self._schema_version = version
-            self.is_outdated = False
+    def _add(self, seal: Seal) -> bool:
+        is_added = self._seals.add(seal, self.newest)
+        # Otherwise another relay has sealed, and these rows may be in a window.
+        self.newest = seal if is_added else self._seals.newest()
+        return is_added
 
-    def _add_seals(self, boundaries: Iterable[int]) -> None:
-        sealed = self._seals.newest().last_id
-        added = []
-        for boundary in sorted(boundaries):
-            if boundary > sealed:
-                (first_id,) = self._connection.execute(_FIRST_AFTER, (sealed,)).fetchone()
-                (at,) = self._connection.execute(_TIME, (boundary,)).fetchone()
-                added.append((first_id, boundary, at))
-                sealed = boundary
-        self._seals.add(added)
+    def _prev_scn(self, first_id: int) -> int:
+        # With no seal at all, who has not seen what was before the log's first row has a gap.
+        return self.newest.scn or first_id - 1
 
-    def _windows(self, seals: list[Seal]) -> list[SealedWindow]:
-        rows = self._log_rows(seals[0].first_id, seals[-1].last_id)
-        windows = []
-        place = 0
-        for scn, first_id, last_id, at in seals:
-            start = place
-            while place < len(rows) and rows[place].id <= last_id:
-                place += 1
-            if place == start or (rows[start].id, rows[place - 1].id) != (first_id, last_id):
-                raise LogDamagedError(f"rows {first_id} to {last_id} of window {scn} are gone")
-            watched = [row for row in rows[start:place] if row.generation.table is not None]
-            windows.append(SealedWindow(scn, first_id, at, watched))
-        return windows
+    def _check_newest(self, rows: list[LogRow]) -> None:
+        """Check that the log still begins with the row that was sealed last."""
+        scn, _, timestamp_ns = self.newest
+        if rows and rows[0].id > scn:
+            raise _gone(scn, rows[0].id)
+        if not rows or rows[0].timestamp_ns != timestamp_ns:
+            raise self._other_log()
 
-    def _log_rows(self, first_id: int, last_id: int) -> list[LogRow]:
+    def _other_log(self) -> LogDamagedError:
+        return LogDamagedError(
+            f"log row {self.newest.scn}, the last of the newest window, is not there or is another "
+            f"one (the log ends with row {self.last_logged()}): the database was restored to an "
+            "earlier state, or lost its last commits in a power failure. Bring consumers up to "
+            f"date from the tables, then remove {self._seals.path} and this source's ring and "
+            "MaxSCN"
+        )
+
+    def _read_sealed(self, after_scn: int) -> list[SealedWindow]:
+        seals = self._seals.after(after_scn, _MOST_WINDOWS)
+        if not seals or seals[0].prev_scn > after_scn:
+            raise _gone(after_scn, self._number(_FIRST_LOGGED))
+        begin = seals[0].prev_scn
+        within = [seal for seal in seals if seal.scn - begin <= _MOST_ROWS] or seals[:1]
+        rows = self._rows(begin, within[-1].scn)
+        if self._schema_moved():
+            # Only for CaptureGapError: whoever sealed these rows may not watch our tables.
+            self._is_up_to_date()
+        self._flush()
+        return _windows(within, rows)
+
+    def _rows(self, first_id: int, last_id: int) -> list[LogRow]:
         raw = self._raw_rows(first_id, last_id)
         if any(row[1] not in self._generations for row in raw):
             self._load_generations()
             raw = self._raw_rows(first_id, last_id)
         known = self._generations
         try:
-            return [LogRow(row[0], known[row[1]], row[2], row[3:]) for row in raw]
+            return [LogRow(row[0], known[row[1]], row[2], row[3], row[4:]) for row in raw]
         except KeyError as error:
             raise LogDamagedError(f"generation {error} is gone from _databus_generation") from None
 
@@ -318,5 +343,33 @@ class ChangeLog:
         width = 2 * max((len(g.names) for g in self._generations.values()), default=0)
         images = f", {values(width)}" if width else ""
         self._rows_sql = (
-            f"SELECT id, generation, op{images} FROM {LOG} WHERE id BETWEEN ? AND ? ORDER BY id"
+            f"SELECT id, generation, op, at{images} FROM {LOG} WHERE id BETWEEN ? AND ? ORDER BY id"
         )
+
+
+def _windows(seals: Sequence[Seal], rows: list[LogRow]) -> list[SealedWindow]:
+    """Share the rows out; the first may be the last of the window before."""
+    begin = seals[0].prev_scn
+    if not rows or rows[0].id > begin + 1:
+        raise _gone(begin, rows[0].id if rows else 0)
+    windows = []
+    place = int(rows[0].id == begin)
+    for seal in seals:
+        start = place
+        while place < len(rows) and rows[place].id <= seal.scn:
+            place += 1
+        if place == start or rows[place - 1].id != seal.scn:
+            raise _gone(seal.prev_scn, rows[place].id if place < len(rows) else 0)
+        windows.append(_window(seal, rows[start:place]))
+    return windows
+
+
+def _window(seal: Seal, rows: list[LogRow]) -> SealedWindow:
+    return SealedWindow(seal, [row for row in rows if row.generation.table is not None])
+
+
+def _gone(after_scn: int, first_id: int) -> LogDamagedError:
+    return LogDamagedError(
+        f"log rows after {after_scn} are gone, the next one is {first_id or 'not there'}: raise "
+        "retention_rows, and bring consumers up to date from the tables"
+    )

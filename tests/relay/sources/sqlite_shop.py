@@ -20,8 +20,8 @@ State = dict[str, dict[Any, dict[str, Any]]]
 
 
 def settings(path: Path, *tables: str, **more: Any) -> PhysicalSourceSettings:
-    """Return settings for a source of `shop.<table>` for each table; fsync off for speed."""
-    more.setdefault("uri", f"sqlite:{path}?fsync=off")
+    """Return settings for a source of `shop.<table>` for each table."""
+    more.setdefault("uri", f"sqlite:{path}")
     return PhysicalSourceSettings(
         name="shop", sources=tuple(f"shop.{table}" for table in tables), **more
     )
@@ -66,15 +66,20 @@ def drain(source: SqliteSource, until_s: float = 10.0) -> list[Transaction]:
 def unsealed(source: SqliteSource) -> bool:
     """Say whether there are committed rows that no window holds yet."""
     assert source._log is not None
-    assert source._seals is not None
-    newest = source._seals.newest()
-    return source._log.last_logged() > newest.last_id or newest.scn > source._scn
+    newest = source._log.newest.scn
+    return source._log.last_logged() > newest or newest > source._scn
 
 
-def seals(path: Path) -> list[tuple[Any, ...]]:
+def seals(path: Path) -> list[int]:
     """Return the SCNs of the seals held."""
     with closing(sqlite3.connect(f"{path}-databus")) as connection:
-        return connection.execute("SELECT scn FROM seal ORDER BY scn").fetchall()
+        return [scn for (scn,) in connection.execute("SELECT scn FROM seal ORDER BY scn")]
+
+
+def lose_seals(path: Path, after_scn: int) -> None:
+    """Lose the seals after an SCN, as a power failure may."""
+    with closing(sqlite3.connect(f"{path}-databus")) as connection, connection:
+        connection.execute("DELETE FROM seal WHERE scn > ?", (after_scn,))
 
 
 def changes(transactions: Iterable[Transaction]) -> list[tuple[str, dict[str, Any]]]:

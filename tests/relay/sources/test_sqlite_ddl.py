@@ -279,6 +279,17 @@ def test_a_statement_that_cannot_be_followed_changes_nothing(
         assert changes(drain(source)) == [("insert", {"id": 1, "a": "x"})]
 
 
+def test_a_statement_that_fails_takes_back_what_was_logged_again_for_it(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        run(db, ["ALTER TABLE t ADD COLUMN b DEFAULT 5", "INSERT INTO t VALUES (1, 'x', 6)"])
+        with pytest.raises(sqlite3.OperationalError, match="no such column"):
+            change_tables(path, ["ALTER TABLE t DROP COLUMN absent"])
+        db.execute("INSERT INTO t VALUES (2, 'y', 7)")
+        assert applied_rows(apply(drain(source), {}), "shop.t") == [(1, "x", 6), (2, "y", 7)]
+
+
 def test_uninstalling_leaves_the_applications_tables_only(
     path: Path, db: sqlite3.Connection
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +22,7 @@ from tests.relay.sources.sqlite_shop import (
     database,
     drain,
     opened,
+    seals,
     settings,
     table_rows,
 )
@@ -85,8 +87,8 @@ def test_a_file_replaced_under_the_source_is_noticed(path: Path, tmp_path: Path)
         source.close()
 
 
-def test_seals_that_vanish_are_noticed_and_never_numbered_anew(
-    path: Path, db: sqlite3.Connection
+def test_seals_that_vanish_are_noticed_and_made_again(
+    path: Path, db: sqlite3.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter(range(0, 1000, 2))
     source = SqliteSource(settings(path, "t"), clock=lambda: float(next(clock)))
@@ -97,8 +99,12 @@ def test_seals_that_vanish_are_noticed_and_never_numbered_anew(
     with pytest.raises(SourceUnavailableError, match=r"shop\.db-databus was moved, removed"):
         source.read()
     source.close()
-    with pytest.raises(SourceStoppedError, match="a file was replaced, restored or removed"):
-        source.open(1)
+    db.execute("INSERT INTO t VALUES (2, 'y')")
+    source.open(1)
+    assert [window.scn for window in source.read()] == [2]
+    source.close()
+    assert "seals were lost" in caplog.text
+    assert seals(path) == [1, 2]
 
 
 def test_a_database_made_again_does_not_go_on_with_the_old_ones_seals(path: Path) -> None:
@@ -165,6 +171,21 @@ def test_a_setting_that_cannot_be_is_refused(changed: dict[str, str], says: str)
 def test_a_table_listed_twice_is_refused() -> None:
     with pytest.raises(SettingsError, match="listed twice"):
         open_source(settings(Path("x.db"), "t", "T"))
+
+
+def test_a_window_is_flushed_before_it_is_sealed_only_when_asked_for(
+    path: Path, db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed_when_flushed: list[list[int]] = []
+    monkeypatch.setattr(os, "fsync", lambda _: sealed_when_flushed.append(seals(path)))
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        drain(source)
+    assert sealed_when_flushed == []
+    with opened(path, "t", uri=f"sqlite:{path}?fsync=on") as source:
+        db.execute("INSERT INTO t VALUES (2, 'y')")
+        drain(source)
+    assert sealed_when_flushed == [[1]]
 
 
 @pytest.mark.parametrize("uri", ["sqlite:{}", "sqlite://{}", "sqlite:{}?fsync=on"])

@@ -158,6 +158,14 @@ class ApiHandler(RequestHandler):
         body = json.dumps(value) + "\n"
         await self.send(body.encode(), "application/json; charset=UTF-8")
 
+    def prepare(self) -> None:
+        """Do no work for a request of a connection that is closed.
+
+        Many requests may have been sent at once, and tornado hands out each of them.
+        """
+        if self._is_gone():
+            raise StreamClosedError
+
     async def send(self, body: bytes, content_type: str) -> None:
         """Answer with a body, at the pace the client reads.
 
@@ -169,6 +177,10 @@ class ApiHandler(RequestHandler):
         ):
             body = await asyncio.get_running_loop().run_in_executor(None, _compress, body)
             self.set_header("Content-Encoding", "gzip")
+        # Looked at before each write: the exception that writing raises otherwise is
+        # kept by tornado, and with it the body, until the garbage collector comes.
+        if self._is_gone():
+            return
         if len(body) <= FIRST_BYTES:
             await self._within_idle_time(self.finish(body))
             return
@@ -177,13 +189,16 @@ class ApiHandler(RequestHandler):
         self.write(body[:FIRST_BYTES])
         await self._within_idle_time(self.flush())
         await self._send_slices(memoryview(body))
-        await self._within_idle_time(self.finish())
+        if not self._is_gone():
+            await self._within_idle_time(self.finish())
 
     async def _send_slices(self, body: memoryview) -> None:
         # Past RequestHandler.write, which takes only bytes and joins them: a
         # slice of the view goes to the socket without another copy.
         connection: Any = self.request.connection
         for begin in range(FIRST_BYTES, len(body), SLICE_BYTES):
+            if self._is_gone():
+                return
             await self._within_idle_time(connection.write(body[begin : begin + SLICE_BYTES]))
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
@@ -196,6 +211,10 @@ class ApiHandler(RequestHandler):
             finally:
                 timer.cancel()
         sending.result()
+
+    def _is_gone(self) -> bool:
+        connection: Any = self.request.connection
+        return connection.stream is None or connection.stream.closed()
 
     def _drop_idle_connection(self) -> None:
         log.info("dropping %s: it stopped reading", self.request.remote_ip)

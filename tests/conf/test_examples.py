@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from databus.conf.settings import (
+    BackOffSettings,
+    ClientSettings,
+    HttpSettings,
+    MaxScnSettings,
+    PhysicalSourceSettings,
+    RelaySettings,
+    Settings,
+    load_settings,
+)
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+RELAY = CONF / "relay.toml"
+CLIENT = CONF / "client.toml"
+
+
+def test_the_commented_examples_are_good_settings() -> None:
+    settings = load_settings(RELAY, RelaySettings)
+    assert [p.name for p in settings.physical_sources] == ["shop"]
+    assert load_settings(CLIENT, ClientSettings).relays == ("http://127.0.0.1:11115",)
+
+
+@pytest.mark.parametrize(
+    ("example", "model"),
+    [
+        (RELAY, RelaySettings),
+        (RELAY, HttpSettings),
+        (RELAY, MaxScnSettings),
+        (RELAY, PhysicalSourceSettings),
+        (CLIENT, ClientSettings),
+        (CLIENT, BackOffSettings),
+    ],
+)
+def test_the_commented_examples_name_every_setting(example: Path, model: type[Settings]) -> None:
+    text = example.read_text(encoding="utf-8")
+    missing = [
+        name
+        for name in model.model_fields
+        if not re.search(rf"\b{name}\b( =|\])", text) and name != "physical_sources"
+    ]
+    assert missing == []
+
+
+def test_what_the_examples_call_a_default_is_the_default() -> None:
+    relay = load_settings(RELAY, RelaySettings)
+    assert relay.http == HttpSettings.model_validate({})
+    assert relay.max_scn == MaxScnSettings.model_validate({})
+    client = load_settings(CLIENT, ClientSettings)
+    plain = ClientSettings(relays=client.relays, checkpoint_dir=client.checkpoint_dir)
+    assert client == plain

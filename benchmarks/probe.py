@@ -18,7 +18,8 @@ import click
 from benchmarks.load import SOURCE, write_numbers
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.schemas.wire import ControlEvent, StreamReader, Window
+from databus.schemas.row_reader import RowReader, RowWindow
+from databus.schemas.wire import ControlEvent
 
 ASLEEP_BUDGET_S = 3600.0
 
@@ -31,15 +32,15 @@ class Decoded:
 
     def wrap(self) -> None:
         """Note it for every stream reader of this process."""
-        receive: Callable[[StreamReader, bytes], list[Window | ControlEvent]] = StreamReader.receive
+        receive: Callable[[RowReader, bytes], list[RowWindow | ControlEvent]] = RowReader.receive
 
-        def noting(reader: StreamReader, chunk: bytes) -> list[Window | ControlEvent]:
+        def noting(reader: RowReader, chunk: bytes) -> list[RowWindow | ControlEvent]:
             items = receive(reader, chunk)
             now = time.time_ns()
-            self.at_ns.update((item.scn, now) for item in items if isinstance(item, Window))
+            self.at_ns.update((item.scn, now) for item in items if isinstance(item, RowWindow))
             return items
 
-        StreamReader.receive = noting  # type: ignore[method-assign,assignment]
+        RowReader.receive = noting  # type: ignore[method-assign,assignment]
 
 
 class Probe:

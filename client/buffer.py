@@ -8,7 +8,7 @@ is let in when the buffer is empty: the bound is then that window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
@@ -61,13 +61,16 @@ class Buffer(Generic[Item]):
             self._call_at_bytes = None if self._held_bytes <= limit_bytes else limit_bytes
             return self._call_at_bytes is None
 
-    def put(self, item: Item) -> None:
-        """Add an item; never blocks. After `close` it is dropped."""
+    def put(self, items: Sequence[Item]) -> None:
+        """Add items; never blocks. After `close` they are dropped."""
+        if not items:
+            return
+        size_bytes = sum(item.size_bytes for item in items)
         with self._changed:
             if self._is_closed:
                 return
-            self._items.append(item)
-            self._held_bytes += item.size_bytes
+            self._items.extend(items)
+            self._held_bytes += size_bytes
             self._changed.notify()
         self.on_item()
 
@@ -77,8 +80,12 @@ class Buffer(Generic[Item]):
         It counts as held until `done` is told of it. Raises BufferClosedError
         when there is none and none will come.
         """
+        try:
+            return self._items.popleft()  # atomic: nearly always without the lock
+        except IndexError:
+            pass
         with self._changed:
-            if not self._items and not self._is_closed and timeout_s != 0:
+            if timeout_s != 0:
                 self._changed.wait_for(lambda: self._items or self._is_closed, timeout_s)
             if self._items:
                 return self._items.popleft()

@@ -19,8 +19,20 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from databus.schemas.event import Event, Opcode
-from databus.schemas.metadata import METADATA_DIGEST, EventMetadata, Op, decode_metadata
+from databus.schemas.event import Opcode
+from databus.schemas.metadata import METADATA_DIGEST as METADATA_SCHEMA_DIGEST
+from databus.schemas.metadata import EventMetadata, Op, decode_metadata
+from databus.schemas.row_reader import (
+    KEY,
+    METADATA,
+    METADATA_DIGEST,
+    OPCODE,
+    ROW,
+    ROW_DIGEST,
+    SCN,
+    TIMESTAMP_NS,
+    RowEvent,
+)
 
 if TYPE_CHECKING:
     from databus.client.subscription import SourceBinding
@@ -50,7 +62,7 @@ class DataEvent:
 
     __slots__ = ("_event", "_metadata", "_row", "_source", "index")
 
-    def __init__(self, event: Event, source: SourceBinding, index: int) -> None:
+    def __init__(self, event: RowEvent, source: SourceBinding, index: int) -> None:
         self._event = event
         self._source = source
         self.index = index
@@ -65,22 +77,22 @@ class DataEvent:
     @property
     def scn(self) -> int:
         """The window's SCN."""
-        return self._event.scn
+        return self._event[SCN]
 
     @property
     def key(self) -> int | bytes:
         """The row's key: a number, or the text form of the key columns."""
-        return self._event.key
+        return self._event[KEY]
 
     @property
     def timestamp_ns(self) -> int:
         """The commit time, nanoseconds since the epoch."""
-        return self._event.timestamp_ns
+        return self._event[TIMESTAMP_NS]
 
     @property
     def is_delete(self) -> bool:
         """Whether the row is gone; `row` is then how it was."""
-        return self._event.opcode is Opcode.DELETE
+        return self._event[OPCODE] == Opcode.DELETE
 
     @property
     def row(self) -> dict[str, Any]:
@@ -90,19 +102,18 @@ class DataEvent:
         """
         row = self._row
         if row is None:
-            payload = self._event.payload
-            assert payload is not None, "the intake lets no event without a row through"
-            row = self._row = self._source.versions[payload.digest].codec.decode(payload.data)
+            event = self._event
+            row = self._row = self._source.codecs[event[ROW_DIGEST]].decode(event[ROW])
         return row
 
     @property
     def metadata(self) -> EventMetadata | None:
         """What the relay says beyond the row; None from a relay that is not of this project."""
         if self._metadata is None:
-            part = self._event.metadata
-            if part is None or part.digest != METADATA_DIGEST:
+            data = self._event[METADATA]
+            if data is None or self._event[METADATA_DIGEST] != METADATA_SCHEMA_DIGEST:
                 return None
-            self._metadata = decode_metadata(part.data)
+            self._metadata = decode_metadata(data)
         return self._metadata
 
     @property
@@ -116,10 +127,10 @@ class DataEvent:
     @property
     def before(self) -> dict[str, Any] | None:
         """The row before an update, or None where the relay does not send it."""
-        metadata, payload = self.metadata, self._event.payload
-        if metadata is None or metadata.before is None or payload is None:
+        metadata = self.metadata
+        if metadata is None or metadata.before is None:
             return None
-        return self._source.versions[payload.digest].codec.decode(metadata.before)
+        return self._source.codecs[self._event[ROW_DIGEST]].decode(metadata.before)
 
     @property
     def gtid(self) -> str | None:
@@ -129,8 +140,7 @@ class DataEvent:
     @property
     def schema_version(self) -> int:
         """The version of the source's schema that the row was written with."""
-        payload = self._event.payload
-        return 0 if payload is None else self._source.versions[payload.digest].version
+        return self._source.versions[self._event[ROW_DIGEST]]
 
     def __repr__(self) -> str:
         return f"<DataEvent {self.op} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"

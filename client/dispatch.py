@@ -24,12 +24,13 @@ from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.intake import ReadWindow
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
+from databus.schemas.row_reader import SRC_ID
 
 Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
 
 _SUCCESS = Result.SUCCESS
-_SRC_ID = itemgetter(2)
+_SRC_ID = itemgetter(SRC_ID)
 _NO_WINDOW = -1
 
 # A callback may take so many budgets before the watchdog gives it up: coming

@@ -8,15 +8,15 @@ ProtocolError, and the position stays after the last good window.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from databus.client.connection_messages import HalfWindow, Progress
 from databus.client.position import Position
 from databus.client.subscription import Bindings
 from databus.schemas.control import checkpoint_of
 from databus.schemas.errors import DatabusError, ProtocolError
-from databus.schemas.event import Event
-from databus.schemas.wire import ControlEvent, StreamReader, Window
+from databus.schemas.row_reader import NO_ROW_DIGEST, RowReader, RowWindow
+from databus.schemas.wire import ControlEvent
 
 NOTICE_BYTES = 64  # what something that is not from the wire counts for in the buffer
 
@@ -24,7 +24,7 @@ NOTICE_BYTES = 64  # what something that is not from the wire counts for in the 
 class ReadWindow(NamedTuple):
     """A whole window, what decodes it, and where reading goes on after it."""
 
-    window: Window
+    window: RowWindow
     bindings: Bindings
     position: Position
 
@@ -71,7 +71,7 @@ class Intake:
     """Reads the answers to one registration's stream requests, one after another."""
 
     def __init__(self, max_window_bytes: int) -> None:
-        self._reader = StreamReader(max_window_bytes)
+        self._reader = RowReader(max_window_bytes)
         self._bindings: Bindings = {}
         self._known: frozenset[tuple[int, bytes]] = frozenset()
         self._position: Position | None = None
@@ -97,7 +97,7 @@ class Intake:
         items: list[BufferItem] = []
         position = self._position
         for item in self._reader.receive(chunk):
-            if isinstance(item, Window):
+            if isinstance(item, RowWindow):
                 position = self._follow(position, item)
                 items.append(ReadWindow(item, self._bindings, position))
             elif item.event.is_scn_regress:
@@ -125,26 +125,24 @@ class Intake:
 
     def empty_window(self, position: Position) -> ReadWindow:
         """Return a window of no events that ends at `position`."""
-        window = Window(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES)
+        window = RowWindow(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES, frozenset())
         return ReadWindow(window, self._bindings, position)
 
-    def _follow(self, position: Position | None, window: Window) -> Position:
+    def _follow(self, position: Position | None, window: RowWindow) -> Position:
         assert position is not None, "begin() comes first"
         if window.scn <= position.scn:
             raise ProtocolError(f"window {window.scn} after window {position.scn}")
-        if window.events:
-            self._check_schemas(window.events)
+        if not window.schemas <= self._known:
+            self._explain(window.schemas - self._known)
         return position.after_window(window.scn, window.timestamp_ns)
 
-    def _check_schemas(self, events: tuple[Event, ...]) -> None:
-        try:
-            schemas = {(event.src_id, event.payload.digest) for event in events}  # type: ignore[union-attr]
-        except AttributeError:
-            raise ProtocolError("an event without a row") from None
-        for src_id, digest in schemas - self._known:
+    def _explain(self, unknown: frozenset[tuple[int, bytes]]) -> NoReturn:
+        for src_id, digest in unknown:
             if src_id not in self._bindings:
                 raise ProtocolError(f"an event of source {src_id}, which was not asked for")
-            raise UnknownSchemaError(digest)
+            if digest == NO_ROW_DIGEST:
+                raise ProtocolError(f"an event of source {src_id} without a row")
+        raise UnknownSchemaError(digest)
 
 
 def _refuse(item: ControlEvent) -> None:

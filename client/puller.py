@@ -171,9 +171,9 @@ class Puller:
                 self._intake.use(bindings)
             case RollBack(scn):
                 self._intake.reset()
-                self._buffer.put(RolledBack(scn))
+                self._buffer.put([RolledBack(scn)])
             case MoveOn(position):
-                self._buffer.put(self._intake.empty_window(position))
+                self._buffer.put([self._intake.empty_window(position)])
             case Disconnect():
                 self._intake.reset()
                 self._transport.close()
@@ -288,8 +288,7 @@ class Puller:
 
     def _take_chunk(self, chunk: bytes) -> None:
         items = self._intake.receive(chunk)
-        for item in items:
-            self._buffer.put(item)
+        self._buffer.put(items)
         if items:
             # Give the interpreter to the dispatcher: it was woken just now, and would
             # wait for it until this thread has sent the next request (`benchmarks.latency`).

@@ -200,4 +200,4 @@ class Registration:
         else:
             # Through the dispatcher, for the consumers are told on its thread.
             self._failed = ReadingFailed(error)
-            self._buffer.put(self._failed)
+            self._buffer.put([self._failed])

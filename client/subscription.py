@@ -46,22 +46,17 @@ class RegisteredSchema(NamedTuple):
     text: str
 
 
-class SchemaVersion(NamedTuple):
-    """One version of a source's schema, ready to decode rows: `codec` gives them in the
-    reader's schema, `writer` as they were written.
-    """
-
-    version: int
-    codec: RowCodec
-    writer: RowCodec
-
-
 class SourceBinding(NamedTuple):
-    """A source as one relay knows it; `versions` by the digest that its events carry."""
+    """A source as one relay knows it.
+
+    By the digest that an event carries: `codecs` has what gives its row in the
+    reader's schema, `versions` which version of the source's schema it is.
+    """
 
     name: str
     src_id: int
-    versions: Mapping[bytes, SchemaVersion]
+    codecs: Mapping[bytes, RowCodec]
+    versions: Mapping[bytes, int]
 
 
 Bindings = Mapping[int, SourceBinding]
@@ -92,23 +87,22 @@ def bind(
         if src_id not in found:
             raise SchemaNotFoundError(f"the relay has no schema of source {name} ({src_id})")
         reader = subscription.reader_schemas.get(name)
-        bindings[src_id] = SourceBinding(name, src_id, _versions(name, found[src_id], reader))
-    return MappingProxyType(bindings)
+        bindings[src_id] = _bind_source(name, src_id, found[src_id], reader)
+    return bindings
 
 
-def _versions(
-    source: str, schemas: Iterable[RegisteredSchema], reader: str | None
-) -> Mapping[bytes, SchemaVersion]:
-    versions = {}
+def _bind_source(
+    source: str, src_id: int, schemas: Iterable[RegisteredSchema], reader: str | None
+) -> SourceBinding:
+    codecs, versions = {}, {}
     for _, version, text in schemas:
-        writer = _codec(source, version, text)
-        codec = writer
+        codec = _codec(source, version, text)
         if reader is not None:
             check_reader(source, text, reader)
             codec = RowCodec.resolving(text, reader)
-        bound = SchemaVersion(version, codec, writer)
-        versions[schema_id(text)] = versions[crc32(text.encode()).to_bytes(4, "big")] = bound
-    return MappingProxyType(versions)
+        for digest in (schema_id(text), crc32(text.encode()).to_bytes(4, "big")):
+            codecs[digest], versions[digest] = codec, version
+    return SourceBinding(source, src_id, codecs, versions)
 
 
 def _codec(source: str, version: int, text: str) -> RowCodec:

@@ -104,7 +104,7 @@ class StreamReader:
     @property
     def pending_scn(self) -> int | None:
         """The SCN of the half window held, or None."""
-        return self._events[0].scn if self._events else None
+        return self._events[0][0] if self._events else None
 
     def receive(self, chunk: bytes) -> list[Window | ControlEvent]:
         """Take the next bytes; return what they complete.

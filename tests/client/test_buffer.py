@@ -17,8 +17,7 @@ ITEM = RolledBack(1, 100)
 def test_items_come_out_in_order_and_count_until_they_are_done() -> None:
     buffer: Buffer[RolledBack] = Buffer(1000)
     items = [RolledBack(n, 100) for n in range(3)]
-    for item in items:
-        buffer.put(item)
+    buffer.put(items)
     assert [buffer.get(0) for _ in items] == items
     assert buffer.held_bytes == 300
     for item in items:
@@ -32,7 +31,7 @@ def test_room_that_was_refused_is_announced_once_when_it_is_there() -> None:
     buffer: Buffer[RolledBack] = Buffer(400)
     buffer.on_room = lambda: calls.append(buffer.held_bytes)
     for _ in range(4):
-        buffer.put(ITEM)
+        buffer.put([ITEM])
     assert not buffer.ask_room(200)
     for _ in range(4):
         buffer.done(ITEM)
@@ -42,7 +41,7 @@ def test_room_that_was_refused_is_announced_once_when_it_is_there() -> None:
 def test_more_than_the_capacity_fits_into_an_empty_buffer_only() -> None:
     buffer: Buffer[RolledBack] = Buffer(400)
     assert buffer.ask_room(1000)
-    buffer.put(ITEM)
+    buffer.put([ITEM])
     assert not buffer.ask_room(1000)
 
 
@@ -58,7 +57,7 @@ def test_a_getter_that_waits_is_woken_by_an_item_and_by_the_end() -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    buffer.put(ITEM)
+    buffer.put([ITEM])
     assert got.get(timeout=PATIENCE_S) == ITEM
     buffer.close()
     assert got.get(timeout=PATIENCE_S) == "end"
@@ -68,6 +67,6 @@ def test_a_getter_that_waits_is_woken_by_an_item_and_by_the_end() -> None:
 def test_a_closed_buffer_drops_what_comes() -> None:
     buffer: Buffer[RolledBack] = Buffer(400)
     buffer.close()
-    buffer.put(ITEM)
+    buffer.put([ITEM])
     with pytest.raises(BufferClosedError):
         buffer.get(0)

@@ -1,0 +1,240 @@
+"""A callback per event against fastavro alone: `python -m benchmarks.callback [--json FILE]`.
+
+The client's own path, in one process and without the network: encoded version 2
+bytes in chunks as the socket gives them → `Intake` (CRCs, windows, SCN order,
+schemas known) → buffer → dispatcher thread → a consumer that reads `event.row`
+of every event. Against it: a loop that decodes the same rows with
+`fastavro.schemaless_reader`, and does nothing else. The two take turns; a
+figure is the median of the repeats, the ratio that of their ratios.
+
+Three tables: the demo's orders as MySQL has them (decimal, datetime) and as
+SQLite has them (numbers and texts), and the narrowest row that is any use.
+Windows have 10 events, each with the metadata that a relay sends.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+from random import Random
+from time import monotonic
+from typing import Any
+
+import fastavro
+
+from benchmarks.report import Figure, Target, at_least, command, seconds
+from databus.client.buffer import Buffer
+from databus.client.checkpoints import MemoryCheckpoints
+from databus.client.consumer import Consumer, DataEvent
+from databus.client.dispatch import CheckpointRule, Dispatch
+from databus.client.dispatcher import Dispatcher
+from databus.client.intake import BufferItem, Intake
+from databus.client.position import Position
+from databus.client.subscription import RegisteredSchema, Subscription, bind
+from databus.conf.settings import ClientSettings
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.control import end_of_period
+from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.event_v2 import encode
+from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.rows import RowCodec, schema_id
+from databus.schemas.table import Column, Table
+from databus.schemas.table_schema import avro_schema
+
+SRC_ID = 40
+EVENTS_PER_WINDOW = 10
+CHUNK_BYTES = 64 << 10
+TARGET = at_least(0.60)
+KINDS = {
+    "mysql": "bigint bigint bigint bigint decimal(10,2) varchar(100) datetime(3) bigint bigint",
+    "sqlite": "integer integer integer integer text text text integer integer",
+}
+NAMES = "id customer_id product_id quantity total status ordered_at change_no changed_ns"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The same rows twice: as a stream's bytes and as bare Avro."""
+
+    schema: str
+    stream: bytes
+    rows: list[bytes]
+
+
+def orders_table(dialect: str) -> Table:
+    """Return the demo's table of orders."""
+    columns = zip(NAMES.split(), KINDS[dialect].split(), strict=True)
+    return Table(
+        "shop.orders",
+        tuple(
+            Column(name, kind, position, False, 0 if position == 0 else None)
+            for position, (name, kind) in enumerate(columns)
+        ),
+        dialect,
+    )
+
+
+def orders(dialect: str, count: int) -> Iterator[dict[str, Any]]:
+    """Make up rows of orders."""
+    chosen, moment = Random(1), datetime(2026, 1, 1)
+    for number in range(count):
+        total, at = Decimal(chosen.randrange(1, 10**6)).scaleb(-2), moment + timedelta(0, number)
+        is_text = dialect == "sqlite"
+        yield {
+            "id": number,
+            "customer_id": chosen.randrange(10_000),
+            "product_id": chosen.randrange(1_000),
+            "quantity": chosen.randrange(1, 9),
+            "total": str(total) if is_text else total,
+            "status": chosen.choice(("new", "paid", "shipped", "returned")),
+            "ordered_at": at.isoformat(sep=" ", timespec="milliseconds") if is_text else at,
+            "change_no": number,
+            "changed_ns": 1_790_000_000_000_000_000 + number,
+        }
+
+
+NARROW = Table(
+    "shop.stock",
+    (Column("id", "integer", 0, False, 0), Column("quantity", "integer", 1, False)),
+    "sqlite",
+)
+
+
+def make_load(table: Table, rows: Iterator[dict[str, Any]]) -> Load:
+    """Encode rows as a relay sends them, ten to a window."""
+    text = avro_schema(table)
+    codec, digest = RowCodec(text), schema_id(text)
+    encoded = [codec.encode(row) for row in rows]
+    pieces = []
+    for begin in range(0, len(encoded), EVENTS_PER_WINDOW):
+        scn = begin + 1
+        for index, data in enumerate(encoded[begin : begin + EVENTS_PER_WINDOW]):
+            metadata = EventMetadata(
+                Op.INSERT, f"0-1-{scn}", 1, "mariadb-bin.000001", scn, 0, index
+            )
+            payload, told = Part(data, digest, 1), metadata_part(encode_metadata(metadata))
+            pieces.append(
+                encode(Event(scn, scn, SRC_ID, 0, begin + index, Opcode.UPSERT, payload, told))
+            )
+        pieces.append(encode(end_of_period(scn, scn)))
+    return Load(text, b"".join(pieces), encoded)
+
+
+class Reader(Consumer):
+    """Reads the row of every event, and says when it has read the last one."""
+
+    def __init__(self, last: int) -> None:
+        self.rows = 0
+        self.is_done = threading.Event()
+        self._last = last
+
+    def on_data_event(self, event: DataEvent) -> None:
+        """Read the row."""
+        if event.row:
+            self.rows += 1
+
+    def on_checkpoint(self, scn: int) -> None:  # noqa: ARG002
+        """Look whether it is over."""
+        if self.rows == self._last:
+            self.is_done.set()
+
+
+class ClientPath:
+    """The client from the bytes of an answer to the callback."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self.reader = Reader(len(load.rows))
+        subscription = Subscription(("shop.orders",))
+        self._settings = ClientSettings(relays=("http://nowhere",))
+        self._room = threading.Event()
+        self._buffer: Buffer[BufferItem] = Buffer(self._settings.buffer_bytes)
+        self._buffer.on_room = self._room.set
+        self._intake = Intake(self._settings.max_window_bytes)
+        schema = RegisteredSchema(SRC_ID, 1, load.schema)
+        self._intake.use(bind(subscription, {"shop.orders": SRC_ID}, [schema]))
+        position = Position(Checkpoint.flexible())
+        self._intake.begin(position)
+        self._dispatcher = Dispatcher(
+            subscription,
+            Dispatch([self.reader], self._settings.callback_budget_s, 0, monotonic),
+            CheckpointRule(self._settings.checkpoint_every_s, monotonic),
+            MemoryCheckpoints(),
+            self._buffer,
+            self._settings,
+            position,
+            Random(1),
+            _raise,
+        )
+
+    def run(self) -> None:
+        """Take the whole stream."""
+        stream, receive, put = self._load.stream, self._intake.receive, self._buffer.put
+        for begin in range(0, len(stream), CHUNK_BYTES):
+            while not self._buffer.ask_room(CHUNK_BYTES):
+                self._room.wait()
+                self._room.clear()
+            put(receive(stream[begin : begin + CHUNK_BYTES]))
+        self.reader.is_done.wait()
+
+    def __enter__(self) -> ClientPath:
+        self._dispatcher.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._dispatcher.stop()
+        self._dispatcher.join(10)
+
+
+def decode_alone(load: Load) -> None:
+    """Decode every row with fastavro and do nothing else."""
+    schema = fastavro.parse_schema(json.loads(load.schema))
+    read = fastavro.schemaless_reader
+    for row in load.rows:
+        read(BytesIO(row), schema, None)
+
+
+def measure(load: Load, repeats: int) -> tuple[float, float]:
+    """Return events/s of the client and how it compares with fastavro, in turns."""
+    speeds, ratios = [], []
+    for _ in range(repeats):
+        alone_s = seconds(lambda: decode_alone(load))
+        with ClientPath(load) as path:
+            client_s = seconds(path.run)
+        if path.reader.rows != len(load.rows):
+            raise RuntimeError(f"{path.reader.rows} of {len(load.rows)} rows reached the callback")
+        speeds.append(len(load.rows) / client_s)
+        ratios.append(alone_s / client_s)
+    return statistics.median(speeds), statistics.median(ratios)
+
+
+def figures(short: bool = False) -> list[Figure]:
+    """Measure the three tables."""
+    count, repeats = (20_000, 5) if short else (100_000, 9)
+    narrow = ({"id": n, "quantity": n % 90} for n in range(count))
+    loads: list[tuple[str, Load, Target | None]] = [
+        ("MySQL order", make_load(orders_table("mysql"), orders("mysql", count)), TARGET),
+        ("SQLite order", make_load(orders_table("sqlite"), orders("sqlite", count)), None),
+        ("two numbers", make_load(NARROW, narrow), None),
+    ]
+    found = []
+    for name, load, target in loads:
+        speed, ratio = measure(load, repeats)
+        found.append(Figure(f"callback, {name} of {len(load.rows[0])} bytes", speed, "events/s"))
+        found.append(Figure(f"callback, {name} / fastavro alone", ratio, "x", target))
+    return found
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+main = command("callback", figures)
+if __name__ == "__main__":
+    main()

@@ -157,6 +157,7 @@ class PrivateMariaDB:
             _find_program("mariadb-install-db", "mysql_install_db"),
             "--no-defaults",
             f"--datadir={self.directory}",
+            f"--tmpdir={self._run_dir}",
             "--auth-root-authentication-method=socket",
             "--skip-test-db",
             "--skip-name-resolve",
@@ -178,6 +179,9 @@ class PrivateMariaDB:
             f"--socket={self.socket}",
             f"--port={self.port}",
             f"--pid-file={self._run_dir / 'pid'}",
+            # Of its own: names there have only a process id in them, and a server that
+            # is killed leaves its files to the next one of that id.
+            f"--tmpdir={self._run_dir}",
             f"--log-error={self.error_log}",
             f"--init-file={account}",
             *_user_option(),

@@ -1,0 +1,1 @@
+"""The promises of the issue's "Must show" list, on whole relays, clients and databases."""

@@ -1,0 +1,170 @@
+"""A MariaDB that goes away, cuts connections, refuses or is set up wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from databus.demo.private_mariadb import PrivateMariaDB
+from tests.mariadb_server import Database, connect
+from tests.promises.running import (
+    Remembering,
+    RunningRelay,
+    consuming,
+    mysql_source,
+    new_database,
+    running,
+    sources_of,
+    wait_until,
+)
+
+pytestmark = pytest.mark.mariadb
+ROWS_EACH = 7
+
+
+@pytest.fixture
+def relay(database: Database, tmp_path: Path) -> Iterator[RunningRelay]:
+    with running(RunningRelay(tmp_path, mysql_source(database, tmp_path))) as relay:
+        yield relay
+
+
+class Load:
+    """Writes transactions of seven rows, whatever happens to the server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.failures: list[Exception] = []
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._done.is_set():
+            with (
+                contextlib.suppress(pymysql.Error),
+                contextlib.closing(connect(self._database.server)) as connection,
+                connection.cursor() as cursor,
+            ):
+                cursor.execute(f"USE {self._database.name}")
+                while not self._done.wait(0.0005):
+                    number += 1
+                    rows = ",".join(
+                        f"({number * ROWS_EACH + n}, 'n{number}')" for n in range(ROWS_EACH)
+                    )
+                    cursor.execute(f"INSERT INTO orders (id, note) VALUES {rows}")
+
+
+def check(seen: Remembering, database: Database, relay: RunningRelay) -> None:
+    """Wait until all rows are there, and compare: exactly once, in order, whole."""
+    orders = f"{database.name}.orders"
+    with contextlib.closing(connect(database.server)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, note FROM {database.name}.orders ORDER BY id")
+        there = list(cursor.fetchall())
+    wait_until(
+        lambda: len(seen.events) >= len(there), "all rows", lambda: relay.get("/health").body
+    )
+    assert [(e.row["id"], e.row["note"]) for e in seen.events if e.source == orders] == there
+    assert set(Counter(e.scn for e in seen.events).values()) == {ROWS_EACH}
+    assert seen.scns == sorted(set(seen.scns))
+
+
+def test_capture_goes_on_exactly_when_its_connection_is_killed_under_load(
+    relay: RunningRelay, database: Database
+) -> None:
+    seen = Remembering()
+    with relay_and_client(relay, database, seen):
+        with Load(database):
+            for _ in range(4):
+                count = len(seen.windows)
+                wait_until(lambda c=count: len(seen.windows) > c + 50, "windows")  # type: ignore[misc]
+                killed = 0
+                for thread_id, command in dump_threads(database):
+                    assert "Binlog Dump" in command
+                    database.run(f"KILL {thread_id}")
+                    killed += 1
+                assert killed == 1
+        check(seen, database, relay)
+        wait_until(lambda: relay.get("/health").status == 200, "health")
+
+
+def dump_threads(database: Database) -> list[tuple[int, str]]:
+    rows = database.run("SELECT id, command FROM information_schema.processlist")
+    return [(i, command) for i, command in rows if command.startswith("Binlog Dump")]
+
+
+@contextlib.contextmanager
+def relay_and_client(relay: RunningRelay, database: Database, seen: Remembering) -> Iterator[None]:
+    relay.start()
+    with consuming([relay.url], sources_of(database), seen):
+        yield
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["shut-down", "killed"])
+def test_capture_goes_on_exactly_when_the_server_is_restarted_under_load(
+    tmp_path: Path, kill: bool
+) -> None:
+    seen = Remembering()
+    # Flushed at each commit: otherwise a server that is killed forgets what is in its binlog.
+    with PrivateMariaDB(flush_log_at_commit=1) as own, new_database(own, "shop") as database:
+        relay = RunningRelay(tmp_path, mysql_source(database, tmp_path))
+        with running(relay), relay_and_client(relay, database, seen):
+            with Load(database):
+                wait_until(lambda: len(seen.windows) > 100, "windows")
+                own.restart(kill=kill)
+                wait_until(lambda: len(seen.windows) > 200, "windows")
+            check(seen, database, relay)
+
+
+def test_a_wrong_password_is_told_and_a_right_one_is_enough_to_go_on(
+    relay: RunningRelay, database: Database, tmp_path: Path
+) -> None:
+    right = (tmp_path / "password").read_text()
+    (tmp_path / "password").write_text("wrong")
+    relay.serve()
+    problem = relay.wait_for_problem("password_file")
+    assert "wrong" not in problem
+    assert relay.get("/health").status == 503
+    database.run("INSERT INTO orders (id) VALUES (1)")
+    (tmp_path / "password").write_text(right)
+    relay.get("/controlSources/unpause")
+    wait_until(lambda: len(relay.windows()) == 1, "the window", lambda: relay.problem())
+
+
+def test_a_server_without_row_format_is_told_what_to_set(
+    relay: RunningRelay, database: Database
+) -> None:
+    database.run("SET GLOBAL binlog_format = 'STATEMENT'")
+    try:
+        relay.serve()
+        problem = relay.wait_for_problem("binlog_format is STATEMENT")
+        assert "SET GLOBAL binlog_format = 'ROW'" in problem
+        assert relay.get("/health").status == 503
+        assert relay.stream().body == b""
+    finally:
+        database.run("SET GLOBAL binlog_format = 'ROW'")
+    relay.get("/controlSources/unpause")
+    database.run("SET SESSION binlog_format = 'ROW'", "INSERT INTO orders (id) VALUES (1)")
+    wait_until(lambda: len(relay.windows()) == 1, "the window", lambda: relay.problem())
+
+
+def test_a_table_that_does_not_exist_is_told(database: Database, tmp_path: Path) -> None:
+    settings = mysql_source(database, tmp_path, sources=[f"{database.name}.nothing"])
+    with running(RunningRelay(tmp_path, settings).serve()) as relay:
+        assert f"{database.name}.nothing" in relay.wait_for_problem("does not exist")
+        database.run("CREATE TABLE nothing (id INT PRIMARY KEY)")
+        relay.get("/controlSources/unpause")
+        wait_until(lambda: relay.get("/health").status == 200, "health")

@@ -34,7 +34,7 @@ from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_s
 from databus.relay.http import make_service
 from databus.relay.relay import Relay
 from databus.relay.ring import EncodedWindow, Ring
-from databus.relay.sources.source import Transaction
+from databus.relay.sources.source import Newest, Transaction
 from databus.schemas.control import end_of_period
 from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.event_v2 import encode
@@ -60,7 +60,7 @@ class IdleSource:
 
     name = "bench"
 
-    def open(self, after_scn: int | None) -> None:
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Do nothing."""
 
     def tables(self) -> Sequence[Table]:

@@ -26,7 +26,7 @@ from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.max_scn import MaxScnStore
 from databus.relay.ring_layout import EncodedWindow
-from databus.relay.sources.source import Source, Transaction
+from databus.relay.sources.source import Newest, Source, Transaction
 from databus.schemas.errors import DatabusError, SourceStoppedError, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,10 @@ class CaptureRing(Protocol):
     @property
     def max_scn(self) -> int:
         """The newest window; negative when there is none."""
+
+    @property
+    def newest_timestamp_ns(self) -> int:
+        """Its timestamp; 0 when there is none."""
 
     def append(self, windows: Sequence[EncodedWindow]) -> None:
         """Append whole windows; raises RingError."""
@@ -209,7 +213,7 @@ class Capture:
             begin = self._begin_scn()
             self._last_read_scn = begin
             self._pending_idle = None
-            source.open(begin)
+            source.open(begin, self._newest())
             for table in source.tables():
                 self._encoder.publish_first(table)
             self._note(State.RUNNING)
@@ -225,6 +229,10 @@ class Capture:
         if newest < 0:
             return saved
         return newest if saved is None else min(newest, saved)
+
+    def _newest(self) -> Newest | None:
+        scn, timestamp_ns = self._ring.max_scn, self._ring.newest_timestamp_ns
+        return Newest(scn, timestamp_ns) if scn >= 0 and timestamp_ns > 0 else None
 
     def _take(self, transactions: Sequence[Transaction]) -> None:
         batch: list[EncodedWindow] = []

@@ -186,6 +186,11 @@ class Ring:
         return self._newest
 
     @property
+    def newest_timestamp_ns(self) -> int:
+        """Timestamp of that window; 0 when there never was one."""
+        return self._timestamp_ns
+
+    @property
     def prev_scn(self) -> int:
         """Newest SCN no longer held, or capture's start; -1 when unknown."""
         return self._prev_scn

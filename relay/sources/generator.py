@@ -19,7 +19,7 @@ from threading import Event
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 from databus.schemas.metadata import Op
@@ -77,7 +77,7 @@ class GeneratorSource:
         self._opened_scn = 0
         self._opened_at = 0.0
 
-    def open(self, after_scn: int | None) -> None:
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
         """Go on after `after_scn`; a first start begins where the settings say."""
         self._scn = self._opened_scn = self._start if after_scn is None else after_scn
         self._opened_at = self._clock()

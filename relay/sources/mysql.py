@@ -35,7 +35,7 @@ from databus.relay.sources.mysql_position import (
 from databus.relay.sources.mysql_replica import CLASHES, clash_text, replica_host, replica_id
 from databus.relay.sources.mysql_scan import events_to_the_end, last_column_changes
 from databus.relay.sources.mysql_tables import Names, WatchedTables, split_name
-from databus.relay.sources.source import Transaction
+from databus.relay.sources.source import Newest, Transaction
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
 from databus.schemas.table import Table
@@ -65,7 +65,7 @@ class MysqlSource:
         self._dump: BinlogDump | None = None
         self._stopped: SourceError | None = None
 
-    def open(self, after_scn: int | None) -> None:
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
         """Check the server and start after an SCN; None = where the settings say."""
         self.close()
         self._scn = after_scn or 0

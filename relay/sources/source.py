@@ -58,13 +58,24 @@ class Transaction:
     origin: Origin = Origin()
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest transaction that a source has handed over, as far as anybody knows."""
+
+    scn: int
+    timestamp_ns: int
+
+
 class Source(Protocol):
     """A physical source, opened, read and closed by one capture thread."""
 
     name: str
 
-    def open(self, after_scn: int | None) -> None:
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Connect and start after `after_scn`; None = where the settings say.
+
+        A log in which `newest` is not the transaction that it was is another
+        log: a source that can tell stops.
 
         Raises SourceUnavailableError (the capture loop retries with back-off)
         or SourceStoppedError (it does not).

@@ -63,7 +63,7 @@ from pathlib import Path
 from threading import Event
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
 from databus.relay.sources.sqlite_connection import connect, translated, waiting
 from databus.relay.sources.sqlite_install import CaptureGapError
 from databus.relay.sources.sqlite_log import (
@@ -126,7 +126,7 @@ class SqliteSource:
         self._scn = 0
         self._forget()
 
-    def open(self, after_scn: int | None) -> None:
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Connect, install what is missing, and start after `after_scn`.
 
         Raises SourceUnavailableError when the file cannot be opened or stays
@@ -136,7 +136,7 @@ class SqliteSource:
         self._scn = after_scn or 0
         try:
             with self._errors():
-                self._scn = self._connect(after_scn)
+                self._scn = self._connect(after_scn, newest)
         except BaseException:
             self.close()
             raise
@@ -186,7 +186,7 @@ class SqliteSource:
             raise SourceUnavailableError(f"source {self.name}: not open")
         return self._log
 
-    def _connect(self, after_scn: int | None) -> int:
+    def _connect(self, after_scn: int | None, newest: Newest | None) -> int:
         """Open the files and find the way into the log; return the SCN to read after."""
         self._connection = connect(self._path)
         with waiting(self._connection, _LOCK_WAIT_S):
@@ -195,6 +195,8 @@ class SqliteSource:
             self._seals = SealStore(self._path, identity)
             log = ChangeLog(self._connection, self._seals, self._watched, self._flush)
             log.check_seals()
+            if newest is not None:
+                self._check_handed_over(log, newest)
             if after_scn is not None:
                 self._resume(log, after_scn)
             log.follow_schema()
@@ -202,6 +204,12 @@ class SqliteSource:
         self._log = log
         self._files = self._present_files()
         return scn
+
+    def _check_handed_over(self, log: ChangeLog, newest: Newest) -> None:
+        """Stop when the log was cut below what was handed over, even if it has grown since."""
+        if newest.scn > log.last_logged():
+            raise self._stopped(_too_new(newest.scn, log.last_logged()))
+        log.check_time(newest.scn, newest.timestamp_ns)
 
     def _resume(self, log: ChangeLog, after_scn: int) -> None:
         if after_scn > log.last_logged():

@@ -139,6 +139,17 @@ class ChangeLog:
         if self.newest.scn and row != (self.newest.timestamp_ns,):
             raise self._other_log()
 
+    def check_time(self, scn: int, timestamp_ns: int) -> None:
+        """Raise LogDamagedError when log row `scn` has another time; a trimmed one has none."""
+        row = self._connection.execute(_TIME, (scn,)).fetchone()
+        if row not in (None, (timestamp_ns,)):
+            raise LogDamagedError(
+                f"log row {scn}, the last of a window that was handed over, is another one now: "
+                "the database was made again or restored, or lost its last commits in a power "
+                "failure, and has changed since; bring consumers up to date from the tables, then "
+                "remove this source's ring and MaxSCN"
+            )
+
     def seal_again(self, scn: int) -> None:
         """Seal up to `scn`, where a window ended once, if its seal was lost."""
         row = self._connection.execute(_TIME, (scn,)).fetchone()

@@ -16,7 +16,7 @@ from databus.conf.service import Service, serve
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay
-from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
 from databus.schemas.metadata import Op
 from databus.schemas.table import Column, Table
 
@@ -57,6 +57,7 @@ class FakeSource:
         self._errors: list[Exception] = []
         self._next = 0
         self.opened_after: list[int | None] = []
+        self.told_newest: list[Newest | None] = []
         self.is_open = False
 
     def put(self, *transactions: Transaction) -> None:
@@ -70,8 +71,9 @@ class FakeSource:
             self._errors.extend(errors)
             self._arrived.notify_all()
 
-    def open(self, after_scn: int | None) -> None:
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         self.opened_after.append(after_scn)
+        self.told_newest.append(newest)
         self.is_open = True
         self._raise_next()
         with self._arrived:

@@ -13,7 +13,7 @@ from databus.relay.capture import Capture, Clock, State
 from databus.relay.encoder import WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.ring import EncodedWindow
-from databus.relay.sources.source import RowChange
+from databus.relay.sources.source import Newest, RowChange
 from databus.schemas.errors import (
     RingError,
     SourceStoppedError,
@@ -34,6 +34,10 @@ class FakeRing:
     @property
     def max_scn(self) -> int:
         return self.scns[-1] if self.scns else -1
+
+    @property
+    def newest_timestamp_ns(self) -> int:
+        return 7 * self.max_scn if self.scns else 0
 
     def append(self, windows: Sequence[EncodedWindow]) -> None:
         for window in windows:
@@ -140,6 +144,7 @@ def test_capture_begins_after_the_older_of_ring_and_max_scn(
     bench.start()
     wait_until(lambda: bool(bench.source.opened_after))
     assert bench.source.opened_after[0] == begin
+    assert bench.source.told_newest == [Newest(9, 63) if ring else None]
 
 
 def test_what_the_ring_has_already_is_dropped(bench: Bench) -> None:

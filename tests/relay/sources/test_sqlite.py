@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from databus.relay.sources.source import Transaction
+from databus.relay.sources.source import Newest, Transaction
 from databus.relay.sources.sqlite import SqliteSource
+from databus.relay.sources.sqlite_seals import seals_path
 from databus.schemas.errors import (
     RowError,
     SourceStoppedError,
@@ -321,6 +322,27 @@ def test_an_scn_that_was_never_given_stops_the_source(path: Path, db: sqlite3.Co
         drain(source)
         with pytest.raises(SourceStoppedError, match="the log ends with 1: the database was made"):
             source.open(2)
+
+
+def test_a_log_that_lost_its_end_and_grew_beyond_it_stops_the_source(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        for number in range(3):
+            run(db, [f"INSERT INTO t VALUES ({number}, 'x')"])
+        newest = Newest(*[(t.scn, t.timestamp_ns) for t in drain(source)][-1])
+        source.open(newest.scn, newest)  # the same log: nothing to say
+    # As after a backup was put back: two transactions are gone, and others came instead.
+    db.execute("DELETE FROM _databus_log WHERE id > 1")
+    db.execute("UPDATE sqlite_sequence SET seq = 1 WHERE name = '_databus_log'")
+    seals_path(path).unlink()
+    run(db, [f"INSERT INTO t VALUES ({number}, 'y')" for number in range(10, 15)])
+    db.execute("UPDATE _databus_log SET at = at + 1000000000 WHERE id > 1")
+    with opened(path, "t", after_scn=1) as source:
+        with pytest.raises(SourceStoppedError, match=r"log row 3, .* is another one now"):
+            source.open(1, newest)
+        with pytest.raises(SourceStoppedError, match="the log ends with 6"):
+            source.open(1, Newest(7, newest.timestamp_ns))
 
 
 def test_what_is_older_than_the_retention_is_trimmed_and_asking_for_it_stops(

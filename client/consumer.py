@@ -143,7 +143,8 @@ class DataEvent:
         return self._source.versions[self._event[ROW_DIGEST]]
 
     def __repr__(self) -> str:
-        return f"<DataEvent {self.op} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"
+        kind = "delete" if self.is_delete else "upsert"
+        return f"<DataEvent {kind} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"
 
 
 class Consumer:

@@ -53,6 +53,17 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
 
 
+class _Callbacks(NamedTuple):
+    """One consumer's callbacks of a window; None = not overridden, so not called at all."""
+
+    on_start_data_event_sequence: Callback | None
+    on_start_source: Callback | None
+    on_data_event: Callback | None
+    on_end_source: Callback | None
+    on_end_data_event_sequence: Callback | None
+    on_checkpoint: Callback | None
+
+
 class _FailedError(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.problem)
@@ -67,6 +78,7 @@ class Dispatch:
     ) -> None:
         """Allow each callback `budget_s`, and each window `retries` replays."""
         self.consumers = list(consumers)
+        self._callbacks = [_callbacks_of(consumer) for consumer in self.consumers]
         self._budget_s = budget_s
         self._retries = retries
         self._clock = clock
@@ -74,7 +86,7 @@ class Dispatch:
         # For the watchdog, which reads them on another thread. `_since_s` is
         # written last and cleared first: a callback is never blamed for another's time.
         self._since_s: float | None = None
-        self._where = ""
+        self._callback: Callback | None = None
         self._scn = _NO_WINDOW
 
     def deliver(self, read: ReadWindow) -> Outcome:
@@ -83,8 +95,8 @@ class Dispatch:
         try:
             result = _SUCCESS
             groups = group_events(read)
-            for consumer in self.consumers:
-                result = _stronger(result, self._deliver_to(consumer, read.window.scn, groups))
+            for callbacks in self._callbacks:
+                result = _stronger(result, self._deliver_to(callbacks, read.window.scn, groups))
         except _FailedError as failed:
             return Outcome(Result.ERROR, failed.failure)
         finally:
@@ -121,32 +133,34 @@ class Dispatch:
 
     def overdue(self) -> ConsumerError | None:
         """Return the error to stop with when a callback does not come back; any thread."""
-        since_s, where, scn = self._since_s, self._where, self._scn
+        since_s, callback, scn = self._since_s, self._callback, self._scn
         if since_s is None or self._clock() - since_s <= GRACE * self._budget_s:
             return None
         return ConsumerError(
             scn,
-            f"{where} has not come back for {self._clock() - since_s:.1f} s; "
+            f"{_name(callback)} has not come back for {self._clock() - since_s:.1f} s; "
             f"callback_budget_s = {self._budget_s:g}",
         )
 
     def _deliver_to(
-        self, consumer: Consumer, scn: int, groups: Sequence[tuple[str, list[DataEvent]]]
+        self, callbacks: _Callbacks, scn: int, groups: Sequence[tuple[str, list[DataEvent]]]
     ) -> Result:
         call, result = self._call, _SUCCESS
         if groups:
-            result = call(consumer.on_start_data_event_sequence, scn)
+            result = call(callbacks.on_start_data_event_sequence, scn)
             for source, events in groups:
-                result = _stronger(result, call(consumer.on_start_source, source))
-                result = _stronger(result, self._call_events(consumer.on_data_event, events))
-                result = _stronger(result, call(consumer.on_end_source, source))
-            result = _stronger(result, call(consumer.on_end_data_event_sequence, scn))
-        return _stronger(result, call(consumer.on_checkpoint, scn))
+                result = _stronger(result, call(callbacks.on_start_source, source))
+                result = _stronger(result, self._call_events(callbacks.on_data_event, events))
+                result = _stronger(result, call(callbacks.on_end_source, source))
+            result = _stronger(result, call(callbacks.on_end_data_event_sequence, scn))
+        return _stronger(result, call(callbacks.on_checkpoint, scn))
 
-    def _call_events(self, callback: Callback, events: Sequence[DataEvent]) -> Result:
+    def _call_events(self, callback: Callback | None, events: Sequence[DataEvent]) -> Result:
         """Make the callback of each event: the hot path, hence `_call` written out in it."""
+        if callback is None:
+            return _SUCCESS
         clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
-        self._where = _name(callback)
+        self._callback = callback
         event = events[0]
         try:
             since_s = self._since_s = clock()
@@ -162,11 +176,11 @@ class Dispatch:
             raise _FailedError(_failure_of(error, f"{_name(callback)}({event!r})")) from error
         return result
 
-    def _call(self, callback: Callback, argument: object) -> Result:
-        return self._call_with(callback, argument)
-
-    def _call_with(self, callback: Callback, *arguments: object) -> Result:
-        self._where = _name(callback)
+    def _call(self, callback: Callback | None, *arguments: object) -> Result:
+        """Make a callback; raises _FailedError."""
+        if callback is None:
+            return _SUCCESS
+        self._callback = callback
         try:
             since_s = self._since_s = self._clock()
             returned = callback(*arguments)
@@ -176,14 +190,14 @@ class Dispatch:
             return _SUCCESS if returned is None else _checked(returned)
         except Exception as error:
             shown = ", ".join(map(repr, arguments))
-            raise _FailedError(_failure_of(error, f"{self._where}({shown})")) from error
+            raise _FailedError(_failure_of(error, f"{_name(callback)}({shown})")) from error
 
     def _tell(self, name: str, *arguments: object) -> Outcome:
         """Make one callback of every consumer; the first failure counts."""
         failure = None
         for consumer in self.consumers:
             try:
-                self._call_with(getattr(consumer, name), *arguments)
+                self._call(getattr(consumer, name), *arguments)
             except _FailedError as failed:
                 failure = failure or failed.failure
             finally:
@@ -201,7 +215,7 @@ class CheckpointRule:
     def __init__(self, every_s: float, clock: Clock) -> None:
         self._every_s = every_s
         self._clock = clock
-        self._waiting: Checkpoint | None = None
+        self._waiting: Callable[[], Checkpoint] | None = None
         self._written_s = clock()
 
     @property
@@ -211,8 +225,13 @@ class CheckpointRule:
             return None
         return max(0.0, self._written_s + self._every_s - self._clock())
 
-    def after_window(self, checkpoint: Checkpoint, result: Result) -> Checkpoint | None:
-        """Take a window's result; return the checkpoint to write now, if any."""
+    def after_window(
+        self, checkpoint: Callable[[], Checkpoint], result: Result
+    ) -> Checkpoint | None:
+        """Take a window's result; return the checkpoint to write now, if any.
+
+        `checkpoint` makes it: most are never written, so most are never made.
+        """
         if result is Result.SKIP_CHECKPOINT:
             return None
         self._waiting = checkpoint
@@ -220,12 +239,12 @@ class CheckpointRule:
 
     def take(self, is_forced: bool = False) -> Checkpoint | None:
         """Return the checkpoint that waits when it is due, or in any case."""
-        due_in_s = self.due_in_s
-        if due_in_s is None or (due_in_s > 0 and not is_forced):
+        waiting, now_s = self._waiting, self._clock()
+        if waiting is None or (now_s < self._written_s + self._every_s and not is_forced):
             return None
-        checkpoint, self._waiting = self._waiting, None
-        self._written_s = self._clock()
-        return checkpoint
+        self._waiting = None
+        self._written_s = now_s
+        return waiting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,5 +308,14 @@ def _failure_of(error: Exception, call: str) -> Failure:
     return Failure(f"{call} raised {error!r}", cause=error)
 
 
-def _name(callback: Callback) -> str:
+def _callbacks_of(consumer: Consumer) -> _Callbacks:
+    found: list[Callback | None] = []
+    for name in _Callbacks._fields:
+        callback = getattr(consumer, name)
+        is_ours = getattr(callback, "__func__", None) is getattr(Consumer, name)
+        found.append(None if is_ours else callback)
+    return _Callbacks(*found)
+
+
+def _name(callback: Callback | None) -> str:
     return getattr(callback, "__qualname__", None) or repr(callback)

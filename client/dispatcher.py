@@ -123,7 +123,7 @@ class Dispatcher:
     def _deliver(self, item: ReadWindow) -> Failure | None:
         result, failure = self.dispatch.deliver(item)
         if failure is None:
-            self._write(self._rule.after_window(item.position.checkpoint, result))
+            self._write(self._rule.after_window(item.checkpoint, result))
         return failure
 
     def _until_success(
@@ -161,7 +161,8 @@ class Dispatcher:
         self._wait_for_release()
 
     def _wait_for_release(self) -> None:
-        self._released.wait()
+        if not self._released.is_set():
+            self._released.wait()
         if self._stopping.is_set():
             raise _StoppedError
 

@@ -110,7 +110,7 @@ class Feed:
         if item is not None:
             self.scn = item.window.scn
             self._buffer.done(item)
-            due = self._rule.after_window(item.position.checkpoint, Result.SUCCESS)
+            due = self._rule.after_window(item.checkpoint, Result.SUCCESS)
         self._save(due or self._rule.take())
 
     def _end(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 from databus.client.connection_messages import HalfWindow, Progress
 from databus.client.position import Position
 from databus.client.subscription import Bindings
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.control import checkpoint_of
 from databus.schemas.errors import DatabusError, ProtocolError
 from databus.schemas.row_reader import NO_ROW_DIGEST, RowReader, RowWindow
@@ -22,11 +23,15 @@ NOTICE_BYTES = 64  # what something that is not from the wire counts for in the 
 
 
 class ReadWindow(NamedTuple):
-    """A whole window, what decodes it, and where reading goes on after it."""
+    """A whole window, what decodes it, and where reading had come to some time before it."""
 
     window: RowWindow
     bindings: Bindings
-    position: Position
+    since: Position
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint of who has consumed it."""
+        return self.since.checkpoint.after_window(self.window.scn, self.window.timestamp_ns)
 
     @property
     def size_bytes(self) -> int:
@@ -94,18 +99,23 @@ class Intake:
         UnknownSchemaError; `items` of the same chunk before it are lost with
         it, and read again: `progress` does not count them.
         """
+        assert self._position is not None, "begin() comes first"
         items: list[BufferItem] = []
-        position = self._position
+        since, last_scn = self._position, self._position.floor_scn
+        last: RowWindow | None = None
         for item in self._reader.receive(chunk):
             if isinstance(item, RowWindow):
-                position = self._follow(position, item)
-                items.append(ReadWindow(item, self._bindings, position))
+                self._check(item, last_scn)
+                items.append(ReadWindow(item, self._bindings, since))
+                last, last_scn = item, item.scn
             elif item.event.is_scn_regress:
-                position = Position(checkpoint_of(item.event))
-                items.append(RolledBack(position.scn))
+                since, last = Position(checkpoint_of(item.event)), None
+                last_scn = since.floor_scn
+                items.append(RolledBack(since.scn))
             else:
                 _refuse(item)
-        self._position = position
+        # Once a chunk and not once a window: a checkpoint is slow to make.
+        self._position = since.after_window(last.scn, last.timestamp_ns) if last else since
         return items
 
     def end(self) -> None:
@@ -128,13 +138,11 @@ class Intake:
         window = RowWindow(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES, frozenset())
         return ReadWindow(window, self._bindings, position)
 
-    def _follow(self, position: Position | None, window: RowWindow) -> Position:
-        assert position is not None, "begin() comes first"
-        if window.scn <= position.scn:
-            raise ProtocolError(f"window {window.scn} after window {position.scn}")
+    def _check(self, window: RowWindow, last_scn: int) -> None:
+        if window.scn <= last_scn:
+            raise ProtocolError(f"window {window.scn} after window {last_scn}")
         if not window.schemas <= self._known:
             self._explain(window.schemas - self._known)
-        return position.after_window(window.scn, window.timestamp_ns)
 
     def _explain(self, unknown: frozenset[tuple[int, bytes]]) -> NoReturn:
         for src_id, digest in unknown:

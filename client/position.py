@@ -20,6 +20,11 @@ class Position:
         """The last whole window's SCN; -1 when there is none."""
         return self.checkpoint.prev_scn
 
+    @property
+    def floor_scn(self) -> int:
+        """The SCN that every window from here on is above."""
+        return self.checkpoint.window_scn - (0 if self.checkpoint.is_whole_window else 1)
+
     def after_window(self, scn: int, timestamp_ns: int = -1) -> Position:
         """Return where the end of a window leads."""
         return Position(self.checkpoint.after_window(scn, timestamp_ns))

@@ -256,10 +256,10 @@ def test_checkpoints_are_written_no_more_often_than_the_setting_says() -> None:
     clock = FakeClock()
     rule = CheckpointRule(10.0, clock)
     assert CheckpointRule(10.0, clock).due_in_s is None
-    assert rule.after_window(Checkpoint.at(1), Result.SUCCESS) is None
+    assert rule.after_window(lambda: Checkpoint.at(1), Result.SUCCESS) is None
     clock.now_s += 4
     assert rule.due_in_s == 6.0
-    assert rule.after_window(Checkpoint.at(2), Result.SUCCESS) is None
+    assert rule.after_window(lambda: Checkpoint.at(2), Result.SUCCESS) is None
     clock.now_s += 6
     assert rule.take() == Checkpoint.at(2)
     assert rule.take(is_forced=True) is None
@@ -267,13 +267,13 @@ def test_checkpoints_are_written_no_more_often_than_the_setting_says() -> None:
 
 def test_a_wish_for_a_checkpoint_is_granted_at_once() -> None:
     rule = CheckpointRule(10.0, FakeClock())
-    assert rule.after_window(Checkpoint.at(1), Result.CHECKPOINT) == Checkpoint.at(1)
+    assert rule.after_window(lambda: Checkpoint.at(1), Result.CHECKPOINT) == Checkpoint.at(1)
 
 
 def test_a_skipped_window_is_never_the_checkpoint() -> None:
     rule = CheckpointRule(10.0, FakeClock())
-    rule.after_window(Checkpoint.at(1), Result.SUCCESS)
-    assert rule.after_window(Checkpoint.at(2), Result.SKIP_CHECKPOINT) is None
+    rule.after_window(lambda: Checkpoint.at(1), Result.SUCCESS)
+    assert rule.after_window(lambda: Checkpoint.at(2), Result.SKIP_CHECKPOINT) is None
     assert rule.take(is_forced=True) == Checkpoint.at(1)
 
 

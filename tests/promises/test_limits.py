@@ -82,6 +82,8 @@ def test_a_client_overtaken_by_the_ring_stops_with_both_scns_and_skips_nothing(
         while first_held(relay) < 200:
             shop.insert(*range(written, written + 100), note="x" * 500, each=5)
             written += 100
+            # One at a time: what is committed between two looks is one window, and must fit.
+            relay.wait_for_scn(written)
         slow.go_on.set()
         wait_until(lambda: slow.errors, "the error")
         (error,) = slow.errors

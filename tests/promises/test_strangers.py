@@ -61,10 +61,12 @@ def _stays_up(relay: RunningRelay) -> Iterator[None]:
 
 def send(relay: RunningRelay, data: bytes) -> bytes:
     """Send bytes, as many as it takes, and return the answer's beginning."""
-    with contextlib.closing(connect(relay)) as sock, contextlib.suppress(OSError):
-        sock.sendall(data)
-        sock.shutdown(socket.SHUT_WR)
-        return sock.recv(1 << 16)
+    with contextlib.closing(connect(relay)) as sock:
+        with contextlib.suppress(OSError):  # it may have answered and gone before the end
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):
+            return sock.recv(1 << 16)
     return b""
 
 

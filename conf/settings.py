@@ -62,7 +62,7 @@ class HttpSettings(Settings):
     host: str = Field("127.0.0.1", description="Address to bind; loopback unless you say otherwise")
     port: int = Field(11115, ge=0, le=65535, description="Port to bind; 0 picks a free one")
     max_request_bytes: SizeBytes = Field(
-        1 << 20, ge=1024, description="Longest request, headers and query string included"
+        256 << 10, ge=1024, description="Longest request, headers and query string included"
     )
     max_connections: int = Field(1000, ge=1, description="Most connections served at once")
     idle_connection_s: float = Field(

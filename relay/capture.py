@@ -246,8 +246,9 @@ class Capture:
                 self._count(transaction, window)
                 batch_bytes += len(window.data)
                 if batch_bytes >= BATCH_BYTES:
-                    self._append(batch)
-                    batch, batch_bytes = [], 0
+                    # Out of hand first: those before one that fails are in, and must not come twice.
+                    full, batch, batch_bytes = batch, [], 0
+                    self._append(full)
         finally:
             # What came before a transaction that cannot be encoded is good.
             self._append(batch)

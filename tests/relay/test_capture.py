@@ -9,7 +9,7 @@ import pytest
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.capture import Capture, Clock, State
+from databus.relay.capture import BATCH_BYTES, Capture, Clock, State
 from databus.relay.encoder import WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.ring import EncodedWindow
@@ -234,6 +234,18 @@ def test_a_transaction_larger_than_the_ring_loses_nothing(bench: Bench) -> None:
     bench.ring.errors.clear()
     capture.unpause()
     bench.wait_for(1, 2, 3)
+
+
+def test_a_large_transaction_that_does_not_fit_is_what_the_problem_names(bench: Bench) -> None:
+    # More than is appended at once: it fails before the end of what was read.
+    large = transaction(2, *(insert(key, "x" * 1000) for key in range(BATCH_BYTES // 1000)))
+    bench.ring.errors[2] = TransactionTooLargeError("shop", 2, 100, 10)
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)), large, transaction(3, insert(3)))
+    assert capture.wait_for(State.ERROR, 5)
+    assert "ring_bytes" in capture.status.problem
+    assert bench.ring.scns == [1]
+    assert bench.appends == 1
 
 
 def test_a_full_disk_stops_the_source_and_unpause_tries_again(bench: Bench) -> None:

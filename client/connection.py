@@ -217,7 +217,8 @@ class ConnectionMachine:
 
     def _reregister(self) -> Instructions:
         self._machine.fire("schema_unknown")
-        return [self._get_schemas()]
+        # The answer was given up in its middle: what is held of its next event goes too.
+        return [Disconnect(), self._get_schemas()]
 
     def _get_schemas(self) -> GetSchemas:
         return GetSchemas(self._server(), tuple(self._src_ids.values()))

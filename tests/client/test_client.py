@@ -28,6 +28,7 @@ from databus.schemas.event_v2 import encode
 from databus.schemas.filters import ModFilter
 from tests.client.fake_relay import (
     FakeRelay,
+    StreamHandler,
     cut_after,
     not_found,
     not_http,
@@ -517,6 +518,24 @@ def test_a_schema_that_comes_with_the_stream_is_registered_on_the_way(
         wait_until(lambda: 6 in keeper.scns)
     assert keeper.rows[-1] == {"id": 600, "item": "tea", "note": "hot"}
     assert keeper.rollbacks == []
+    assert relay.paths().count("/sources") == 1
+
+
+def test_of_an_answer_given_up_for_a_new_schema_no_half_event_is_kept(
+    relay: FakeRelay, keeper: Keeper
+) -> None:
+    wider = [change(6, {"id": 600, "item": "tea", "note": "hot"}, WIDER_ORDERS)]
+
+    def alter(handler: StreamHandler) -> None:
+        relay.schemas = list(registered(ORDERS, WIDER_ORDERS))
+        relay.append(wider, [order(7)])
+        raw_body(window(6, *wider) + encode(order(7))[:30])(handler)
+
+    relay.script.append(alter)
+    client = make_client(relay, start="5")
+    consume(client, keeper, upto=7)
+    assert keeper.scns == [6, 7]
+    # As good as new: nothing was taken for damage, so the relay was not left.
     assert relay.paths().count("/sources") == 1
 
 

@@ -351,7 +351,8 @@ def test_with_a_bootstrap_server_the_machine_says_that_this_version_cannot_use_i
 def test_a_new_schema_in_the_stream_is_registered_without_starting_again() -> None:
     machine, _ = stream_machine()
     progress = Progress(Position(Checkpoint.at(7)), None)
-    assert machine.handle(SchemaUnknown(b"?", progress)) == [GetSchemas(A, (ORDERS_ID,))]
+    instructions = machine.handle(SchemaUnknown(b"?", progress))
+    assert instructions == [Disconnect(), GetSchemas(A, (ORDERS_ID,))]
     schemas = registered(ORDERS, WIDER_ORDERS)
     request = only(machine.handle(SchemasAnswered(schemas)), GetStream)
     assert request.checkpoint.window_scn == 7

@@ -246,7 +246,7 @@ class Capture:
                 self._count(transaction, window)
                 batch_bytes += len(window.data)
                 if batch_bytes >= BATCH_BYTES:
-                    # Out of hand first: those before one that fails are in, and must not come twice.
+                    # Out of hand first: those before one that fails are in; none may come twice.
                     full, batch, batch_bytes = batch, [], 0
                     self._append(full)
         finally:

@@ -13,7 +13,7 @@ from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, DataWindow, data_window
-from databus.client.intake import BufferItem, ReadWindow, RolledBack
+from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
 from databus.client.position import Position
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint
@@ -36,12 +36,6 @@ class Feed:
         self._store = store
         self._buffer = buffer
         self._in_hand: ReadWindow | None = None
-        self._error: BaseException | None = None
-
-    def fail(self, error: BaseException) -> None:
-        """End the iteration with this error; any thread."""
-        self._error = error
-        self._buffer.close()
 
     def stop(self) -> None:
         """End the iteration; any thread."""
@@ -82,8 +76,6 @@ class Feed:
             try:
                 item = self._buffer.get(waits_s)
             except BufferClosedError:
-                if self._error is not None:
-                    raise self._error from None
                 return None
             if item is None and timeout_s is not None:
                 raise TimeoutError
@@ -94,6 +86,8 @@ class Feed:
             elif isinstance(item, RolledBack):
                 self.scn = item.scn
                 self._buffer.done(item)
+            elif isinstance(item, ReadingFailed):
+                raise item.error
 
     def _poll(self) -> tuple[bool, DataWindow | None]:
         """Return (whether it is over, the next window if there is one now)."""

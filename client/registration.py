@@ -195,9 +195,7 @@ class Registration:
 
     def _fail(self, error: DatabusError) -> None:
         self._cancel = None
-        if self.feed is not None:
-            self.feed.fail(error)
-        else:
-            # Through the dispatcher, for the consumers are told on its thread.
-            self._failed = ReadingFailed(error)
-            self._buffer.put([self._failed])
+        # Behind what was read before: that is consumed first, and consumers are told on
+        # the thread of their callbacks.
+        self._failed = ReadingFailed(error)
+        self._buffer.put([self._failed])

@@ -687,6 +687,25 @@ def test_an_iteration_raises_what_ends_the_reading(relay: FakeRelay) -> None:
         next(client.windows("shop.orders"))
 
 
+def test_an_iteration_shows_what_was_read_before_the_error_that_ends_it(relay: FakeRelay) -> None:
+    # The relay does not hold them any more: dropped, they could not be read again.
+    def evict(handler: StreamHandler) -> None:
+        relay.oldest_gone = 9
+        raw_body(b"".join(window(scn, order(scn)) for scn in range(1, 6)))(handler)
+
+    relay.script.append(evict)
+    shown = []
+
+    def show(client: DatabusClient) -> None:
+        for found in client.windows("shop.orders"):
+            wait_until(lambda: client.status()[0].state == "closed")
+            shown.append(found.scn)
+
+    with make_client(relay) as client, pytest.raises(ScnNotFoundError):
+        show(client)
+    assert shown == [1, 2, 3, 4, 5]
+
+
 def test_one_registration_is_not_read_twice(relay: FakeRelay) -> None:
     with make_client(relay) as client:
         windows = client.windows("shop.orders")

@@ -223,12 +223,16 @@ class DatabusClient:
     def start(self) -> None:
         """Begin to read and to call back; does nothing when it has begun.
 
-        Raises CheckpointError when a checkpoint is damaged, SettingsError
-        when it was stopped: make another client.
+        Raises CheckpointError when a checkpoint is damaged, and is stopped then;
+        SettingsError when it was stopped: make another client.
         """
         if self.state is Lifecycle.SHUT_DOWN:
             raise SettingsError("this client was stopped; make another one")
-        self._handle(Start())
+        try:
+            self._handle(Start())
+        except BaseException:
+            self.stop()  # or it would seem to run, and read nothing
+            raise
 
     def run(self) -> None:
         """Start, and return when it is stopped, with Ctrl-C too; raises the error that suspends it.

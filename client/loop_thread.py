@@ -66,8 +66,9 @@ class LoopThread:
     def stop(self) -> None:
         """Cancel every task, end the loop, join the thread."""
         self.call(lambda: self._stopping.set())
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread  # another thread may stop it at the same moment
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
             self._thread = None
 
     async def _main(self, running: threading.Event) -> None:

@@ -223,6 +223,21 @@ def test_a_damaged_checkpoint_stops_the_start(relay: FakeRelay, tmp_path: Path) 
         client.run()
 
 
+def test_a_client_that_could_not_start_does_not_seem_to_run(
+    relay: FakeRelay, tmp_path: Path
+) -> None:
+    store = FileCheckpoints(tmp_path)
+    store.path("second", ["shop.orders"]).write_text("damaged")
+    client = make_client(relay, checkpoint_dir=tmp_path)
+    client.register(Keeper(), ["shop.orders"], name="first")
+    client.register(Keeper(), ["shop.orders"], name="second")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        client.start()
+    assert not client.is_healthy
+    with pytest.raises(SettingsError, match="was stopped"):
+        client.start()
+
+
 def test_a_checkpoint_that_cannot_be_written_stops_the_client(
     relay: FakeRelay, tmp_path: Path, keeper: Keeper
 ) -> None:

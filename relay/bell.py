@@ -38,8 +38,11 @@ class Bell:
     @contextlib.contextmanager
     def listen(self) -> Iterator[asyncio.Future[None]]:
         """Give a future that is done when it rings. On the loop's thread only."""
-        self._loop = asyncio.get_running_loop()
-        future = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # A ring that the loop before it did not live to hear must not stand for those to come.
+            self._loop, self._is_ringing = loop, False
+        future = loop.create_future()
         self._waiting.add(future)
         try:
             yield future

@@ -32,11 +32,6 @@ class Catalog:
         """Return the names and ids of one physical source's sources."""
         return {name: self.ids[name] for name in self.members[physical_source]}
 
-    def physical_source_of(self, src_id: int) -> str:
-        """Return the physical source an id belongs to; raises UnknownSourceError."""
-        name = self.name_of(src_id)
-        return next(physical for physical, names in self.members.items() if name in names)
-
     def name_of(self, src_id: int) -> str:
         """Return the source's name; raises UnknownSourceError."""
         for name, known in self.ids.items():

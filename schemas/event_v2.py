@@ -44,10 +44,7 @@ SMALLEST_BYTES = 49
 
 # Where a field lies, for code that reads one without decoding the event.
 LENGTH_OFFSET = 17
-ATTRIBUTES_OFFSET = 21
 TIMESTAMP_OFFSET = 23
-SRC_ID_OFFSET = 31
-SCN_OFFSET = 37
 
 OPCODE_MASK = 0x03
 LONG_KEY, BYTE_KEY = 0x04, 0x08

@@ -38,7 +38,6 @@ _CHARACTER = frozenset({T.STRING, T.VAR_STRING, T.VARCHAR, T.BLOB})
 # MariaDB counts whatever has a character set inside, these too.
 _CHARACTER_MARIADB = _CHARACTER | {T.GEOMETRY, COMPRESSED_BLOB, COMPRESSED_VARCHAR}
 _MEMBERS = frozenset({T.ENUM, T.SET})
-BINARY_COLLATION = 63
 
 
 @dataclass(frozen=True, slots=True)

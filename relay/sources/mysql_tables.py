@@ -92,11 +92,6 @@ class WatchedTables:
         self._tables: dict[Table, Table] = {}
         self._changes_ahead: Mapping[str, int] | None = None
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """The definitions in use."""
-        return self._snapshot
-
     def tables(self) -> list[Table]:
         """Return the watched tables as they were when last read."""
         found = self._snapshot.definitions

@@ -60,7 +60,6 @@ def test_settings_that_clash_are_named(
 def test_sources_are_found_by_id_and_by_name() -> None:
     catalog = make_catalog([physical("a", "x.one"), physical("b", "y.two")], {})
     assert catalog.resolve("2") == catalog.resolve(" y.two ") == 2
-    assert catalog.physical_source_of(2) == "b"
     assert catalog.name_of(1) == "x.one"
 
 

@@ -84,6 +84,7 @@ class Registration:
         )
         self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
+        self._is_reading = False
         self._failed: ReadingFailed | None = None
         self.feed: Feed | None = None
         self.dispatcher: Dispatcher | None = None
@@ -111,7 +112,7 @@ class Registration:
 
     def retry(self) -> None:
         """Read again if the reading had stopped."""
-        if self._cancel is None:
+        if not self._is_reading:
             if self._failed is not None:
                 self._failed.is_retried = True
             self._pull()
@@ -185,6 +186,7 @@ class Registration:
         )
 
     def _pull(self) -> None:
+        self._is_reading = True  # first: it may fail before `spawn` is back
         self._cancel = self._around.loop.spawn(self._puller.run, self._puller_died)
 
     def _puller_died(self, error: BaseException) -> None:
@@ -194,7 +196,7 @@ class Registration:
         self._fail(wrapped)
 
     def _fail(self, error: DatabusError) -> None:
-        self._cancel = None
+        self._is_reading = False
         # Behind what was read before: that is consumed first, and consumers are told on
         # the thread of their callbacks.
         self._failed = ReadingFailed(error)

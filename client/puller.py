@@ -141,6 +141,7 @@ class Puller:
                 pending.extend(await self._carry_out(pending.popleft()))
         finally:
             self._connection.handle(Closed())
+            self._intake.reset()  # whatever ended it: who reads again begins with a whole window
             self._transport.close()
 
     def _make_connection(self, position: Position) -> ConnectionMachine:

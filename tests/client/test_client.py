@@ -14,6 +14,7 @@ import pytest
 from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.intake import BufferItem, Intake
 from databus.client.states import Lifecycle
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
@@ -322,6 +323,31 @@ def test_after_an_error_the_client_can_be_resumed_where_it_was(relay: FakeRelay)
         assert (was_healthy, client.is_healthy) == (False, True)
     assert fatal.scns == [1, 2, 3, 4, 5]
     assert fatal.rollbacks == [2]
+
+
+def test_after_a_defect_within_a_window_that_window_is_read_from_its_beginning(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, breaks = Intake.receive, [True]
+
+    def take_and_break(intake: Intake, chunk: bytes) -> list[BufferItem]:
+        items = take(intake, chunk)
+        if breaks and intake.progress.half is not None:
+            breaks.clear()
+            raise RuntimeError("a defect")
+        return items
+
+    monkeypatch.setattr(Intake, "receive", take_and_break)
+    events = [order(1, number) for number in range(3)]
+    with FakeRelay([events]) as relay:
+        relay.script.append(raw_body(b"".join(map(encode, events[:2]))))
+        client = make_client(relay)
+        client.register(keeper, ["shop.orders"])
+        with client:
+            wait_until(lambda: client.error)
+            client.resume()
+            wait_until(lambda: keeper.scns)
+    assert keeper.keys == [0, 1, 2]
 
 
 def test_resume_deals_with_an_error_of_the_reading_that_came_meanwhile(relay: FakeRelay) -> None:

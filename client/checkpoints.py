@@ -33,6 +33,18 @@ class CheckpointStore(Protocol):
         """Save durably; raises CheckpointError when that fails."""
 
 
+def save_in(
+    store: CheckpointStore, name: str, sources: Sequence[str], checkpoint: Checkpoint
+) -> None:
+    """Save durably; raises CheckpointError, whatever a store of somebody's own raises."""
+    try:
+        store.save(name, sources, checkpoint)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"the checkpoint of {name!r} cannot be written: {error!r}") from error
+
+
 class MemoryCheckpoints:
     """Keeps checkpoints as long as the process lives."""
 

@@ -14,7 +14,7 @@ from random import Random
 
 from databus.client.back_off import BackOff
 from databus.client.buffer import Buffer, BufferClosedError
-from databus.client.checkpoints import CheckpointStore
+from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.dispatch import CheckpointRule, Dispatch, Failure
 from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
 from databus.client.position import Position
@@ -151,7 +151,7 @@ class Dispatcher:
                 self._suspend(error)
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        self._store.save(self._subscription.name, self._subscription.sources, checkpoint)
+        save_in(self._store, self._subscription.name, self._subscription.sources, checkpoint)
 
     def _suspend(self, error: DatabusError) -> None:
         """Say what is wrong, and wait until somebody has seen to it."""

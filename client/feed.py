@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 from databus.client.buffer import Buffer, BufferClosedError
-from databus.client.checkpoints import CheckpointStore
+from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, DataWindow, data_window
 from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
@@ -114,7 +114,8 @@ class Feed:
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:
-            self._store.save(self._subscription.name, self._subscription.sources, checkpoint)
+            sources = self._subscription.sources
+            save_in(self._store, self._subscription.name, sources, checkpoint)
 
 
 def _set_soon(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:

@@ -251,6 +251,28 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_client(
     assert keeper.scns == [1]
 
 
+def test_a_store_that_fails_in_its_own_way_stops_the_client_until_it_is_resumed(
+    relay: FakeRelay, keeper: Keeper
+) -> None:
+    broken = [OSError("the store is down")]
+
+    class Store(MemoryCheckpoints):
+        def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
+            if broken:
+                raise broken[0]
+            super().save(name, sources, checkpoint)
+
+    client = make_client(relay, checkpoints=Store())
+    client.register(keeper, ["shop.orders"])
+    with client:
+        wait_until(lambda: client.error)
+        assert "the store is down" in str(client.error)
+        broken.clear()
+        client.resume()
+        wait_until(lambda: 5 in keeper.scns)
+    assert keeper.scns == [1, 2, 3, 4, 5]
+
+
 class _Writing(MemoryCheckpoints):
     """Loads from memory, writes to a store."""
 

@@ -140,12 +140,15 @@ async def _run_until_signal(service: Service) -> None:
     until = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def end(number: int) -> None:
-        until.set()
-        loop.remove_signal_handler(number)
+    signals = (signal.SIGTERM, signal.SIGINT)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
+    def end() -> None:
+        until.set()
+        for number in signals:  # the next one, whichever it is, does what it does by default
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, end)
     await serve(service, until, _say_where)
 
 

@@ -113,7 +113,6 @@ class Capture:
         self._state = State.STOPPED
         self._problem = ""
         self._windows = self._events = self._size_bytes = self._reconnects = 0
-        self._timestamp_ns = 0
         self._delay_s = 0.0
         self._thread: threading.Thread | None = None
         self._idle = IdleAdvance()
@@ -130,7 +129,7 @@ class Capture:
             self._state,
             self._problem,
             self._ring.max_scn,
-            self._timestamp_ns,
+            self._ring.newest_timestamp_ns,
             self._delay_s,
             self._windows,
             self._events,
@@ -221,8 +220,10 @@ class Capture:
                 self._take(source.read())
                 self._wait_s = self._settings.reconnect_min_s
         finally:
-            source.close()
-            self._save_max_scn()
+            try:
+                source.close()
+            finally:
+                self._save_max_scn()
 
     def _begin_scn(self) -> int | None:
         newest, saved = self._ring.max_scn, self._max_scn.load()
@@ -307,7 +308,6 @@ class Capture:
             # Also when one in the middle was too large: those before it are in.
             if self._ring.max_scn != before:
                 self._on_append()
-        self._timestamp_ns = batch[-1].timestamp_ns
 
     def _count(self, transaction: Transaction, window: EncodedWindow) -> None:
         self._idle.data_appended(self._clock.monotonic_s())
@@ -319,7 +319,7 @@ class Capture:
     def _save_max_scn(self) -> None:
         scn = self._ring.max_scn
         if scn > self._saved_scn:
-            self._max_scn.save(scn, self._timestamp_ns)
+            self._max_scn.save(scn, self._ring.newest_timestamp_ns)
             self._saved_scn = scn
         self._saved_at_s = self._clock.monotonic_s()
 

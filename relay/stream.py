@@ -127,7 +127,10 @@ class StreamJob:
         """Return the fixed fields of the event that comes next; None when there is none."""
         if self._place is None:
             return None
-        data = self._reader.read(self._place[0], SMALLEST_BYTES)
+        try:
+            data = self._reader.read(self._place[0], SMALLEST_BYTES)
+        except ScnNotFoundError:
+            return None  # overtaken meanwhile: `step` says so, or goes on at the oldest
         return peek(data) if len(data) >= SMALLEST_BYTES else None
 
     def step(self) -> StreamResponse | None:

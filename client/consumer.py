@@ -23,15 +23,17 @@ from databus.schemas.event import Opcode
 from databus.schemas.metadata import METADATA_DIGEST as METADATA_SCHEMA_DIGEST
 from databus.schemas.metadata import EventMetadata, Op, decode_metadata
 from databus.schemas.row_reader import (
+    BODY,
     KEY,
-    METADATA,
+    MD5_PART_BYTES,
     METADATA_DIGEST,
     OPCODE,
-    ROW,
+    PLACE,
     ROW_DIGEST,
     SCN,
     TIMESTAMP_NS,
     RowEvent,
+    metadata_bytes,
 )
 
 if TYPE_CHECKING:
@@ -103,17 +105,18 @@ class DataEvent:
         row = self._row
         if row is None:
             event = self._event
-            row = self._row = self._source.codecs[event[ROW_DIGEST]].decode(event[ROW])
+            row = self._row = self._source.codecs[event[ROW_DIGEST]].decode(
+                event[BODY][event[PLACE] + MD5_PART_BYTES :]  # row_bytes(event), in line
+            )
         return row
 
     @property
     def metadata(self) -> EventMetadata | None:
         """What the relay says beyond the row; None from a relay that is not of this project."""
         if self._metadata is None:
-            data = self._event[METADATA]
-            if data is None or self._event[METADATA_DIGEST] != METADATA_SCHEMA_DIGEST:
+            if self._event[METADATA_DIGEST] != METADATA_SCHEMA_DIGEST:
                 return None
-            self._metadata = decode_metadata(data)
+            self._metadata = decode_metadata(metadata_bytes(self._event))
         return self._metadata
 
     @property

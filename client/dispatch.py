@@ -14,7 +14,7 @@ come back at all is what `overdue` is for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -51,6 +51,9 @@ class Outcome(NamedTuple):
 
     result: Result
     failure: Failure | None = None
+
+
+_SUCCEEDED = Outcome(_SUCCESS)
 
 
 class _Callbacks(NamedTuple):
@@ -93,16 +96,14 @@ class Dispatch:
         """Make all callbacks of a window, once."""
         self._scn = read.window.scn
         try:
-            result = _SUCCESS
-            groups = group_events(read)
-            for callbacks in self._callbacks:
-                result = _stronger(result, self._deliver_to(callbacks, read.window.scn, groups))
+            groups, scn = group_events(read), read.window.scn
+            result = _strongest([self._deliver_to(c, scn, groups) for c in self._callbacks])
         except _FailedError as failed:
             return Outcome(Result.ERROR, failed.failure)
         finally:
             self._since_s = None
         self._failures = 0
-        return Outcome(result)
+        return _SUCCEEDED if result is _SUCCESS else Outcome(result)
 
     def roll_back(self, scn: int) -> Outcome:
         """Tell every consumer that all after `scn` comes again."""
@@ -145,20 +146,26 @@ class Dispatch:
     def _deliver_to(
         self, callbacks: _Callbacks, scn: int, groups: Sequence[tuple[str, list[DataEvent]]]
     ) -> Result:
-        call, result = self._call, _SUCCESS
+        start, start_source, on_event, end_source, end, on_checkpoint = callbacks
+        call, results = self._call, []
         if groups:
-            result = call(callbacks.on_start_data_event_sequence, scn)
+            if start is not None:
+                results.append(call(start, scn))
             for source, events in groups:
-                result = _stronger(result, call(callbacks.on_start_source, source))
-                result = _stronger(result, self._call_events(callbacks.on_data_event, events))
-                result = _stronger(result, call(callbacks.on_end_source, source))
-            result = _stronger(result, call(callbacks.on_end_data_event_sequence, scn))
-        return _stronger(result, call(callbacks.on_checkpoint, scn))
+                if start_source is not None:
+                    results.append(call(start_source, source))
+                if on_event is not None:
+                    results.append(self._call_events(on_event, events))
+                if end_source is not None:
+                    results.append(call(end_source, source))
+            if end is not None:
+                results.append(call(end, scn))
+        if on_checkpoint is not None:
+            results.append(call(on_checkpoint, scn))
+        return _strongest(results)
 
-    def _call_events(self, callback: Callback | None, events: Sequence[DataEvent]) -> Result:
+    def _call_events(self, callback: Callback, events: Sequence[DataEvent]) -> Result:
         """Make the callback of each event: the hot path, hence `_call` written out in it."""
-        if callback is None:
-            return _SUCCESS
         clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
         self._callback = callback
         event = events[0]
@@ -171,15 +178,13 @@ class Dispatch:
                     raise _late(now_s - since_s, budget_s)
                 self._since_s = since_s = now_s
                 if returned is not None and returned is not _SUCCESS:
-                    result = _stronger(result, _checked(returned))
+                    result = _strongest((result, _checked(returned)))
         except Exception as error:
             raise _FailedError(_failure_of(error, f"{_name(callback)}({event!r})")) from error
         return result
 
-    def _call(self, callback: Callback | None, *arguments: object) -> Result:
+    def _call(self, callback: Callback, *arguments: object) -> Result:
         """Make a callback; raises _FailedError."""
-        if callback is None:
-            return _SUCCESS
         self._callback = callback
         try:
             since_s = self._since_s = self._clock()
@@ -216,14 +221,14 @@ class CheckpointRule:
         self._every_s = every_s
         self._clock = clock
         self._waiting: Callable[[], Checkpoint] | None = None
-        self._written_s = clock()
+        self._due_s = clock() + every_s
 
     @property
     def due_in_s(self) -> float | None:
         """How long the one that waits may still wait; None when none does."""
         if self._waiting is None:
             return None
-        return max(0.0, self._written_s + self._every_s - self._clock())
+        return max(0.0, self._due_s - self._clock())
 
     def after_window(
         self, checkpoint: Callable[[], Checkpoint], result: Result
@@ -235,15 +240,17 @@ class CheckpointRule:
         if result is Result.SKIP_CHECKPOINT:
             return None
         self._waiting = checkpoint
-        return self.take(is_forced=result is Result.CHECKPOINT)
+        if result is _SUCCESS and self._clock() < self._due_s:
+            return None
+        return self.take(is_forced=True)
 
     def take(self, is_forced: bool = False) -> Checkpoint | None:
         """Return the checkpoint that waits when it is due, or in any case."""
         waiting, now_s = self._waiting, self._clock()
-        if waiting is None or (now_s < self._written_s + self._every_s and not is_forced):
+        if waiting is None or (now_s < self._due_s and not is_forced):
             return None
         self._waiting = None
-        self._written_s = now_s
+        self._due_s = now_s + self._every_s
         return waiting()
 
 
@@ -258,10 +265,11 @@ class DataWindow:
 
 def group_events(read: ReadWindow) -> list[tuple[str, list[DataEvent]]]:
     """Return the events in order, by runs of one source."""
+    window, bindings = read.window, read.bindings
     groups = []
     begin = 0
-    for src_id, run in groupby(read.window.events, _SRC_ID):
-        source = read.bindings[src_id]
+    for src_id, run in groupby(window.events, _SRC_ID):
+        source = bindings[src_id]
         events = [DataEvent(event, source, index) for index, event in enumerate(run, begin)]
         begin += len(events)
         groups.append((source.name, events))
@@ -279,10 +287,13 @@ def data_window(read: ReadWindow) -> DataWindow:
 _STRENGTH = {Result.SUCCESS: 0, Result.CHECKPOINT: 1, Result.SKIP_CHECKPOINT: 2}
 
 
-def _stronger(one: Result, other: Result) -> Result:
-    if other is _SUCCESS:
-        return one
-    return one if _STRENGTH[one] >= _STRENGTH[other] else other
+def _strongest(results: Iterable[Result]) -> Result:
+    strongest = _SUCCESS
+    for result in results:
+        # Nearly all are: an enum's hash is slow.
+        if result is not _SUCCESS and _STRENGTH[result] > _STRENGTH[strongest]:
+            strongest = result
+    return strongest
 
 
 def _checked(returned: object) -> Result:

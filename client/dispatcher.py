@@ -16,7 +16,7 @@ from databus.client.back_off import BackOff
 from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.dispatch import CheckpointRule, Dispatch, Failure
-from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
+from databus.client.intake import BufferItem, ReadWindow, RolledBack
 from databus.client.position import Position
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
@@ -55,6 +55,7 @@ class Dispatcher:
         self._stopping = threading.Event()
         self._released = threading.Event()
         self._released.set()
+        self._is_interrupted = False  # held or stopping: one look a window instead of two
         self._thread = threading.Thread(
             target=self._run, name=f"databus-dispatcher-{subscription.name}", daemon=True
         )
@@ -65,15 +66,18 @@ class Dispatcher:
 
     def hold(self) -> None:
         """Make no callbacks after those of the window in hand."""
+        self._is_interrupted = True
         self._released.clear()
 
     def release(self) -> None:
         """Make callbacks again; after an error, those of the failed window first."""
+        self._is_interrupted = self._stopping.is_set()
         self._released.set()
 
     def stop(self) -> None:
         """Ask the thread to end after the window in hand."""
         self._stopping.set()
+        self._is_interrupted = True
         self._released.set()
         self._buffer.close()
 
@@ -96,8 +100,9 @@ class Dispatcher:
         try:
             self._until_success(lambda: self.dispatch.start().failure, rolls_back=False)
             while True:
-                item = self._buffer.get(self._rule.due_in_s)
-                self._wait_for_release()
+                item = self._buffer.take() or self._buffer.get(self._rule.due_in_s)
+                if self._is_interrupted:
+                    self._wait_for_release()
                 if item is None:
                     self._write(self._rule.take())
                     continue
@@ -109,28 +114,35 @@ class Dispatcher:
             self._on_error(_internal(self.scn, error))
 
     def _take(self, item: BufferItem) -> None:
-        if isinstance(item, ReadingFailed):
-            if not item.is_retried:
-                self._suspend(item.error)
-            return
-        if isinstance(item, RolledBack):
+        if isinstance(item, ReadWindow):
+            if (failure := self._deliver(item)) is not None:
+                self._recover(failure, lambda: self._deliver(item))
+            self.scn = item.window.scn
+        elif isinstance(item, RolledBack):
             self.scn = item.scn
             self._until_success(lambda: self.dispatch.roll_back(item.scn).failure)
-            return
-        self._until_success(lambda: self._deliver(item))
-        self.scn = item.window.scn
+        elif not item.is_retried:
+            self._suspend(item.error)
 
     def _deliver(self, item: ReadWindow) -> Failure | None:
         result, failure = self.dispatch.deliver(item)
         if failure is None:
-            self._write(self._rule.after_window(item.checkpoint, result))
+            checkpoint = self._rule.after_window(item.checkpoint, result)
+            if checkpoint is not None:
+                self._write(checkpoint)
         return failure
 
     def _until_success(
         self, attempt: Callable[[], Failure | None], rolls_back: bool = True
     ) -> None:
-        """Attempt, roll back and attempt again, as often as the settings allow."""
-        failure = attempt()
+        if (failure := attempt()) is not None:
+            self._recover(failure, attempt, rolls_back)
+
+    def _recover(
+        self, failed: Failure, attempt: Callable[[], Failure | None], rolls_back: bool = True
+    ) -> None:
+        """Roll back and attempt again, as often as the settings allow."""
+        failure: Failure | None = failed
         while failure is not None:
             error = self.dispatch.judge(failure)
             if error is None:
@@ -155,14 +167,13 @@ class Dispatcher:
 
     def _suspend(self, error: DatabusError) -> None:
         """Say what is wrong, and wait until somebody has seen to it."""
-        self._released.clear()
+        self.hold()
         self.dispatch.report(error)
         self._on_error(error)
         self._wait_for_release()
 
     def _wait_for_release(self) -> None:
-        if not self._released.is_set():
-            self._released.wait()
+        self._released.wait()
         if self._stopping.is_set():
             raise _StoppedError
 

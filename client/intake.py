@@ -78,13 +78,12 @@ class Intake:
     def __init__(self, max_window_bytes: int) -> None:
         self._reader = RowReader(max_window_bytes)
         self._bindings: Bindings = {}
-        self._known: frozenset[tuple[int, bytes]] = frozenset()
         self._position: Position | None = None
 
     def use(self, bindings: Bindings) -> None:
         """Decode what comes from now on with these."""
         self._bindings = bindings
-        self._known = frozenset(
+        self._reader.known = frozenset(
             (src_id, digest) for src_id, bound in bindings.items() for digest in bound.versions
         )
 
@@ -135,14 +134,14 @@ class Intake:
 
     def empty_window(self, position: Position) -> ReadWindow:
         """Return a window of no events that ends at `position`."""
-        window = RowWindow(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES, frozenset())
+        window = RowWindow(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES)
         return ReadWindow(window, self._bindings, position)
 
     def _check(self, window: RowWindow, last_scn: int) -> None:
         if window.scn <= last_scn:
             raise ProtocolError(f"window {window.scn} after window {last_scn}")
-        if not window.schemas <= self._known:
-            self._explain(window.schemas - self._known)
+        if window.unknown:
+            self._explain(window.unknown)
 
     def _explain(self, unknown: frozenset[tuple[int, bytes]]) -> NoReturn:
         for src_id, digest in unknown:

@@ -7,8 +7,8 @@ bytes also leaves the garbage collector alone: it forgets such tuples at the
 first look, while it looks at each `Event` in a full buffer again and again.
 `benchmarks.callback` shows what that is worth.
 
-The schema ids of a window are collected on the way, so that nobody has to look
-at all of its events again before it is let on.
+A schema that the reader was not told of is noticed on the way, so that nobody
+has to look at all events again before a window is let on.
 """
 
 from __future__ import annotations
@@ -19,58 +19,73 @@ from zlib import crc32
 
 from databus.schemas import event_v2
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import Event, Opcode
+from databus.schemas.event import EOP_SRC_ID, Event, Opcode
 from databus.schemas.wire import ControlEvent, StreamReader, decode_event
 
-# One row's event: SCN, timestamp (ns), src_id, partition id, key, opcode, the
-# row's Avro bytes, the digest of their schema, the metadata and the digest of
-# theirs (both None when there is none). The first six are where `Event` has them.
-RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes, bytes | None, bytes | None]
+# One row's event. The body is that of the wire, and `place` where in it the
+# payload's part begins: its pieces are cut out only when somebody wants them.
+#   SCN, timestamp (ns), src_id, partition id, key, opcode, digest of the row's
+#   schema, digest of the metadata's (None = no metadata), body, place
+RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes | None, bytes, int]
 SCN: Final = 0
 TIMESTAMP_NS: Final = 1
 SRC_ID: Final = 2
-PARTITION_ID: Final = 3
 KEY: Final = 4
 OPCODE: Final = 5
-ROW: Final = 6
-ROW_DIGEST: Final = 7
-METADATA: Final = 8
-METADATA_DIGEST: Final = 9
+ROW_DIGEST: Final = 6
+METADATA_DIGEST: Final = 7
+BODY: Final = 8
+PLACE: Final = 9
 NO_ROW_DIGEST = b""  # of an event without a row, which no schema has
 
 _HEADER_BYTES = 53
-_unpack_header = struct.Struct(">9sIIIHqihqq").unpack_from
-_unpack_crc32_part = struct.Struct(">IH4s").unpack_from
+MD5_PART_BYTES = 22
+_CRC32_PART_BYTES = 10
+# The header, and what comes next when there is metadata: that part's beginning.
+_unpack_event = struct.Struct(">9sIIIHqihqqIH4s").unpack_from
 _unpack_md5_part = struct.Struct(">IH16s").unpack_from
 _BEGIN = struct.pack(">BII", event_v2.VERSION, event_v2.MAGIC, _HEADER_BYTES)
-_PLAIN = {
-    opcode | event_v2.LONG_KEY | event_v2.HAS_PAYLOAD | metadata | flags: (opcode, bool(metadata))
-    for opcode in (Opcode.UPSERT, Opcode.DELETE)
-    for metadata in (0, event_v2.HAS_METADATA)
-    for flags in (
-        0,
-        event_v2.REPLICATED,
-        event_v2.TRACE,
-        event_v2.REPLICATED | event_v2.TRACE,
-    )
-}
+_ROW_BITS = event_v2.LONG_KEY | event_v2.HAS_METADATA | event_v2.HAS_PAYLOAD
+_UPSERT_BITS = _ROW_BITS | Opcode.UPSERT
+_DELETE_BITS = _ROW_BITS | Opcode.DELETE
+_EOP_BITS = event_v2.LONG_KEY  # a control event with a long key, no metadata, no payload
+
+
+def row_bytes(event: RowEvent) -> bytes:
+    """Return the row's Avro bytes."""
+    return event[BODY][event[PLACE] + MD5_PART_BYTES :]
+
+
+def metadata_bytes(event: RowEvent) -> bytes:
+    """Return the metadata's Avro bytes; only when its digest is not None."""
+    return event[BODY][_CRC32_PART_BYTES : event[PLACE]]
 
 
 class RowWindow(NamedTuple):
-    """All rows of one transaction that were sent, and the (src_id, digest) they have."""
+    """All rows of one transaction that were sent.
+
+    `unknown` has the (src_id, digest of the schema) that were not among those
+    the reader was told of.
+    """
 
     scn: int
     timestamp_ns: int
     events: tuple[RowEvent, ...]
     size_bytes: int  # on the wire, the end-of-period event included
-    schemas: frozenset[tuple[int, bytes]]
+    unknown: frozenset[tuple[int, bytes]] = frozenset()
 
 
 class RowReader(StreamReader):
-    """Cuts a byte stream into windows of rows; otherwise as `StreamReader`."""
+    """Cuts a byte stream into windows of rows; otherwise as `StreamReader`.
+
+    `known` are the (src_id, digest) pairs that rows may have.
+    """
 
     _events: list[RowEvent]  # type: ignore[assignment]
-    _schemas: set[tuple[int, bytes]]
+
+    def __init__(self, max_window_bytes: int) -> None:
+        self.known: frozenset[tuple[int, bytes]] = frozenset()
+        super().__init__(max_window_bytes)
 
     def receive(self, chunk: bytes) -> list[RowWindow | ControlEvent]:  # type: ignore[override]
         """Take the next bytes; return what they complete.
@@ -83,97 +98,120 @@ class RowReader(StreamReader):
     def _cut(self, data: bytes) -> tuple[list[RowWindow | ControlEvent], int]:  # type: ignore[override]
         """Return what is complete in `data`, and where the first event that is not begins."""
         ready: list[RowWindow | ControlEvent] = []
-        events, schemas, scn = self._events, self._schemas, self._scn
         begin, offset, end = 0, 0, len(data)
         last_src_id, last_digest = -1, NO_ROW_DIGEST
         while offset < end:
-            # Whatever is not the plainest event goes the slow way, which tells damage from
-            # the less usual: other versions and keys, control events, the chunk's last, cut one.
             try:
                 # fmt: off
                 (start, header_crc, body_crc, length, bits, timestamp_ns, src_id, partition_id,
-                 event_scn, key) = _unpack_header(data, offset)
+                 scn, key, place, metadata_bits, metadata_digest) = _unpack_event(data, offset)
                 # fmt: on
-                opcode, has_metadata = _PLAIN[bits]
-                body = data[offset + 53 : offset + length]
-                metadata = metadata_digest = None
-                place = strange = 0
-                if has_metadata:
-                    place, part_bits, metadata_digest = _unpack_crc32_part(body)
-                    place += 10
-                    metadata = body[10:place]
-                    strange = part_bits & 3 ^ 1
-                row_length, part_bits, digest = _unpack_md5_part(body, place)
-                if (
-                    start != _BEGIN
-                    or len(body) != length - 53
-                    or len(body) != place + 22 + row_length
-                    or strange | part_bits & 3
-                    or src_id < 0
-                    or crc32(data[offset + 13 : offset + 53]) != header_crc
-                    or crc32(body) != body_crc
-                ):
-                    raise KeyError(bits)
-                # fmt: off
-                event: RowEvent = (event_scn, timestamp_ns, src_id, partition_id, key, opcode,
-                                   body[place + 22 :], digest, metadata, metadata_digest)
-                # fmt: on
-                offset += length
-            except (struct.error, KeyError):
-                decoded, next_offset = self._decode_other(data, offset, begin)
-                if decoded is None:
-                    break
-                offset = next_offset
-                if decoded.src_id < 0:
+                if start != _BEGIN or crc32(data[offset + 13 : offset + 53]) != header_crc:
+                    raise _NotPlainError
+                if bits == _EOP_BITS and src_id == EOP_SRC_ID and length == 53 and not body_crc:
+                    offset += 53
                     self._take(offset - begin, offset)
-                    ready.append(self._end(decoded, offset))
-                    events, schemas, scn, begin = self._events, self._schemas, self._scn, offset
-                    last_src_id = -1
+                    ready.append(self._end_window(scn, timestamp_ns, offset))
+                    begin = offset
                     continue
-                event = row_event(decoded)
-                event_scn, src_id, digest = event[SCN], event[SRC_ID], event[ROW_DIGEST]
-            if event_scn != scn:
-                self._is_mixed = bool(events)
-                self._scn = scn = event_scn
-            if digest != last_digest or src_id != last_src_id:
+                body = data[offset + 53 : offset + length]
+                place += 10
+                row_length, row_bits, digest = _unpack_md5_part(body, place)
+                if (
+                    crc32(body) != body_crc
+                    or row_length != len(body) - place - 22
+                    or len(body) != length - 53
+                    or (bits != _UPSERT_BITS and bits != _DELETE_BITS)
+                    or metadata_bits & 3 != 1
+                    or row_bits & 3
+                    or src_id < 0
+                ):
+                    raise _NotPlainError
+            except (struct.error, _NotPlainError):
+                next_offset = self._take_other(data, offset, begin, ready)
+                if next_offset is None:
+                    break
+                begin = begin if self._events else next_offset
+                offset, last_src_id = next_offset, -1
+                continue
+            if scn != self._scn or digest != last_digest or src_id != last_src_id:
+                self._look(scn, src_id, digest)
                 last_src_id, last_digest = src_id, digest
-                schemas.add((src_id, digest))
-            events.append(event)
+            # The last digest and not this one, though they are equal: one object for all.
+            # fmt: off
+            self._events.append((scn, timestamp_ns, src_id, partition_id, key, bits & 3,
+                                 last_digest, metadata_digest, body, place))
+            # fmt: on
+            offset += length
         else:
             self._take(offset - begin, offset)
         return ready, offset
 
-    def _decode_other(self, data: bytes, offset: int, begin: int) -> tuple[Event | None, int]:
-        """Decode an event of any kind; None when it is cut short. Raises ProtocolError."""
+    def _take_other(
+        self, data: bytes, offset: int, begin: int, ready: list[RowWindow | ControlEvent]
+    ) -> int | None:
+        """Take an event that is not the plainest, and tell damage from the less usual.
+
+        Other versions and keys, no metadata, control events; and at a chunk's
+        end the one that is cut. Returns where the next one begins; None when
+        this one is cut.
+        """
         try:
-            return decode_event(data, offset)
+            event, offset = decode_event(data, offset)
         except ProtocolError:
             self._take(offset - begin, offset)
             self._needed_bytes = self._needed(data, offset)
             if self._needed_bytes <= len(data) - offset:
                 raise
-            return None, offset
+            return None
+        if event.src_id < 0:
+            self._take(offset - begin, offset)
+            ready.append(self._end(event, offset))  # type: ignore[arg-type]
+        else:
+            row = row_event(event)
+            self._look(row[SCN], row[SRC_ID], row[ROW_DIGEST])
+            self._events.append(row)
+        return offset
 
-    def _end(self, event: Event, offset: int) -> RowWindow | ControlEvent:  # type: ignore[override]
-        schemas = frozenset(self._schemas)
-        ended = super()._end(event, offset)
-        if isinstance(ended, ControlEvent):
-            return ended
-        scn, timestamp_ns, events, size_bytes = ended
-        return RowWindow(scn, timestamp_ns, events, size_bytes, schemas)  # type: ignore[arg-type]
+    def _look(self, scn: int, src_id: int, digest: bytes) -> None:
+        """Look at what is new about an event that is about to be added."""
+        if scn != self._scn:
+            self._is_mixed = bool(self._events)
+            self._scn = scn
+        if (src_id, digest) not in self.known:
+            self._unknown |= {(src_id, digest)}
+
+    def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> RowWindow:  # type: ignore[override]
+        if self._events and (self._is_mixed or scn != self._scn):
+            raise ProtocolError(f"events of other windows in window {scn}", offset)
+        events, size_bytes = tuple(self._events), self._window_bytes
+        ended = RowWindow(scn, timestamp_ns, events, size_bytes, self._unknown)
+        self._begin_window()
+        return ended
 
     def _begin_window(self) -> None:
         super()._begin_window()
-        self._schemas = set()
+        self._unknown: frozenset[tuple[int, bytes]] = frozenset()
+
+
+class _NotPlainError(Exception):
+    """What is at an offset is not the plainest event. Never leaves this file."""
 
 
 def row_event(event: Event) -> RowEvent:
     """Return a decoded event as the plain tuple."""
     row, metadata = event.payload, event.metadata
+    head = b"" if metadata is None else bytes(_CRC32_PART_BYTES) + metadata.data
+    body = head + bytes(MD5_PART_BYTES) + (b"" if row is None else row.data)
     return (
-        *event[:6],
-        b"" if row is None else row.data,
+        event.scn,
+        event.timestamp_ns,
+        event.src_id,
+        event.partition_id,
+        event.key,
+        int(event.opcode),
         NO_ROW_DIGEST if row is None else row.digest,
-        None if metadata is None else metadata.data,
         None if metadata is None else metadata.digest,
+        body,
+        len(head),
     )

@@ -168,13 +168,19 @@ class StreamReader:
 
     def _end(self, event: Event, offset: int) -> Window | ControlEvent:
         """Hand over what the control event ends."""
-        events, size_bytes = tuple(self._events), self._window_bytes
-        if event.is_eop and events and (self._is_mixed or event.scn != self._scn):
-            raise ProtocolError(f"events of other windows in window {event.scn}", offset)
-        self._begin_window()
         if event.is_eop:
-            return Window(event.scn, event.timestamp_ns, events, size_bytes)
-        return ControlEvent(event, events, size_bytes)
+            return self._end_window(event.scn, event.timestamp_ns, offset)
+        ended = ControlEvent(event, tuple(self._events), self._window_bytes)
+        self._begin_window()
+        return ended
+
+    def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> Window:
+        """Hand over the window; raises ProtocolError when it has events of another."""
+        if self._events and (self._is_mixed or scn != self._scn):
+            raise ProtocolError(f"events of other windows in window {scn}", offset)
+        ended = Window(scn, timestamp_ns, tuple(self._events), self._window_bytes)
+        self._begin_window()
+        return ended
 
     def _begin_window(self) -> None:
         self._events = []

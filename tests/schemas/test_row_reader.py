@@ -1,0 +1,195 @@
+"""The client's reader: the same windows as the plain reader's, whatever comes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databus.schemas import event_v1, event_v2
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.control import checkpoint_event, end_of_period
+from databus.schemas.errors import ProtocolError, WindowTooLargeError
+from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.row_reader import (
+    KEY,
+    METADATA_DIGEST,
+    NO_ROW_DIGEST,
+    OPCODE,
+    ROW_DIGEST,
+    SCN,
+    SRC_ID,
+    TIMESTAMP_NS,
+    RowEvent,
+    RowReader,
+    RowWindow,
+    metadata_bytes,
+    row_bytes,
+)
+from databus.schemas.wire import ControlEvent, StreamReader, Window
+
+DIGEST, OTHER_DIGEST = b"a" * 16, b"b" * 16
+KNOWN = frozenset({(40, DIGEST), (40, OTHER_DIGEST)})
+
+parts = st.builds(
+    Part,
+    st.binary(max_size=30),
+    st.sampled_from([DIGEST, OTHER_DIGEST, b"crc4"]),
+    st.integers(0, 100),
+)
+metadata = st.none() | st.builds(
+    Part, st.binary(max_size=30), st.sampled_from([b"meta", DIGEST]), st.just(1)
+)
+
+
+@st.composite
+def events(draw: st.DrawFn, scn: int) -> Event:
+    return Event(
+        scn,
+        draw(st.integers(0, 1 << 60)),
+        draw(st.integers(1, 50)),
+        draw(st.integers(0, 5)),
+        draw(st.integers(-(1 << 63), (1 << 63) - 1) | st.binary(max_size=20)),
+        draw(st.sampled_from([Opcode.UPSERT, Opcode.DELETE])),
+        draw(st.none() | parts),
+        draw(metadata),
+        draw(st.booleans()),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> bytes:
+    """Draw windows, some in version 1, some control events, some cut."""
+    pieces = []
+    for scn in range(1, draw(st.integers(1, 5))):
+        for event in draw(st.lists(events(scn), max_size=4)):
+            is_v1 = draw(st.booleans()) and (
+                event.payload is None or len(event.payload.digest) == 16
+            )
+            bare = event._replace(metadata=None)
+            pieces.append(event_v1.encode(bare) if is_v1 else event_v2.encode(event))
+        end = end_of_period(scn, scn)
+        pieces.append(event_v2.encode(end))
+        if draw(st.integers(0, 9)) == 0:
+            pieces.append(event_v2.encode(checkpoint_event(Checkpoint.at(scn))))
+    stream = b"".join(pieces)
+    return stream[: draw(st.integers(0, len(stream)))]
+
+
+def shape(event: Event) -> tuple[Any, ...]:
+    """Say of an event what the plain tuple has."""
+    row, told = event.payload, event.metadata
+    return (
+        event.scn,
+        event.timestamp_ns,
+        event.src_id,
+        event.key,
+        event.opcode,
+        NO_ROW_DIGEST if row is None else row.digest,
+        b"" if row is None else row.data,
+        None if told is None else (told.digest, told.data),
+    )
+
+
+def row_shape(event: RowEvent) -> tuple[Any, ...]:
+    digest = event[METADATA_DIGEST]
+    return (
+        event[SCN],
+        event[TIMESTAMP_NS],
+        event[SRC_ID],
+        event[KEY],
+        event[OPCODE],
+        event[ROW_DIGEST],
+        row_bytes(event),
+        None if digest is None else (digest, metadata_bytes(event)),
+    )
+
+
+def item_shape(item: Window | RowWindow | ControlEvent) -> tuple[Any, ...]:
+    if isinstance(item, ControlEvent):
+        return item.event, len(item.events), item.size_bytes
+    rows = [row_shape(e) if isinstance(item, RowWindow) else shape(e) for e in item.events]  # type: ignore[arg-type]
+    return item.scn, item.timestamp_ns, rows, item.size_bytes
+
+
+def outcome(reader: StreamReader | RowReader, chunks: list[bytes]) -> list[Any]:
+    """Read it all; say what came out, and in what the reader was left."""
+    found: list[Any] = []
+    try:
+        for chunk in chunks:
+            items: list[Any] = list(reader.receive(chunk))
+            found += [item_shape(item) for item in items]
+        found.append((reader.pending_scn, reader.pending_events))
+        reader.close()
+    except ProtocolError as error:
+        found.append((type(error), str(error)))
+    return found
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@given(streams(), st.integers(1, 400), st.sampled_from([100, 400, 1 << 20]))
+def test_it_reads_what_the_plain_reader_reads(stream: bytes, size: int, limit: int) -> None:
+    chunks = cut(stream, size)
+    assert outcome(RowReader(limit), chunks) == outcome(StreamReader(limit), chunks)
+
+
+@given(streams(), st.integers(1, 400), st.integers(0, 10_000), st.integers(1, 255))
+def test_it_refuses_what_the_plain_reader_refuses(
+    stream: bytes, size: int, at: int, flip: int
+) -> None:
+    damaged = bytearray(stream)
+    if damaged:
+        damaged[at % len(damaged)] ^= flip
+    chunks = cut(bytes(damaged), size)
+    assert outcome(RowReader(1 << 20), chunks) == outcome(StreamReader(1 << 20), chunks)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_raise_nothing_but_the_protocol_error(data: bytes) -> None:
+    assert outcome(RowReader(1 << 20), [data]) == outcome(StreamReader(1 << 20), [data])
+
+
+def make_event(src_id: int, digest: bytes, scn: int = 5) -> Event:
+    told = Part(b"told", b"meta")
+    return Event(scn, 1, src_id, 0, 7, Opcode.UPSERT, Part(b"row", digest), told)
+
+
+def read(*read_events: Event, known: frozenset[tuple[int, bytes]] = KNOWN) -> list[Any]:
+    reader = RowReader(1 << 20)
+    reader.known = known
+    return list(reader.receive(b"".join(map(event_v2.encode, read_events))))
+
+
+def test_schemas_that_are_not_known_are_told_with_their_window() -> None:
+    end = end_of_period(5, 5)
+    stranger, other = make_event(40, b"c" * 16), make_event(41, DIGEST)
+    known = make_event(40, DIGEST)
+    (window, after) = read(
+        known, stranger, other, known, end, known._replace(scn=6), end_of_period(6, 6)
+    )
+    assert window.unknown == {(40, b"c" * 16), (41, DIGEST)}
+    assert after.unknown == frozenset()
+
+
+def test_an_event_without_a_row_has_no_known_schema() -> None:
+    bare = make_event(40, DIGEST)._replace(payload=None)
+    (window,) = read(bare, end_of_period(5, 5))
+    assert window.unknown == {(40, NO_ROW_DIGEST)}
+
+
+def test_a_window_with_events_of_another_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="other windows in window 5"):
+        read(make_event(40, DIGEST), make_event(40, DIGEST, scn=6), end_of_period(5, 5))
+    with pytest.raises(ProtocolError, match="other windows in window 5"):
+        read(end_of_period(5, 5), make_event(40, DIGEST, scn=4), end_of_period(5, 5))
+
+
+def test_a_window_larger_than_the_limit_is_refused() -> None:
+    with pytest.raises(WindowTooLargeError):
+        RowReader(100).receive(event_v2.encode(make_event(40, DIGEST)) * 2)

@@ -132,7 +132,7 @@ class RunningRelay:
 
     def wait_for_problem(self, text: str, name: str = "shop") -> str:
         """Wait until a physical source has a problem that names something; return its text."""
-        wait_until(lambda: text in self.problem(name), f"a problem with {text!r}", self._tell)
+        wait_until(lambda: text in self.problem(name), f"a problem with {text!r}", self.tell)
         return self.problem(name)
 
     def max_scn(self, name: str = "shop") -> int:
@@ -142,7 +142,7 @@ class RunningRelay:
 
     def wait_for_scn(self, scn: int, name: str = "shop") -> None:
         """Wait until the ring has a window."""
-        wait_until(lambda: self.max_scn(name) >= scn, f"scn {scn}", self._tell)
+        wait_until(lambda: self.max_scn(name) >= scn, f"scn {scn}", self.tell)
 
     def _launch_until(self, is_up: Callable[[], bool]) -> RunningRelay:
         self.launch()
@@ -167,7 +167,8 @@ class RunningRelay:
             and len({s["id"] for s in self.get("/register").json()}) == wanted
         )
 
-    def _tell(self) -> str:
+    def tell(self) -> str:
+        """Return what is known of it: its health and the end of its log."""
         return f"{self.get('/health').body!r}\n{self.child.log_tail()}"
 
 

@@ -85,7 +85,7 @@ def test_a_client_overtaken_by_the_ring_stops_with_both_scns_and_skips_nothing(
             # One at a time: what is committed between two looks is one window, and must fit.
             relay.wait_for_scn(written)
         slow.go_on.set()
-        wait_until(lambda: slow.errors, "the error")
+        wait_until(lambda: slow.errors, "the error", lambda: (client.status(), relay.tell()))
         (error,) = slow.errors
         assert isinstance(error, ScnNotFoundError)
         # The one named is the last that came, or the one that had come in part.

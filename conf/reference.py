@@ -6,10 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from databus.conf.settings import ClientSettings, RelaySettings, Settings
+from databus.conf.settings import BootstrapSettings, ClientSettings, RelaySettings, Settings
 
 PAGES: dict[str, tuple[type[Settings], str]] = {
     "relay": (RelaySettings, "The settings of `databus relay run -c relay.toml`."),
+    "bootstrap": (
+        BootstrapSettings,
+        "The settings of `databus bootstrap run -c bootstrap.toml`.",
+    ),
     "client": (ClientSettings, "The settings of a client, in Python or in TOML."),
 }
 _INTRODUCTION = """\

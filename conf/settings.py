@@ -208,6 +208,62 @@ class ClientSettings(Settings):
     )
 
 
+class BootstrapHttpSettings(HttpSettings):
+    """Where the bootstrap server listens, and what a stranger may send."""
+
+    port: int = Field(11116, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+
+
+class BootstrapSettings(Settings):
+    """A bootstrap pair: `databus bootstrap run -c bootstrap.toml`.
+
+    The blocks of `physical_sources` are those of the relay's file, so that they
+    can be copied: the names must be the relay's, the database is what the
+    seeder reads, and what is only for a ring is not used.
+    """
+
+    data_dir: Path = Field(description="One store for each physical source lives here")
+    relays: tuple[str, ...] = Field(
+        description="Relay URLs that the producers read from", min_length=1
+    )
+    http: BootstrapHttpSettings = Field(
+        default_factory=BootstrapHttpSettings, description="The HTTP server"
+    )
+    physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
+        min_length=1, description="What is kept, as in the relay's file"
+    )
+    log_retention_s: float = Field(
+        7 * 86400.0, gt=0, description="Log rows older than this are deleted"
+    )
+    log_retention_bytes: SizeBytes = Field(
+        10 << 30, ge=1 << 20, description="Most bytes of the log of a physical source"
+    )
+    deleted_retention_s: float = Field(
+        30 * 86400.0,
+        gt=0,
+        description="How long it is remembered that a row was deleted, for consumers that "
+        "come back after so long",
+    )
+    retention_every_s: float = Field(60.0, gt=0, description="How often what is too old is deleted")
+    chunk_rows: int = Field(2000, ge=1, description="Rows of one read of the seeder")
+    most_rows_per_s: int = Field(
+        0, ge=0, description="Most rows that the seeder reads in a second; 0 = no limit"
+    )
+    back_off: BackOffSettings = Field(
+        default_factory=BackOffSettings, description="Waits between retries"
+    )
+
+    @field_validator("physical_sources")
+    @classmethod
+    def _one_store_each(
+        cls, sources: tuple[PhysicalSourceSettings, ...]
+    ) -> tuple[PhysicalSourceSettings, ...]:
+        names = [source.name for source in sources]
+        if len(set(names)) != len(names):
+            raise ValueError("each physical source is listed once")
+        return sources
+
+
 Model = TypeVar("Model", bound=Settings)
 
 

@@ -7,7 +7,10 @@
     │   ├── InvalidParameterError     a parameter is missing, malformed or too large
     │   ├── UnknownCommandError       no such path
     │   ├── UnknownSourceError        no such source id or name
-    │   └── ScnNotFoundError          the requested point is no longer held
+    │   ├── ScnNotFoundError          the requested point is no longer held
+    │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
+    │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
+    ├── BootstrapError                a store cannot be read, written or served from
     ├── CheckpointError               a checkpoint that contradicts itself, or cannot be stored
     ├── SchemaError
     │   ├── SchemaNotFoundError       no schema of that id, source or SCN
@@ -121,6 +124,33 @@ class ScnNotFoundError(RequestError):
         )
         self.scn = scn
         self.oldest = oldest
+
+
+class BootstrapTooOldError(RequestError):
+    """The bootstrap server is not as far as it must be to answer: wait and ask again.
+
+    A source that is being seeded, or a producer behind the consumer's SCN; the
+    text says which, and how far it is.
+    """
+
+    status = 503
+    wire_name = "BootstrapDatabaseTooOldException"
+
+
+class BootstrapTooYoungError(RequestError):
+    """The bootstrap server does not reach back so far, or no longer knows the rows' ids.
+
+    Asking again does not help: the text says what the consumer must begin with.
+    """
+
+    status = 410
+    wire_name = "BootstrapDatabaseTooYoungException"
+
+
+class BootstrapError(DatabusError):
+    """A bootstrap store cannot be read, written or served from; the text says what to do."""
+
+    wire_name = "BootstrapProcessingException"
 
 
 class CheckpointError(DatabusError):

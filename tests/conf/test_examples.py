@@ -7,18 +7,23 @@ import pytest
 
 from databus.conf.settings import (
     BackOffSettings,
+    BootstrapHttpSettings,
+    BootstrapSettings,
     ClientSettings,
     HttpSettings,
     MaxScnSettings,
     PhysicalSourceSettings,
     RelaySettings,
     Settings,
+    build_settings,
     load_settings,
 )
+from databus.schemas.errors import SettingsError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 RELAY = CONF / "relay.toml"
 CLIENT = CONF / "client.toml"
+BOOTSTRAP = CONF / "bootstrap.toml"
 
 
 def test_the_commented_examples_are_good_settings() -> None:
@@ -36,6 +41,9 @@ def test_the_commented_examples_are_good_settings() -> None:
         (RELAY, PhysicalSourceSettings),
         (CLIENT, ClientSettings),
         (CLIENT, BackOffSettings),
+        (BOOTSTRAP, BootstrapSettings),
+        (BOOTSTRAP, BootstrapHttpSettings),
+        (BOOTSTRAP, BackOffSettings),
     ],
 )
 def test_the_commented_examples_name_every_setting(example: Path, model: type[Settings]) -> None:
@@ -55,3 +63,22 @@ def test_what_the_examples_call_a_default_is_the_default() -> None:
     client = load_settings(CLIENT, ClientSettings)
     plain = ClientSettings(relays=client.relays, checkpoint_dir=client.checkpoint_dir)
     assert client == plain
+    pair = load_settings(BOOTSTRAP, BootstrapSettings)
+    only_required = BootstrapSettings(
+        data_dir=pair.data_dir, relays=pair.relays, physical_sources=pair.physical_sources
+    )
+    assert pair == only_required
+    assert pair.http.port == 11116
+
+
+def test_the_bootstrap_example_has_the_physical_sources_of_the_relays() -> None:
+    relay = load_settings(RELAY, RelaySettings)
+    pair = load_settings(BOOTSTRAP, BootstrapSettings)
+    assert [p.name for p in pair.physical_sources] == [p.name for p in relay.physical_sources]
+
+
+def test_a_physical_source_listed_twice_is_refused() -> None:
+    block = {"name": "shop", "uri": "sqlite:/shop.db", "sources": ["shop.orders"]}
+    raw = {"data_dir": "d", "relays": ["http://r"], "physical_sources": [block, block]}
+    with pytest.raises(SettingsError, match="each physical source is listed once"):
+        build_settings(raw, BootstrapSettings)

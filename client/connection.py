@@ -54,6 +54,7 @@ from databus.client.server_set import Servers
 from databus.client.states import CONNECTION, Connection, StateMachine
 from databus.client.subscription import Bindings, Subscription, bind, find_ids
 from databus.conf.settings import BackOffSettings, ClientSettings
+from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DatabusError,
     IncompatibleSchemaError,
@@ -292,6 +293,9 @@ class ConnectionMachine:
             )
         if offset >= 0:
             self._continue_at = (scn, offset)
+        elif scn < 0 and self.position.is_latest:
+            # The relay never held a window: whatever it will hold is newer than now.
+            self.position = Position(Checkpoint.flexible())
         elif scn > self.position.scn:
             # Nothing up to there concerns us, or we had asked for the newest.
             self.position = self.position.after_window(scn)

@@ -168,8 +168,10 @@ class StreamJob:
 
     def _find_place(self) -> tuple[int, Position | None] | None:
         if self._selection.from_latest:
+            # Of a ring that never held a window the newest is -1: "go on at -1" means that
+            # everything that will ever come is newer than this request.
             scn, tail = self._reader.newest()
-            return tail, (scn, WINDOW_DONE) if scn >= 0 else None
+            return tail, (scn, WINDOW_DONE)
         asked = self._asked
         if asked is None:
             return self._reader.head, None

@@ -395,6 +395,14 @@ def test_from_the_newest_on_the_place_that_the_relay_names_is_kept() -> None:
     assert request.checkpoint.window_scn == 50
 
 
+def test_from_the_newest_of_a_relay_that_never_held_a_window_nothing_is_missed() -> None:
+    machine, _ = stream_machine(start="latest")
+    instructions = machine.handle(answered(resume=(-1, -1)))
+    request = only(machine.handle(Waited()) or instructions, GetStream)
+    assert not request.is_from_latest
+    assert request.checkpoint.is_flexible
+
+
 def test_from_the_newest_on_a_half_window_that_breaks_is_not_skipped() -> None:
     machine, _ = stream_machine(start="latest")
     machine.handle(RequestFailed(ServerError(A, "cut"), Progress(None, HalfWindow(60, 2))))

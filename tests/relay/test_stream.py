@@ -12,7 +12,7 @@ from databus.registry.store import MemoryStore
 from databus.relay import stream
 from databus.relay.encoder import WindowEncoder
 from databus.relay.rendering import choose_render, render_version_1
-from databus.relay.ring import Ring
+from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
 from databus.relay.stream import Render, StreamJob, run
 from databus.relay.stream_parameters import Output, Selection, StreamForm
@@ -35,9 +35,11 @@ class Rings:
         self._folder = folder
         self._opened: list[Ring | RingReader] = []
 
-    def make(self, name: str = "a", capacity_bytes: int = 1 << 20) -> tuple[Ring, RingReader]:
+    def make(
+        self, name: str = "a", capacity_bytes: int = 1 << 20, start_scn: int = 0
+    ) -> tuple[Ring, RingReader]:
         path = self._folder / f"{name}.ring"
-        ring = Ring.open(path, name, capacity_bytes, start_scn=0)
+        ring = Ring.open(path, name, capacity_bytes, start_scn=start_scn)
         reader = RingReader.open(path)
         self._opened += [reader, ring]
         return ring, reader
@@ -185,6 +187,14 @@ def test_the_latest_is_what_comes_after_the_request(rings: Rings) -> None:
     assert (first.body, first.resume) == (b"", (1, -1))
     ring.append([make_window(2)])
     assert run(asked).body == make_window(2).data
+
+
+def test_the_latest_of_a_ring_that_never_held_a_window_is_all_that_will_come(rings: Rings) -> None:
+    ring, reader = rings.make(start_scn=UNKNOWN_SCN)
+    first = run(job(reader, from_latest=True))
+    assert (first.body, first.resume, first.is_ahead) == (b"", (-1, -1), False)
+    ring.append([make_window(1)])
+    assert run(job(reader, FLEXIBLE)).body == make_window(1).data
 
 
 def test_an_evicted_point_is_not_found(rings: Rings) -> None:

@@ -4,7 +4,8 @@ A stranger may send anything, stop reading, or never finish a request; none of
 it costs more than a fixed amount of memory or disturbs another connection.
 
 Contents: `BoundedServer` (connection limits), `ApiHandler` (one way to send a
-body, one way to answer an error), `UnknownCommandHandler`, `listen`.
+body, one way to answer an error), `CommandHandler` (GET and POST are the same),
+`UnknownCommandHandler`, `listen`.
 """
 
 from __future__ import annotations
@@ -256,6 +257,22 @@ class ApiHandler(RequestHandler):
         if cause:
             self.set_header("x-dbus-error-cause", cause)
             self.set_header("x-dbus-error-cause-message", text)
+
+
+class CommandHandler(ApiHandler):
+    """The parent of a daemon's commands; POST is answered as GET is."""
+
+    async def get(self, *path: str) -> None:
+        """Answer the command."""
+        await self.answer(*(part or "" for part in path))
+
+    async def post(self, *path: str) -> None:
+        """Answer the command; its parameters may be a form."""
+        await self.get(*path)
+
+    async def answer(self, *path: str) -> None:
+        """Answer the command, given what the route cut out of the path."""
+        raise NotImplementedError
 
 
 class UnknownCommandHandler(ApiHandler):

@@ -16,12 +16,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from databus.conf.http import ApiHandler
+from databus.conf.http import ApiHandler, CommandHandler
 from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
 from databus.relay.metrics import make_metrics
 from databus.relay.relay import PhysicalSource, Relay
-from databus.relay.rendering import choose_render, content_type
 from databus.relay.stream import Position, StreamJob, StreamResponse
 from databus.relay.stream_parameters import (
     StreamRequest,
@@ -35,21 +34,18 @@ from databus.schemas.errors import (
     UnknownCommandError,
     UnknownSourceError,
 )
-from databus.schemas.metadata import (
-    METADATA_CRC32,
-    METADATA_SCHEMA_TEXT,
-    METADATA_SCHEMA_VERSION,
-)
+from databus.schemas.metadata import with_metadata_schemas
+from databus.schemas.parameters import parse_protocol_version
+from databus.schemas.rendering import choose_render
 
-PROTOCOL_VERSIONS = (2, 3, 4)
 PARTITION = "0"
 
 Response = StreamResponse | TogetherResponse
 Job = StreamJob | TogetherJob
 
 
-class RelayHandler(ApiHandler):
-    """The parent of the relay's handlers; POST is answered as GET is."""
+class RelayHandler(CommandHandler):
+    """The parent of the relay's handlers."""
 
     relay: Relay
 
@@ -57,18 +53,6 @@ class RelayHandler(ApiHandler):
         """Take the relay to ask."""
         super().initialize(limits)
         self.relay = relay
-
-    async def get(self, *path: str) -> None:
-        """Answer the command."""
-        await self.answer(*(part or "" for part in path))
-
-    async def post(self, *path: str) -> None:
-        """Answer the command; its parameters may be a form."""
-        await self.get(*path)
-
-    async def answer(self, *path: str) -> None:
-        """Answer the command, given what the route cut out of the path."""
-        raise NotImplementedError
 
     def physical_source(self, name: str) -> PhysicalSource:
         """Return a physical source by name; raises UnknownSourceError."""
@@ -93,12 +77,10 @@ class RegisterHandler(RelayHandler):
     async def answer(self, *_path: str) -> None:
         """Answer in the form of the protocol version asked for."""
         parameters = self.parameters()
-        version = parameters.get("protocolVersion", "").strip() or str(PROTOCOL_VERSIONS[0])
-        if version not in map(str, PROTOCOL_VERSIONS):
-            raise InvalidParameterError("protocolVersion", version, "2, 3 or 4")
+        version = parse_protocol_version(parameters)
         schemas = self._schemas(parse_source_list(parameters, self.relay.catalog))
-        self.set_header("x-dbus-protocol-version", version)
-        await self.send_json(schemas if version != "4" else _with_metadata_schemas(schemas))
+        self.set_header("x-dbus-protocol-version", str(version))
+        await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
 
     def _schemas(self, src_ids: Sequence[int]) -> list[dict[str, Any]]:
         catalog, registry = self.relay.catalog, self.relay.registry
@@ -107,15 +89,6 @@ class RegisterHandler(RelayHandler):
             for src_id in src_ids
             for version in registry.versions(catalog.name_of(src_id))
         ]
-
-
-def _with_metadata_schemas(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    metadata = {
-        "version": METADATA_SCHEMA_VERSION,
-        "schema": METADATA_SCHEMA_TEXT,
-        "crc32": METADATA_CRC32,
-    }
-    return {"sourceSchemas": schemas, "metadataSchemas": [metadata]}
 
 
 class StreamHandler(RelayHandler):
@@ -140,10 +113,11 @@ class StreamHandler(RelayHandler):
         for name, value in response_headers(response).items():
             self.set_header(name, value)
         traffic.stream_bytes += len(response.body)
-        await self.send(response.body, content_type(request.form))
+        await self.send(response.body, request.form.content_type)
 
     def _make_job(self, request: StreamRequest) -> Job:
-        render = choose_render(request.form, self.relay.registry)
+        registry = self.relay.registry
+        render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
         size_bytes = request.form.size_bytes
         jobs = [
             StreamJob(self.physical_source(s.physical_source).reader, s, size_bytes, render)

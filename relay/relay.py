@@ -7,14 +7,13 @@ It serves nobody itself; `http` does.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from databus.conf.file_lock import take_lock
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
@@ -27,7 +26,6 @@ from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
 from databus.relay.sources import open_source
 from databus.relay.sources.source import Source
-from databus.schemas.errors import SettingsError
 
 LOCK_FILE = "relay.lock"
 MAX_SCN_DATABASE = "max_scn.db"
@@ -192,16 +190,5 @@ def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnS
 
 def _lock(folder: Path) -> Callable[[], None]:
     """Take the data folder for this process alone; returns how to let go of it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise SettingsError(f"data_dir {folder} cannot be used: {error}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise SettingsError(
-            f"data_dir {folder} is in use by another relay: stop that one, or use another data_dir"
-        ) from None
-    return lambda: os.close(fd)
+    in_use = f"data_dir {folder} is in use by another relay: stop that one, or use another data_dir"
+    return take_lock(folder / LOCK_FILE, in_use)

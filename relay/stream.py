@@ -21,6 +21,7 @@ from databus.relay.stream_parameters import Selection
 from databus.schemas.control import end_of_period
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek, peek_key
+from databus.schemas.rendering import Render
 
 # One step is about 5 ms of Python on the loop that serves everybody.
 STEP_BYTES = 512 << 10
@@ -32,7 +33,6 @@ EOP_BYTES = len(encode(end_of_period(1, 0)))
 WINDOW_DONE = -1
 
 Position = tuple[int, int]  # windowScn, windowOffset
-Render = Callable[[bytes], bytes]  # a version 2 event to its form in the answer
 
 
 class WindowReader(Protocol):

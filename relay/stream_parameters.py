@@ -7,10 +7,8 @@ with the parameter's name and the rule.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from databus.conf.settings import HttpSettings
@@ -18,18 +16,10 @@ from databus.relay.catalog import Catalog
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
+from databus.schemas.parameters import parse_bool, parse_form, parse_json, parse_number
+from databus.schemas.rendering import AnswerForm
 
-NEWEST_EVENT_VERSION = 2
 MAX_SUBSCRIPTIONS = 1000
-_NUMBER_CHARS = 19
-
-
-class Output(StrEnum):
-    """How events are written into the body."""
-
-    BINARY = "binary"
-    JSON = "json"
-    JSON_PLAIN_VALUE = "json_plain_value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +43,6 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamForm:
-    """The form of the answer: how much, which output, which event version."""
-
-    size_bytes: int
-    output: Output = Output.BINARY
-    event_version: int = NEWEST_EVENT_VERSION
-
-    @property
-    def is_version_2_binary(self) -> bool:
-        """Whether the ring's own bytes are the answer's."""
-        return self.output is Output.BINARY and self.event_version == NEWEST_EVENT_VERSION
-
-
-@dataclass(frozen=True, slots=True)
 class StreamRequest:
     """A valid stream request.
 
@@ -75,7 +51,7 @@ class StreamRequest:
     """
 
     selections: tuple[Selection, ...]
-    form: StreamForm
+    form: AnswerForm
     wait_ms: int = 0
     is_together: bool = False
 
@@ -86,7 +62,7 @@ def parse_stream_request(
     """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
     wanted = _wanted_ids(parameters, catalog)
     filters = _parse_filters(parameters, limits)
-    from_latest = _parse_bool(parameters, "streamFromLatestScn")
+    from_latest = parse_bool(parameters, "streamFromLatestScn")
     checkpoints = _parse_checkpoints(parameters, wanted)
     selections = tuple(
         Selection(
@@ -98,12 +74,8 @@ def parse_stream_request(
         )
         for name, ids in wanted.items()
     )
-    form = StreamForm(
-        size_bytes=min(_parse_size(parameters), limits.max_response_bytes),
-        output=_parse_output(parameters),
-        event_version=_parse_event_version(parameters),
-    )
-    wait_ms = min(_parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
+    form = parse_form(parameters, "size", limits.max_response_bytes)
+    wait_ms = min(parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
     return StreamRequest(selections, form, wait_ms, is_together="checkPointMult" in parameters)
 
 
@@ -130,7 +102,7 @@ def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, fr
 
 
 def _parse_subscriptions(text: str, catalog: Catalog) -> Iterable[int]:
-    value = _parse_json("subs", text)
+    value = parse_json("subs", text)
     listed = value if isinstance(value, list) else [value]
     if not listed or len(listed) > MAX_SUBSCRIPTIONS:
         raise InvalidParameterError("subs", text, f"1 to {MAX_SUBSCRIPTIONS} subscriptions")
@@ -202,7 +174,7 @@ def _parse_checkpoint_mult(
 
 def _partition_name(text: str) -> str:
     """Return the name in a physical partition's JSON; a bare name is taken as it is."""
-    value = _parse_json("checkPointMult", text) if text.startswith("{") else {"name": text}
+    value = parse_json("checkPointMult", text) if text.startswith("{") else {"name": text}
     name = value.get("name")
     if not isinstance(name, str) or not name:
         raise InvalidParameterError("checkPointMult", text, "a physical partition has a `name`")
@@ -226,47 +198,3 @@ def _parse_filters(
 
 def _unless_all(ids: frozenset[int], all_ids: Iterable[int]) -> frozenset[int] | None:
     return None if ids == frozenset(all_ids) else ids
-
-
-def _parse_size(parameters: Mapping[str, str]) -> int:
-    if not parameters.get("size", "").strip():
-        raise InvalidParameterError("size", "", "the most bytes of the answer; it is required")
-    return _parse_number(parameters, "size", 0, least=1)
-
-
-def _parse_number(parameters: Mapping[str, str], name: str, default: int, least: int) -> int:
-    text = parameters.get(name, "").strip()
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= _NUMBER_CHARS):
-        raise InvalidParameterError(name, text, "a whole number")
-    if int(text) < least:
-        raise InvalidParameterError(name, text, f"at least {least}")
-    return int(text)
-
-
-def _parse_bool(parameters: Mapping[str, str], name: str) -> bool:
-    text = parameters.get(name, "").strip().lower()
-    if text not in ("", "true", "false"):
-        raise InvalidParameterError(name, text, "true or false")
-    return text == "true"
-
-
-def _parse_output(parameters: Mapping[str, str]) -> Output:
-    text = parameters.get("output", "").strip().lower() or Output.BINARY
-    try:
-        return Output(text)
-    except ValueError:
-        raise InvalidParameterError("output", text, f"one of {', '.join(Output)}") from None
-
-
-def _parse_event_version(parameters: Mapping[str, str]) -> int:
-    newest = _parse_number(parameters, "maxev", 0, least=0)
-    return min(newest, NEWEST_EVENT_VERSION) if newest >= NEWEST_EVENT_VERSION else 0
-
-
-def _parse_json(name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise InvalidParameterError(name, text, "valid JSON") from None

@@ -140,3 +140,13 @@ def _varint(number: int) -> bytes:
         rest >>= 7
     written.append(rest)
     return bytes(written)
+
+
+def with_metadata_schemas(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a registration's answer of protocol version 4: the sources' schemas and this one."""
+    metadata = {
+        "version": METADATA_SCHEMA_VERSION,
+        "schema": METADATA_SCHEMA_TEXT,
+        "crc32": METADATA_CRC32,
+    }
+    return {"sourceSchemas": schemas, "metadataSchemas": [metadata]}

@@ -10,9 +10,10 @@ import urllib.request
 
 import pytest
 
-from databus.relay.http import COMMANDS, PROTOCOL_VERSIONS
-from databus.relay.stream_parameters import Output
+from databus.relay.http import COMMANDS
 from databus.schemas import errors
+from databus.schemas.parameters import PROTOCOL_VERSIONS
+from databus.schemas.rendering import Output
 from tests.docs.markdown import ROOT
 from tests.docs.shop import make_shop
 from tests.docs.terminal import Reader
@@ -23,9 +24,13 @@ VERBS = {
     "/controlSources": ("status", "pause", "unpause", "shutdown", "start"),
     "/relayCommand": ("saveMetaState", "getPrevScn", "runGC"),
 }
-PARAMETERS = re.findall(r"_parse_\w+\(parameters, \"(\w+)\"|parameters(?:\.get\(|\[)\"(\w+)\"", (
-    ROOT / "relay" / "stream_parameters.py"
-).read_text(encoding="utf-8"))  # fmt: skip
+PARAMETERS = re.findall(
+    r"parse_\w+\(parameters, \"(\w+)\"|parameters(?:\.get\(|\[)\"(\w+)\"",
+    "".join(
+        (ROOT / path).read_text(encoding="utf-8")
+        for path in ("relay/stream_parameters.py", "schemas/parameters.py")
+    ),
+)
 
 
 def fixed_part(route: str) -> str:

@@ -11,16 +11,22 @@ from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay import stream
 from databus.relay.encoder import WindowEncoder
-from databus.relay.rendering import choose_render, render_version_1
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
-from databus.relay.stream import Render, StreamJob, run
-from databus.relay.stream_parameters import Output, Selection, StreamForm
+from databus.relay.stream import StreamJob, run
+from databus.relay.stream_parameters import Selection
 from databus.relay.stream_together import TogetherJob, TogetherResponse
 from databus.schemas import event_v1
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.filters import ModFilter
+from databus.schemas.rendering import (
+    AnswerForm,
+    Output,
+    Render,
+    choose_render,
+    render_version_1,
+)
 from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
 from tests.relay.ring_model import make_window
@@ -291,7 +297,7 @@ def encoded(rings: Rings) -> tuple[RingReader, SchemaRegistry]:
 
 
 def render(output: Output, registry: SchemaRegistry) -> Callable[[bytes], bytes] | None:
-    return choose_render(StreamForm(1, output, 2), registry)
+    return choose_render(AnswerForm(1, output, 2), lambda schema_id: registry.by_id(schema_id).text)
 
 
 def test_json_has_a_line_for_each_event(encoded: tuple[RingReader, SchemaRegistry]) -> None:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from databus.conf.settings import HttpSettings, PhysicalSourceSettings
 from databus.relay.catalog import make_catalog
 from databus.relay.stream_parameters import (
-    Output,
     StreamRequest,
     parse_source_list,
     parse_stream_request,
 )
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, InvalidParameterError
+from databus.schemas.rendering import Output
 
 CATALOG = make_catalog(
     [

@@ -1,0 +1,75 @@
+"""The forms in which events are sent, chosen by `output` and `maxev`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from databus.schemas.event_v2 import decode, to_v1
+from databus.schemas.json_event import json_line, json_plain_value_line
+from databus.schemas.rows import row_codec
+
+NEWEST_EVENT_VERSION = 2
+BINARY_TYPE = "application/octet-stream"
+JSON_TYPE = "application/json; charset=UTF-8"
+
+Render = Callable[[bytes], bytes]  # a version 2 event to its form in the answer
+SchemaText = Callable[[bytes], str]  # a schema id to its text; raises SchemaNotFoundError
+
+
+class Output(StrEnum):
+    """How events are written into the body."""
+
+    BINARY = "binary"
+    JSON = "json"
+    JSON_PLAIN_VALUE = "json_plain_value"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The form of an answer with events: how much, which output, which event version."""
+
+    size_bytes: int
+    output: Output = Output.BINARY
+    event_version: int = NEWEST_EVENT_VERSION
+
+    @property
+    def is_version_2_binary(self) -> bool:
+        """Whether the bytes as they are kept are the answer's."""
+        return self.output is Output.BINARY and self.event_version == NEWEST_EVENT_VERSION
+
+    @property
+    def content_type(self) -> str:
+        """The answer's content type."""
+        return BINARY_TYPE if self.output is Output.BINARY else JSON_TYPE
+
+
+def choose_render(form: AnswerForm, schema_text: SchemaText) -> Render | None:
+    """Return what makes an event's form of its version 2 bytes; None when those are it."""
+    if form.is_version_2_binary:
+        return None
+    if form.output is Output.BINARY:
+        return render_version_1
+    if form.output is Output.JSON:
+        return render_json
+    return _plain_value_render(schema_text)
+
+
+def render_version_1(event: bytes) -> bytes:
+    """Return the event in version 1, for clients that do not ask for more."""
+    return to_v1(decode(event)[0])
+
+
+def render_json(event: bytes) -> bytes:
+    """Return the event as a line of JSON, its value in base64."""
+    return json_line(decode(event)[0])
+
+
+def _plain_value_render(schema_text: SchemaText) -> Render:
+    def render_plain_value(data: bytes) -> bytes:
+        event, _ = decode(data)
+        codec = None if event.is_control else row_codec(schema_text(event.schema_id))
+        return json_plain_value_line(event, codec)
+
+    return render_plain_value

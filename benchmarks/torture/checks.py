@@ -41,7 +41,7 @@ class LogCheck:
         self._last_scn = -1  # of this run; an announced rollback sets it back
         self._last_tx = 0  # likewise; 0 = at the start and after a rollback
         self._floor_scn = -1  # nothing at or before it may come: the checkpoint it began from
-        self._newest_tx = 0
+        self._newest_tx: int | None = 0  # None: not known, as after a bootstrap
         self._newest_scn = -1
 
     def take(self, delivery: Delivery) -> None:
@@ -100,10 +100,10 @@ class LogCheck:
             self._found.add(f"{where}: transaction {tx} came at {self._scn_of_tx[tx]} before")
         if self._last_tx and tx != self._last_tx + 1:
             self._found.add(f"{where}: transaction {tx} came after {self._last_tx}")
-        elif tx > self._newest_tx + 1:
+        elif self._newest_tx is not None and tx > self._newest_tx + 1:
             self._found.add(f"{where}: transaction {tx} came, {self._newest_tx + 1} did not")
         self._last_tx = tx
-        self._newest_tx = max(self._newest_tx, tx)
+        self._newest_tx = max(self._newest_tx or 0, tx)
 
 
 def transactions_of(

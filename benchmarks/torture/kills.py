@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-Victim = Literal["relay", "client"]
 LONGEST_DELAY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kill:
-    """Once the client has applied transaction `at` and `delay_s` has passed, kill the victim.
+    """Once the run's progress is `at` and `delay_s` has passed, kill the victim.
 
     By progress, not by time: at that moment events are flowing. The delay lets
     the kill fall anywhere in what the victim does next.
     """
 
-    at: int
+    at: float
     delay_s: float
-    victim: Victim
+    victim: str
 
 
-def plan_kills(seed: int, transactions: int, kills: int) -> list[Kill]:
-    """Return so many kills of each victim in order, each in its own part of the run."""
+def plan_kills(seed: int, spans: Mapping[str, tuple[float, float]], kills: int) -> list[Kill]:
+    """Return so many kills of each victim in order.
+
+    Each falls in its own part of the span in which its victim has work to do;
+    the span's last part is left for its end to be reached.
+    """
     draw = random.Random(f"kills {seed}")
-    part = transactions / (kills + 1)  # the last part is left for the end to be reached
-    victims: tuple[Victim, Victim] = ("relay", "client")
-    plan = [
-        Kill(int(part * (n + draw.random())) + 1, draw.uniform(0, LONGEST_DELAY_S), victim)
-        for n in range(kills)
-        for victim in victims
-    ]
+    plan = []
+    for number in range(kills):
+        for victim, (begin, end) in spans.items():
+            part = (end - begin) / (kills + 1)
+            at = begin + part * (number + draw.random())
+            plan.append(Kill(at, draw.uniform(0, LONGEST_DELAY_S), victim))
     return sorted(plan)
 
 

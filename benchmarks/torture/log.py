@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.torture.workload import BY_SOURCE, TABLES, TortureTable
 
-Kind = Literal["start", "window", "rollback", "problem"]
+# page and mode: of a bootstrap, see `benchmarks.bootstrap_torture.log`.
+Kind = Literal["start", "window", "rollback", "problem", "page", "mode"]
 LOG = """CREATE TABLE IF NOT EXISTS deliveries (
     seq INTEGER PRIMARY KEY, run INTEGER, kind TEXT, scn INTEGER, detail TEXT)"""
 
@@ -28,6 +29,8 @@ class Change(NamedTuple):
     is_delete: bool
     row: Mapping[str, Any]
     before: Mapping[str, Any] | None
+    scn: int = -1
+    key: int | bytes = 0  # the wire's
 
     @property
     def stamp(self) -> tuple[int, int, int]:
@@ -64,10 +67,10 @@ class Log:
             self._db.execute(create)
         self._run = 0
 
-    def start(self, checkpoint_scn: int) -> None:
+    def start(self, checkpoint_scn: int, detail: str = "") -> None:
         """Begin a run: a client process started with this checkpoint on disk."""
         self._run = 1 + self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0]
-        self._write("start", checkpoint_scn)
+        self._write("start", checkpoint_scn, detail)
 
     def rollback(self, scn: int) -> None:
         """Note that a rollback was announced."""
@@ -79,11 +82,7 @@ class Log:
 
     def apply(self, scn: int, changes: Sequence[Change]) -> None:
         """Apply one window and log it, in one transaction."""
-        self._db.execute("BEGIN IMMEDIATE")
-        for change in changes:
-            self._apply(change)
-        self._write("window", scn, json.dumps(stamps_of(changes)))
-        self._db.execute("COMMIT")
+        self._apply_all("window", scn, changes, json.dumps(stamps_of(changes)))
 
     def deliveries(self) -> Iterator[Delivery]:
         """Yield the log from its beginning."""
@@ -93,13 +92,20 @@ class Log:
             stamps = [tuple(stamp) for stamp in json.loads(detail)] if is_window else []
             yield Delivery(run, kind, scn, stamps, "" if is_window else detail)
 
-    def rows(self, table: TortureTable) -> list[tuple[Any, ...]]:
+    def rows(self, table: TortureTable, where: str = "") -> list[tuple[Any, ...]]:
         """Return a table as applied, in key order."""
-        return self._db.execute(select_all(table)).fetchall()
+        return self._db.execute(table.select(where)).fetchall()
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def _apply_all(self, kind: Kind, scn: int, changes: Sequence[Change], detail: str) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        for change in changes:
+            self._apply(change)
+        self._write(kind, scn, detail)
+        self._db.execute("COMMIT")
 
     def _write(self, kind: Kind, scn: int, detail: str = "") -> None:
         sql = "INSERT INTO deliveries (run, kind, scn, detail) VALUES (?, ?, ?, ?)"
@@ -142,12 +148,3 @@ def stamps_of(changes: Sequence[Change]) -> list[tuple[int, int, int]]:
 def key_of(table: TortureTable, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a row's key."""
     return tuple(row[column] for column in table.key)
-
-
-def select_all(table: TortureTable) -> str:
-    """Return the query for a whole table in key order, the same for both databases.
-
-    The second key column is a number that is unique by itself: sorting by it
-    keeps the databases' collations out.
-    """
-    return f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key[-1]}"

@@ -20,7 +20,7 @@ from rich.progress import (
 from benchmarks.report import Figure, at_most
 from benchmarks.torture.checks import Findings, check_log, check_rows
 from benchmarks.torture.kills import Kill, lead_of, plan_kills
-from benchmarks.torture.log import Log, select_all
+from benchmarks.torture.log import Log
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, TABLES
 from databus.demo.databases import Dialect
@@ -79,7 +79,9 @@ class Torture:
         with SharedNumber(self._stage.folder / "applied") as applied:
             self.client.start()
             self._writer.start()
-            for kill in plan_kills(self._plan.seed, self._plan.transactions, self._plan.kills):
+            span = (1.0, float(self._plan.transactions))  # by transactions applied
+            spans = {"relay": span, "client": span}
+            for kill in plan_kills(self._plan.seed, spans, self._plan.kills):
                 self._wait_for(applied, kill.at)
                 self._kill(kill, applied)
             self._wait_for(applied, self._plan.transactions)
@@ -103,7 +105,7 @@ class Torture:
         where = ("--relay", self._stage.url, "--folder", self._stage.folder)
         return python_module("benchmarks.torture.client", *where)
 
-    def _wait_for(self, applied: SharedNumber, transaction: int) -> None:
+    def _wait_for(self, applied: SharedNumber, transaction: float) -> None:
         seen, since = -1, time.monotonic()
         while (now := applied.get()) < transaction:
             if now != seen:
@@ -123,7 +125,7 @@ class Torture:
         was_running = victim.exit_code is None
         victim.kill()
         if not was_running or applied.get() >= self._plan.transactions:
-            self.outcome.findings.add(f"the kill of the {kill.victim} at {kill.at} hit nothing")
+            self.outcome.findings.add(f"the kill of the {kill.victim} at {kill.at:.0f} hit nothing")
         elif kill.victim == "relay":
             self.outcome.relay_kills += 1
         else:
@@ -135,7 +137,7 @@ class Torture:
         try:
             check_log(log.deliveries(), self._plan.transactions, self.outcome.findings)
             for table in TABLES:
-                rows = source.rows(select_all(table))
+                rows = source.rows(table.select())
                 self.outcome.rows += len(rows)
                 check_rows(table, log.rows(table), rows, self.outcome.findings)
         finally:

@@ -31,6 +31,10 @@ class SharedNumber:
         """Change the number, in one store of eight bytes."""
         self._map[:] = _NUMBER.pack(number)
 
+    def close(self) -> None:
+        """Let go of the file; once, at the end."""
+        self._map.close()
+
     def __enter__(self) -> SharedNumber:
         return self
 
@@ -40,4 +44,4 @@ class SharedNumber:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._map.close()
+        self.close()

@@ -7,13 +7,15 @@ row comes as it was before, so the workload updates a row right before deleting
 it: the deletion is then change `tx_row` + 1 of the same transaction.
 
 Committed transactions are numbered 1, 2, 3 … in commit order; what is rolled
-back carries a negative number, which nobody may ever see.
+back carries a negative number, which nobody may ever see. Rows that were there
+before the first transaction carry 0.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -43,6 +45,15 @@ class TortureTable:
     def values(self) -> tuple[str, ...]:
         """The columns that are neither key nor stamp."""
         return tuple(c for c in self.columns if c not in self.key and c not in STAMPS)
+
+    def select(self, where: str = "") -> str:
+        """Return the query for the whole table in key order, the same for both databases.
+
+        The last key column is a number that is unique by itself: sorting by it
+        keeps the databases' collations out.
+        """
+        only = f" WHERE {where}" if where else ""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name}{only} ORDER BY {self.key[-1]}"
 
     def create(self, dialect: str) -> str:
         """Return the CREATE TABLE statement."""
@@ -90,24 +101,52 @@ Key = tuple[object, ...]
 Step = tuple[TortureTable, str, Key, Key | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large transactions are: one of `tables`, and in each of them one of `rows`, is drawn.
+
+    `large_share` of them are larger than any single response of the relay.
+    """
+
+    tables: Sequence[int] = (1, 1, 2, 3)
+    rows: Sequence[int] = (1, 1, 1, 2, 3, 5)
+    large_share: float = 0.01
+
+
+# Of each four rows that were there before, so many are in each table.
+TABLES_BEFORE = (TABLES[0], TABLES[1], TABLES[0], TABLES[2])
+
+
 class Workload:
     """Knows which keys exist, and draws what happens next from the seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sizes: Sizes | None = None) -> None:
         self._random = random.Random(seed)
+        self._sizes = sizes or Sizes()
         self._keys: dict[str, list[Key]] = {table.name: [] for table in TABLES}
         self._next_id = 0
 
-    def transactions(self, count: int) -> Iterator[Work]:
-        """Yield so many committed transactions, with rolled-back ones in between."""
-        for number in range(1, count + 1):
+    def keys_before(self, count: int) -> Iterator[tuple[TortureTable, Key]]:
+        """Yield the keys of so many rows that are there before; the same whatever the seed."""
+        for number in range(count):
+            table = TABLES_BEFORE[number % len(TABLES_BEFORE)]
+            self._keys[table.name].append(self._new_key(table))
+            yield table, self._keys[table.name][-1]
+
+    def row_before(self, table: TortureTable, key: Key) -> Key:
+        """Draw the values of a row that is there before."""
+        return (*key, *self._values(table), *(0 for _ in STAMPS))
+
+    def transactions(self, count: int | None = None) -> Iterator[Work]:
+        """Yield so many committed transactions, with rolled-back ones in between; or no end."""
+        for number in itertools.count(1) if count is None else range(1, count + 1):
             if self._random.random() < 0.06:
                 yield self._rolled_back(number)
             yield self._committed(number)
 
     def _committed(self, number: int) -> Work:
         steps: list[Step] = []
-        for table in self._random.sample(TABLES, self._random.choice((1, 1, 2, 3))):
+        for table in self._random.sample(TABLES, self._random.choice(self._sizes.tables)):
             steps += self._steps(table, self._how_many())
         stamps = ((number, row, len(steps)) for row in range(1, len(steps) + 1))
         work = Work(number, [self._statement(*both) for both in zip(steps, stamps, strict=True)])
@@ -123,9 +162,9 @@ class Workload:
 
     def _how_many(self) -> int:
         # Now and then a transaction that no single response of the relay holds.
-        if self._random.random() < 0.01:
+        if self._random.random() < self._sizes.large_share:
             return self._random.randrange(100, 300)
-        return self._random.choice((1, 1, 1, 2, 3, 5))
+        return self._random.choice(self._sizes.rows)
 
     def _steps(self, table: TortureTable, rows: int) -> list[Step]:
         steps: list[Step] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.torture.log import Change, Log, select_all
+from benchmarks.torture.log import Change, Log
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import STAMPS, TABLES, End, Workload
 
@@ -108,7 +108,7 @@ def test_the_log_goes_on_where_a_killed_client_left_it(tmp_path: Path) -> None:
 
 
 def test_tables_are_read_in_the_order_of_their_number() -> None:
-    assert select_all(TABLES[1]).endswith("FROM stock ORDER BY branch")
+    assert TABLES[1].select().endswith("FROM stock ORDER BY branch")
 
 
 def test_a_shared_number_is_seen_by_another_mapping_and_outlives_both(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
-PACKAGING := pyproject.toml setup.py
+PACKAGING := pyproject.toml setup.py $(shell find schemas relay -name '*.px[id]' -o -name '*.pyx')
 
 .PHONY: demo test lint bench docs clean
 .SILENT:
@@ -18,7 +18,6 @@ demo: $(RUN)
 	$(BIN)/databus demo $(ARGS)
 
 test: $(DEV)
-	tools/install_test_servers.sh
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(DEV)
@@ -28,7 +27,6 @@ lint: $(DEV)
 	$(BIN)/python tools/typecheck.py
 
 bench: $(DEV)
-	tools/install_test_servers.sh
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(DEV)
@@ -48,7 +46,8 @@ $(RUN): $(PACKAGING) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(DEV): $(PACKAGING) | $(BIN)/python
+$(DEV): $(PACKAGING) tools/install_system_packages.sh | $(BIN)/python
+	PYTHON=$(PYTHON) tools/install_system_packages.sh
 	echo "installing Python packages into $(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(RUN) $@

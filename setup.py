@@ -1,9 +1,15 @@
-"""Map the directories at the root to `databus.<name>`; all else is in pyproject.toml."""
+"""Map the directories at the root to `databus.<name>`; all else is in pyproject.toml.
 
-from setuptools import setup
+The compiled modules are built where there is a C compiler. Each only does
+faster what Python code beside it does too, so that an installation without
+them works the same.
+"""
+
+from setuptools import Extension, setup
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
 NESTED = ("relay.sources",)
+COMPILED = ("schemas/row_cutter.pyx",)
 
 setup(
     packages=["databus", *(f"databus.{name}" for name in ROOTS + NESTED)],
@@ -11,9 +17,14 @@ setup(
         "databus": "databus",
         **{f"databus.{name}": name.replace(".", "/") for name in ROOTS + NESTED},
     },
+    ext_modules=[
+        Extension(f"databus.{path.removesuffix('.pyx').replace('/', '.')}", [path], optional=True)
+        for path in COMPILED
+    ],
+    exclude_package_data={"": ["*.pyx", "*.pxi", "*.c"]},
     package_data={
         "databus": ["py.typed"],
-        "databus.schemas": ["avro/*.avsc"],
+        "databus.schemas": ["avro/*.avsc", "*.pyi"],
         "databus.conf": ["*.toml"],
     },
 )

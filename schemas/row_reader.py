@@ -2,10 +2,11 @@
 
 The same as `wire.StreamReader`, whose rules and whose slow way it uses, but
 each row's event is one plain tuple, checked and taken apart in line: no call
-and no object more per event than there must be. A plain tuple of numbers and
-bytes also leaves the garbage collector alone: it forgets such tuples at the
-first look, while it looks at each `Event` in a full buffer again and again.
-`benchmarks.callback` shows what that is worth.
+and no object more per event than there must be. Where `row_cutter` was built it
+goes ahead through the plainest events, and only what it stops at is read here.
+A plain tuple of numbers and bytes also leaves the garbage collector alone: it
+forgets such tuples at the first look, while it looks at each `Event` in a full
+buffer again and again. `benchmarks.callback` shows what that is worth.
 
 A schema that the reader was not told of is noticed on the way, so that nobody
 has to look at all events again before a window is let on.
@@ -37,6 +38,13 @@ METADATA_DIGEST: Final = 7
 BODY: Final = 8
 PLACE: Final = 9
 NO_ROW_DIGEST = b""  # of an event without a row, which no schema has
+
+try:
+    from databus.schemas import row_cutter
+except ImportError:  # not built: the loop below reads every event itself
+    take_rows = None
+else:
+    take_rows = row_cutter.take_rows
 
 _HEADER_BYTES = 53
 MD5_PART_BYTES = 22
@@ -101,6 +109,14 @@ class RowReader(StreamReader):
         begin, offset, end = 0, 0, len(data)
         last_src_id, last_digest = -1, NO_ROW_DIGEST
         while offset < end:
+            if take_rows is not None and last_src_id >= 0:
+                scn = self._scn if self._events else -1
+                offset = take_rows(data, offset, scn, last_src_id, last_digest, self._events)
+                if scn < 0 and self._events:
+                    self._scn = self._events[0][SCN]
+                    self._look_at_schema(last_src_id, last_digest)
+                if offset == end:
+                    continue
             try:
                 # fmt: off
                 (start, header_crc, body_crc, length, bits, timestamp_ns, src_id, partition_id,
@@ -178,6 +194,9 @@ class RowReader(StreamReader):
         if scn != self._scn:
             self._is_mixed = bool(self._events)
             self._scn = scn
+        self._look_at_schema(src_id, digest)
+
+    def _look_at_schema(self, src_id: int, digest: bytes) -> None:
         if (src_id, digest) not in self.known:
             self._unknown |= {(src_id, digest)}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas import event_v1, event_v2
+from databus.schemas import event_v1, event_v2, row_cutter, row_reader
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.control import checkpoint_event, end_of_period
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
@@ -32,6 +34,15 @@ from databus.schemas.wire import ControlEvent, StreamReader, Window
 
 DIGEST, OTHER_DIGEST = b"a" * 16, b"b" * 16
 KNOWN = frozenset({(40, DIGEST), (40, OTHER_DIGEST)})
+
+
+@pytest.fixture(autouse=True, scope="module", params=["compiled", "python"])
+def take_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Read once with the compiled cutter going ahead and once without it."""
+    ahead = row_cutter.take_rows if request.param == "compiled" else None
+    with patch.object(row_reader, "take_rows", ahead):
+        yield
+
 
 parts = st.builds(
     Part,
@@ -61,12 +72,25 @@ def events(draw: st.DrawFn, scn: int) -> Event:
 
 
 @st.composite
+def plain_events(draw: st.DrawFn, scn: int) -> Event:
+    """Draw one of those that come one after another from a relay of this project."""
+    row = Part(draw(st.binary(max_size=30)), draw(st.sampled_from([DIGEST, DIGEST, OTHER_DIGEST])))
+    told = Part(draw(st.binary(max_size=30)), b"meta", 1)
+    key = draw(st.integers(-(1 << 63), (1 << 63) - 1))
+    opcode = draw(st.sampled_from([Opcode.UPSERT, Opcode.DELETE]))
+    return Event(scn, draw(st.integers(0, 1 << 60)), 40, 0, key, opcode, row, told)
+
+
+@st.composite
 def streams(draw: st.DrawFn) -> bytes:
     """Draw windows, some in version 1, some control events, some cut."""
     pieces = []
     for scn in range(1, draw(st.integers(1, 5))):
-        for event in draw(st.lists(events(scn), max_size=4)):
-            is_v1 = draw(st.booleans()) and (
+        kinds = draw(
+            st.sampled_from([events(scn), plain_events(scn), events(scn) | plain_events(scn)])
+        )
+        for event in draw(st.lists(kinds, max_size=6)):
+            is_v1 = draw(st.integers(0, 5)) == 0 and (
                 event.payload is None or len(event.payload.digest) == 16
             )
             bare = event._replace(metadata=None)

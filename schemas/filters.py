@@ -157,6 +157,13 @@ def java_hash(text: str) -> int:
     return code - (1 << 32) if code & 0x80000000 else code
 
 
+def key_number(key: bytes) -> tuple[int, bool]:
+    """Return what the filters reckon with for a byte key, and whether that is only its hash."""
+    text = _text(key)
+    number = _parse_long(text)
+    return (java_hash(text), True) if number is None else (number, False)
+
+
 def _parse_one(value: Any) -> EventFilter:
     if not isinstance(value, dict):
         raise _malformed(value, "must be a JSON object")
@@ -224,9 +231,7 @@ def _number(key: bytes) -> int:
 
 
 def _number_or_hash(key: bytes) -> int:
-    text = _text(key)
-    number = _parse_long(text)
-    return java_hash(text) if number is None else number
+    return key_number(key)[0]
 
 
 def _parse_long(text: str) -> int | None:

@@ -1,0 +1,175 @@
+"""The log tables, one a source: every event since the log's floor, in the order of commits.
+
+An event's place is (SCN, index in its window, over all sources of the store).
+All functions work within a transaction of the caller's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from databus.bootstrap.row_filter import condition_of, number_of
+from databus.bootstrap.snapshot_rows import check_range
+from databus.bootstrap.stored import WHOLE_WINDOW, LogPage, LogPlace, LogRow, StoredEvent
+from databus.schemas.filters import EventFilter
+from databus.schemas.scn import MAX_SCN
+
+CREATE = """
+create table log_{src_id} (
+    id integer primary key,
+    scn integer not null,
+    idx integer not null,
+    key not null,
+    number integer not null,
+    is_hashed integer not null,
+    at_ns integer not null,
+    event blob not null
+);
+create unique index log_{src_id}_place on log_{src_id} (scn, idx);
+"""
+_APPEND = """
+insert into log_{src_id} (scn, idx, key, number, is_hashed, at_ns, event)
+values (?, ?, ?, ?, ?, ?, ?)
+"""
+_AFTER = """
+select scn, idx, key, event, is_hashed from log_{src_id} indexed by log_{src_id}_place
+where (scn, idx) > (?, ?) and scn <= ? and {condition}
+order by scn, idx
+"""
+_COUNT_AFTER = """
+select count(*) from (select 1 from log_{src_id} indexed by log_{src_id}_place
+where scn > ? limit ?)
+"""
+_OLDEST = """
+select scn, at_ns, length(event) from log_{src_id} indexed by log_{src_id}_place
+where scn <= ? order by scn, idx
+"""
+_DELETE = "delete from log_{src_id} where scn <= ?"
+_CLEAR = "delete from log_{src_id}"
+_EXTENT = "select min(id), max(id) from log_{src_id}"
+_LAST_INDEX = MAX_SCN  # no window has so many events
+
+
+class OldRow(NamedTuple):
+    """What retention must know of a log row."""
+
+    scn: int
+    at_ns: int  # when the store got it
+    size_bytes: int
+    src_id: int
+
+
+def create(connection: sqlite3.Connection, src_id: int) -> None:
+    """Make a source's table."""
+    for statement in filter(None, map(str.strip, CREATE.split(";\n"))):
+        connection.execute(statement.format(src_id=src_id))
+
+
+def append(
+    connection: sqlite3.Connection,
+    src_id: int,
+    events: Sequence[tuple[int, StoredEvent]],
+    now_ns: int,
+) -> None:
+    """Append events of a window, given with their index in it."""
+    connection.executemany(_APPEND.format(src_id=src_id), _values(events, now_ns))
+
+
+def _values(
+    events: Sequence[tuple[int, StoredEvent]], now_ns: int
+) -> Iterator[tuple[int, int, int | bytes, int, bool, int, bytes]]:
+    for index, (scn, key, _, event) in events:
+        if isinstance(key, int):
+            yield scn, index, key, key, False, now_ns, event
+        else:
+            yield scn, index, key, *number_of(key), now_ns, event
+
+
+def page(
+    connection: sqlite3.Connection,
+    src_ids: Sequence[int],
+    after: LogPlace,
+    target_scn: int,
+    filters: Mapping[int, EventFilter],
+    most_bytes: int,
+) -> LogPage:
+    """Return the sources' rows after a place, up to and with window `target_scn`."""
+    merged = heapq.merge(
+        *(_rows_after(connection, src_id, after, target_scn, filters) for src_id in src_ids)
+    )
+    rows: list[LogRow] = []
+    size_bytes = 0
+    for scn, index, src_id, key, event in merged:
+        size_bytes += len(event)
+        if rows and size_bytes > most_bytes:
+            last = rows[-1]
+            return LogPage(
+                rows, (last.scn, last.index if scn == last.scn else WHOLE_WINDOW), is_last=False
+            )
+        rows.append(LogRow(scn, index, src_id, key, event))
+    return LogPage(rows, (target_scn, WHOLE_WINDOW), is_last=True)
+
+
+# SCN and index first, which no two rows share: the order of merging.
+_Row = tuple[int, int, int, int | bytes, bytes]
+
+
+def _rows_after(
+    connection: sqlite3.Connection,
+    src_id: int,
+    after: LogPlace,
+    target_scn: int,
+    filters: Mapping[int, EventFilter],
+) -> Iterator[_Row]:
+    wanted = filters.get(src_id)
+    condition = condition_of(wanted)
+    scn, index = after
+    place = scn, _LAST_INDEX if index == WHOLE_WINDOW else index
+    sql = _AFTER.format(src_id=src_id, condition=condition.sql)
+    cursor = connection.execute(sql, (*place, target_scn, *condition.parameters))
+    for row_scn, row_index, key, event, is_hashed in cursor:
+        check_range(condition, wanted, is_hashed, key)
+        yield row_scn, row_index, src_id, key, event
+
+
+def count_after(
+    connection: sqlite3.Connection, src_ids: Sequence[int], after_scn: int, limit: int
+) -> int:
+    """Count the sources' rows after a window, up to `limit`."""
+    count = 0
+    for src_id in src_ids:
+        sql = _COUNT_AFTER.format(src_id=src_id)
+        count += connection.execute(sql, (after_scn, limit - count)).fetchone()[0]
+    return count
+
+
+def oldest(
+    connection: sqlite3.Connection, src_ids: Sequence[int], until_scn: int
+) -> Iterator[OldRow]:
+    """Yield the sources' rows up to and with window `until_scn`, oldest first."""
+
+    def rows_of(src_id: int) -> Iterator[OldRow]:
+        sql = _OLDEST.format(src_id=src_id)
+        for scn, at_ns, size_bytes in connection.execute(sql, (until_scn,)):
+            yield OldRow(scn, at_ns, size_bytes, src_id)
+
+    return heapq.merge(*map(rows_of, src_ids))
+
+
+def delete_until(connection: sqlite3.Connection, src_id: int, scn: int) -> None:
+    """Delete all rows up to and with a window."""
+    connection.execute(_DELETE.format(src_id=src_id), (scn,))
+
+
+def clear(connection: sqlite3.Connection, src_id: int) -> None:
+    """Delete all rows."""
+    connection.execute(_CLEAR.format(src_id=src_id))
+
+
+def count(connection: sqlite3.Connection, src_id: int) -> int:
+    """Return how many rows there are: ids have no gaps, for rows go oldest first."""
+    first, last = connection.execute(_EXTENT.format(src_id=src_id)).fetchone()
+    return 0 if first is None else last - first + 1

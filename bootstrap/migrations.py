@@ -1,0 +1,81 @@
+"""The schema of a bootstrap store, as numbered migrations.
+
+The number of the last one applied is the file's `user_version`. A file of a
+higher number was made by a newer version of this project, and is refused: what
+that version relies on is not known here.
+
+The tables of a source, `snapshot_<src_id>` and `log_<src_id>`, are made when
+the source is added; their SQL is in `snapshot_rows` and `log_rows`. A
+migration that changes them changes those of every source in `sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sqlite_utils import Database
+
+from databus.schemas.errors import BootstrapError
+
+APPLICATION_ID: Final = 0xDB05  # says that an SQLite file is a bootstrap store
+
+_FIRST = """
+create table store (
+    only integer primary key check (only = 1),
+    id text not null,
+    scn integer not null,
+    timestamp_ns integer not null
+);
+insert into store values (1, lower(hex(randomblob(16))), -1, 0);
+create table sources (
+    name text primary key,
+    src_id integer not null unique,
+    status text not null,
+    floor_scn integer not null default -1,
+    log_floor_scn integer not null default -1,
+    tombstone_floor_scn integer not null default -1,
+    seed_scn integer not null default -1,
+    seed_resume text,
+    seed_rows integer not null default 0,
+    seed_estimate integer not null default 0,
+    seed_until_scn integer not null default -1,
+    problem text not null default '',
+    log_bytes integer not null default 0
+) without rowid;
+create table schema_versions (
+    src_id integer not null,
+    version integer not null,
+    digest blob not null,
+    text text not null,
+    primary key (src_id, digest),
+    unique (src_id, version)
+) without rowid;
+"""
+
+MIGRATIONS: Final[Sequence[str]] = (_FIRST,)
+
+
+def is_current(database: Database, path: Path) -> bool:
+    """Whether the file needs no migration; raises BootstrapError when it is no store of ours."""
+    (version,) = database.execute("pragma user_version").fetchone()
+    (application_id,) = database.execute("pragma application_id").fetchone()
+    if version > len(MIGRATIONS):
+        raise BootstrapError(
+            f"store {path} has schema version {version}, this program knows {len(MIGRATIONS)}: "
+            "it was made by a newer version; use that one, or move the file away to seed anew"
+        )
+    if application_id not in (0, APPLICATION_ID) or (version and application_id == 0):
+        raise BootstrapError(f"{path} is an SQLite file, but no bootstrap store; see data_dir")
+    return int(version) == len(MIGRATIONS)
+
+
+def migrate(database: Database) -> None:
+    """Apply what is missing; in one transaction of the caller's, which locks others out."""
+    (version,) = database.execute("pragma user_version").fetchone()
+    for migration in MIGRATIONS[version:]:
+        for statement in filter(None, map(str.strip, migration.split(";\n"))):
+            database.execute(statement)
+    database.execute(f"pragma application_id = {APPLICATION_ID}")
+    database.execute(f"pragma user_version = {len(MIGRATIONS)}")

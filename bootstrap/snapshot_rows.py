@@ -1,0 +1,213 @@
+"""The snapshot table of a source: a row's newest event, under an id that it keeps.
+
+`id` is what consumers page by: an update keeps it. A deleted row stays, with
+its delete event, as a tombstone (`deleted_ns` is when the store learned of it,
+0 = not deleted), until retention takes it. Newer never gives way to older,
+whatever order the log and the seeder come in: each write says its SCN.
+
+All functions work within a transaction of the caller's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from databus.bootstrap.row_filter import Condition, condition_of, number_of
+from databus.bootstrap.stored import SnapshotPage, StoredEvent, StoreRow
+from databus.schemas.filters import EventFilter
+
+CREATE = """
+create table snapshot_{src_id} (
+    id integer primary key,
+    key not null unique,
+    number integer not null,
+    is_hashed integer not null,
+    scn integer not null,
+    deleted_ns integer not null,
+    event blob not null
+);
+create index snapshot_{src_id}_scn on snapshot_{src_id} (scn);
+create index snapshot_{src_id}_deleted on snapshot_{src_id} (scn) where deleted_ns > 0;
+"""
+_MERGE = """
+insert into snapshot_{src_id} (key, number, is_hashed, scn, deleted_ns, event)
+values (?, ?, ?, ?, ?, ?)
+on conflict (key) do update
+set scn = excluded.scn, deleted_ns = excluded.deleted_ns, event = excluded.event
+where excluded.scn >= scn
+"""
+_BY_ID = """
+select id, scn, key, deleted_ns > 0, event, is_hashed from snapshot_{src_id} not indexed
+where id > ? and scn > ? and scn <= ? and (? or deleted_ns = 0) and {condition}
+order by id
+"""
+_BY_SCN = """
+select id, scn, key, deleted_ns > 0, event, is_hashed from snapshot_{src_id}
+where id in (
+    select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn
+    where id > ? and scn > ? and scn <= ?
+) and (? or deleted_ns = 0) and {condition}
+order by id
+"""
+_COUNT_CHANGED = """
+select count(*) from (select 1 from snapshot_{src_id} indexed by snapshot_{src_id}_scn
+where scn > ? limit ?)
+"""
+_BY_KEY = "select id, scn, key, deleted_ns > 0, event from snapshot_{src_id} where key = ?"
+_LEFTOVERS = """
+select id, scn, event from snapshot_{src_id} indexed by snapshot_{src_id}_scn
+where (scn, id) > (?, ?) and scn < ? and deleted_ns = 0
+order by scn, id limit ?
+"""
+_BURY = "update snapshot_{src_id} set scn = ?, deleted_ns = ?, event = ? where id = ?"
+_TOMBSTONES = """
+select id, scn, deleted_ns from snapshot_{src_id} indexed by snapshot_{src_id}_deleted
+where deleted_ns > 0 order by scn limit ?
+"""
+_DELETE = "delete from snapshot_{src_id} where id = ?"
+_COUNT = "select count(*) from snapshot_{src_id}"
+_COUNT_TOMBSTONES = "select count(*) from snapshot_{src_id} where deleted_ns > 0"
+
+# With no more changed rows than this a page looks only at them, and sorts
+# their ids each time; with more, the whole table is passed over, once.
+FEW_CHANGED = 20_000
+
+
+class Leftover(NamedTuple):
+    """A row that was not seen where it should have been."""
+
+    id: int
+    scn: int
+    event: bytes
+
+
+def create(connection: sqlite3.Connection, src_id: int) -> None:
+    """Make a source's table."""
+    for statement in filter(None, map(str.strip, CREATE.split(";\n"))):
+        connection.execute(statement.format(src_id=src_id))
+
+
+def merge(
+    connection: sqlite3.Connection, src_id: int, events: Iterable[StoredEvent], now_ns: int
+) -> int:
+    """Make each event its row's newest, unless the row has a newer one; return how many did."""
+    before = connection.total_changes
+    connection.executemany(_MERGE.format(src_id=src_id), _values(events, now_ns))
+    return connection.total_changes - before
+
+
+def _values(
+    events: Iterable[StoredEvent], now_ns: int
+) -> Iterator[tuple[int | bytes, int, bool, int, int, bytes]]:
+    for scn, key, is_deleted, event in events:
+        deleted_ns = now_ns if is_deleted else 0
+        if isinstance(key, int):
+            yield key, key, False, scn, deleted_ns, event
+        else:
+            yield key, *number_of(key), scn, deleted_ns, event
+
+
+def page(
+    connection: sqlite3.Connection,
+    src_id: int,
+    since_scn: int,
+    start_scn: int,
+    after_id: int,
+    wanted: EventFilter | None,
+    most_bytes: int,
+) -> SnapshotPage:
+    """Return rows with `since_scn` < SCN <= `start_scn`; tombstones only when since_scn > 0."""
+    condition = condition_of(wanted)
+    is_whole = since_scn <= 0
+    few = not is_whole and count_changed(connection, src_id, since_scn, FEW_CHANGED) < FEW_CHANGED
+    sql = (_BY_SCN if few else _BY_ID).format(src_id=src_id, condition=condition.sql)
+    # Every SCN is positive; rows seeded from an empty log may have 0.
+    since = -1 if is_whole else since_scn
+    cursor = connection.execute(
+        sql, (after_id, since, start_scn, not is_whole, *condition.parameters)
+    )
+    rows: list[StoreRow] = []
+    size_bytes = 0
+    for row_id, scn, key, is_deleted, event, is_hashed in cursor:
+        check_range(condition, wanted, is_hashed, key)
+        size_bytes += len(event)
+        if rows and size_bytes > most_bytes:
+            cursor.close()
+            return SnapshotPage(rows, rows[-1].id, is_last=False)
+        rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
+    return SnapshotPage(rows, rows[-1].id if rows else after_id, is_last=True)
+
+
+def check_range(
+    condition: Condition, wanted: EventFilter | None, is_hashed: int, key: int | bytes
+) -> None:
+    """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+    if is_hashed and condition.has_ranges and wanted is not None:
+        wanted.matches(key)
+
+
+def count_changed(connection: sqlite3.Connection, src_id: int, since_scn: int, limit: int) -> int:
+    """Count rows and tombstones with an SCN above `since_scn`, up to `limit`."""
+    sql = _COUNT_CHANGED.format(src_id=src_id)
+    count: int = connection.execute(sql, (since_scn, limit)).fetchone()[0]
+    return count
+
+
+def by_key(
+    connection: sqlite3.Connection, src_id: int, keys: Iterable[int | bytes]
+) -> dict[int | bytes, StoreRow]:
+    """Return the rows and tombstones that there are of these keys."""
+    sql = _BY_KEY.format(src_id=src_id)
+    found = {}
+    for key in keys:
+        row = connection.execute(sql, (key,)).fetchone()
+        if row is not None:
+            row_id, scn, _, is_deleted, event = row
+            found[key] = StoreRow(row_id, scn, key, bool(is_deleted), event)
+    return found
+
+
+def leftovers(
+    connection: sqlite3.Connection, src_id: int, after: tuple[int, int], below_scn: int, limit: int
+) -> list[Leftover]:
+    """Return live rows with SCNs below `below_scn`, from (SCN, id) `after` on."""
+    sql = _LEFTOVERS.format(src_id=src_id)
+    return [Leftover(*row) for row in connection.execute(sql, (*after, below_scn, limit))]
+
+
+def bury(
+    connection: sqlite3.Connection,
+    src_id: int,
+    scn: int,
+    now_ns: int,
+    events: Iterable[tuple[int, bytes]],
+) -> None:
+    """Make tombstones of rows, given as (id, delete event)."""
+    values = ((scn, now_ns, event, row_id) for row_id, event in events)
+    connection.executemany(_BURY.format(src_id=src_id), values)
+
+
+def forget_deleted(
+    connection: sqlite3.Connection, src_id: int, before_ns: int, limit: int
+) -> tuple[int, int]:
+    """Delete the tombstones of the lowest SCNs, as long as they are older than `before_ns`.
+
+    Returns how many, and the SCN of the last (-1 when none).
+    """
+    found = connection.execute(_TOMBSTONES.format(src_id=src_id), (limit,)).fetchall()
+    old: list[tuple[int, int]] = []
+    for row_id, scn, deleted_ns in found:
+        if deleted_ns >= before_ns:
+            break
+        old.append((row_id, scn))
+    connection.executemany(_DELETE.format(src_id=src_id), ((row_id,) for row_id, _ in old))
+    return len(old), old[-1][1] if old else -1
+
+
+def count(connection: sqlite3.Connection, src_id: int) -> tuple[int, int]:
+    """Return how many rows and how many tombstones there are; reads all of an index."""
+    (rows,) = connection.execute(_COUNT.format(src_id=src_id)).fetchone()
+    (dead,) = connection.execute(_COUNT_TOMBSTONES.format(src_id=src_id)).fetchone()
+    return rows - dead, dead

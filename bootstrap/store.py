@@ -1,0 +1,436 @@
+"""The store of one physical source: snapshot and log tables, and how far each source is.
+
+One SQLite file. The producer writes windows, the seeder chunks, each in a
+transaction of its own with the position or progress that proves it; servers
+read. `Store` is one connection, for the thread that made it: everybody opens
+its own.
+
+Why a seeded table is right, though the database is read while it changes: A
+(`seed_scn`) is an SCN up to which every transaction was visible before the
+first row was read. A row that was read says what it was at A or later, so it
+takes the place of what is older than A, and of nothing newer. What is older
+than A still when the last row was read was not there: it was deleted before A.
+What was changed after A and read too early or too late comes in the log, up to
+`seed_until_scn`, which is where the log ended after the last row was read.
+Only then is the source served. This is the idea of Netflix' DBLog, without a
+write to the source.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from databus.bootstrap import log_rows, snapshot_rows, source_rows
+from databus.bootstrap.store_file import StoreFile
+from databus.bootstrap.stored import (
+    NOTHING_YET,
+    WHOLE_WINDOW,
+    LogPage,
+    LogPlace,
+    LogRow,
+    Position,
+    SnapshotPage,
+    SourceSizes,
+    SourceState,
+    SourceStatus,
+    StoredEvent,
+    StoreRow,
+    StoreSizes,
+)
+from databus.bootstrap.tombstones import make_tombstone
+from databus.schemas.errors import BootstrapError, UnknownSourceError
+from databus.schemas.filters import EventFilter
+from databus.schemas.rows import schema_id
+
+__all__ = [
+    "NOTHING_YET",
+    "WHOLE_WINDOW",
+    "LogPage",
+    "LogPlace",
+    "LogRow",
+    "Position",
+    "SnapshotPage",
+    "SourceSizes",
+    "SourceState",
+    "SourceStatus",
+    "Store",
+    "StoreRow",
+    "StoreSizes",
+    "StoredEvent",
+]
+
+_LEFTOVER_ROWS: Final = 1000  # made tombstones in one transaction
+# Between two of them another writer must get its turn: SQLite's lock knows no queue.
+_PAUSE_S: Final = 0.002
+
+
+class Store:
+    """One connection to a store. Raises BootstrapError when the file does not read or write."""
+
+    def __init__(self, file: StoreFile, now_ns: Callable[[], int]) -> None:
+        self.path = file.path
+        self.file = file
+        self._now_ns = now_ns
+        self._connection = file.connection
+        with file.explained("opening"):
+            self.id: str = self._connection.execute("select id from store").fetchone()[0]
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        is_read_only: bool = False,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> Store:
+        """Open a store, making it when there is none; `now_ns` is the wall clock.
+
+        Raises BootstrapError, also for a file of a newer version of the project.
+        """
+        file = StoreFile(path, is_read_only)
+        try:
+            return cls(file, now_ns)
+        except BaseException:
+            file.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self.file.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let all that is read inside be of one moment."""
+        with self.file.reading("reading"):
+            yield
+
+    # What there is
+
+    def position(self) -> Position:
+        """Return the last window applied; SCN -1 when there is none."""
+        with self.file.explained("reading the position"):
+            return Position(*self._connection.execute(source_rows.POSITION).fetchone())
+
+    def sources(self) -> list[SourceState]:
+        """Return every source that was ever added, by name."""
+        with self.file.explained("reading the sources"):
+            rows = self._connection.execute(f"{source_rows.STATES} order by name")
+            return [source_rows.state_of(row) for row in rows]
+
+    def source(self, name: str) -> SourceState:
+        """Return one source; raises UnknownSourceError."""
+        with self.file.explained("reading the source", name):
+            row = self._connection.execute(
+                f"{source_rows.STATES} where name = ?", (name,)
+            ).fetchone()
+        if row is None:
+            raise UnknownSourceError(name, [state.name for state in self.sources()])
+        return source_rows.state_of(row)
+
+    def sizes(self) -> StoreSizes:
+        """Count what is held; reads all of an index of each table."""
+        with self.file.reading("counting"):
+            pages, free, page_bytes = (
+                self._connection.execute(f"pragma {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            sources = {state.name: self._sizes_of(state) for state in self.sources()}
+        return StoreSizes(pages * page_bytes, free * page_bytes, sources)
+
+    def _sizes_of(self, state: SourceState) -> SourceSizes:
+        rows, tombstones = snapshot_rows.count(self._connection, state.src_id)
+        (log_bytes,) = self._connection.execute(
+            "select log_bytes from sources where name = ?", (state.name,)
+        ).fetchone()
+        return SourceSizes(
+            rows, tombstones, log_rows.count(self._connection, state.src_id), log_bytes
+        )
+
+    # Sources and schemas
+
+    def add_sources(self, src_ids: Mapping[str, int]) -> None:
+        """Take the sources, by name, that the relay has and the settings list.
+
+        A new one is to be seeded; one that was left out before, too; one that is
+        left out now is INACTIVE. Raises BootstrapError when an id has changed:
+        rows and events have the old one.
+        """
+        with self.file.writing("adding sources"):
+            known = {state.name: state for state in self.sources()}
+            log_scn = self.position().scn
+            for name, src_id in src_ids.items():
+                state = known.get(name)
+                if state is None:
+                    self._add_source(name, src_id, log_scn)
+                elif state.src_id != src_id:
+                    raise self._id_changed(state, src_id)
+                elif state.status is SourceStatus.INACTIVE:
+                    log_rows.clear(self._connection, src_id)
+                    self._connection.execute(source_rows.COME_BACK, (log_scn, log_scn, name))
+            for name in known.keys() - src_ids.keys():
+                why = "it is not among the sources of the settings any more"
+                self._connection.execute(source_rows.LEAVE, (why, name))
+
+    def _add_source(self, name: str, src_id: int, log_scn: int) -> None:
+        for state in self.sources():
+            if state.src_id == src_id:
+                raise self._id_changed(state, src_id, name)
+        self._connection.execute(source_rows.ADD_SOURCE, (name, src_id, log_scn, log_scn))
+        snapshot_rows.create(self._connection, src_id)
+        log_rows.create(self._connection, src_id)
+
+    def _id_changed(self, state: SourceState, src_id: int, name: str = "") -> BootstrapError:
+        return BootstrapError(
+            f"store {self.path}: source {state.name} has src_id {state.src_id} here, and the relay "
+            f"says {src_id} is {name or state.name}: give it its old `id` in the relay's settings, "
+            "or move the store away to seed anew"
+        )
+
+    def add_schemas(self, src_id: int, versions: Iterable[tuple[int, str]]) -> None:
+        """Keep schema texts of a source, as (version, text).
+
+        A text that is known keeps its version; another text of a version that
+        is taken gets the next free one: relays may count differently.
+        """
+        values = [(src_id, version, schema_id(text), text) for version, text in versions]
+        with self.file.writing("adding schemas", str(src_id)):
+            self._connection.executemany(source_rows.ADD_SCHEMA, values)
+
+    def schemas(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
+        """Return every schema of the sources as (src_id, version, text), oldest first."""
+        wanted = set(src_ids)
+        with self.file.explained("reading schemas"):
+            return [
+                row for row in self._connection.execute(source_rows.ALL_SCHEMAS) if row[0] in wanted
+            ]
+
+    # The producer's part
+
+    def apply_window(
+        self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]
+    ) -> bool:
+        """Apply a window, given as (src_id, event) in order; False: it was applied before.
+
+        Log, rows and position are one transaction. Raises BootstrapError for an
+        event of a source that is not in the store.
+        """
+        with self.file.writing("applying a window", scn=scn):
+            if scn <= self._connection.execute(source_rows.POSITION).fetchone()[0]:
+                return False
+            by_source: dict[int, list[tuple[int, StoredEvent]]] = {}
+            for index, (src_id, event) in enumerate(events):
+                by_source.setdefault(src_id, []).append((index, event))
+            for src_id, indexed in by_source.items():
+                self._apply(scn, src_id, indexed)
+            self._connection.execute(source_rows.MOVE, (scn, timestamp_ns))
+        return True
+
+    def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
+        events = [event for _, event in indexed]
+        size_bytes = sum(len(event.event) for event in events)
+        if not self._connection.execute(source_rows.COUNT_LOG_BYTES, (size_bytes, src_id)).rowcount:
+            raise BootstrapError(
+                f"store {self.path}: window {scn} has an event of source {src_id}, which is not "
+                "among those to be kept"
+            )
+        now_ns = self._now_ns()
+        log_rows.append(self._connection, src_id, indexed, now_ns)
+        snapshot_rows.merge(self._connection, src_id, events, now_ns)
+
+    def begin_log(self, scn: int) -> None:
+        """Note that the log will have everything after window `scn`, before the first is applied.
+
+        For a producer that starts from whatever a relay has. Does nothing when a
+        window was applied already. Sources that fell off the relay are NEW then.
+        """
+        with self.file.writing("beginning the log", scn=scn):
+            if self.position().scn == NOTHING_YET:
+                self._connection.execute(source_rows.BEGIN_LOG, (scn,))
+
+    def fall_off(self, scn: int, oldest: int) -> None:
+        """Note that no relay holds what follows window `scn`, only what begins at `oldest`.
+
+        The logs are cleared and nothing is served; rows are kept, so that the
+        seeding finds out which of them were deleted meanwhile.
+        """
+        problem = (
+            f"no relay holds what follows scn {scn}; the oldest held is {oldest}: "
+            "the changes in between are found by seeding anew"
+        )
+        with self.file.writing("falling off the relay", scn=scn):
+            for state in self.sources():
+                log_rows.clear(self._connection, state.src_id)
+            self._connection.execute(source_rows.FALL_OFF, (problem,))
+            self._connection.execute(source_rows.MOVE, (NOTHING_YET, 0))
+
+    # The seeder's part
+
+    def begin_seeding(self, name: str, scn: int, estimate: int) -> None:
+        """Begin to seed a source with rows as of `scn`; `estimate` is how many there may be.
+
+        Raises BootstrapError when the log does not reach back to `scn`, or the
+        source is not NEW.
+        """
+        with self.file.writing("beginning to seed", name, scn):
+            state = self._source_that_is(name, SourceStatus.NEW)
+            if scn < state.log_floor_scn:
+                raise BootstrapError(
+                    f"store {self.path}: {name} cannot be seeded as of scn {scn}: the log begins "
+                    f"after scn {state.log_floor_scn}; try again when the database is as far"
+                )
+            self._connection.execute(source_rows.BEGIN_SEEDING, (scn, estimate, name))
+
+    def merge_chunk(self, name: str, events: Sequence[StoredEvent], resume: str | None) -> int:
+        """Merge rows read from the database, and the place to go on; return how many were taken.
+
+        One that the log has something newer about is left out.
+        """
+        with self.file.writing("merging rows", name):
+            state = self._source_that_is(name, SourceStatus.SEEDING)
+            if any(event.scn != state.seed_scn for event in events):
+                raise BootstrapError(
+                    f"store {self.path}: rows of {name} are not as of scn {state.seed_scn}"
+                )
+            taken = snapshot_rows.merge(self._connection, state.src_id, events, self._now_ns())
+            self._connection.execute(source_rows.PROGRESS, (resume, len(events), name))
+        return taken
+
+    def end_seeding(self, name: str, until_scn: int) -> None:
+        """Note that every row was read when the log ended at `until_scn`.
+
+        Rows that were not seen become tombstones, some at a time; killed in the
+        middle, it is to be called again with `seed_until_scn` of the state.
+        """
+        with self.file.writing("ending to seed", name, until_scn):
+            state = self._source_that_is(name, SourceStatus.SEEDING)
+            self._connection.execute(source_rows.READ_UNTIL, (until_scn, name))
+        after: tuple[int, int] | None = (NOTHING_YET, NOTHING_YET)
+        while after is not None:
+            after = self._bury_leftovers(state, after)
+            time.sleep(_PAUSE_S)
+        with self.file.writing("ending to seed", name, until_scn):
+            self._source_that_is(name, SourceStatus.SEEDING)
+            self._connection.execute(source_rows.CATCH_UP, (name,))
+
+    def _bury_leftovers(self, state: SourceState, after: tuple[int, int]) -> tuple[int, int] | None:
+        """Make some leftovers tombstones; returns where to go on, None at the end."""
+        now_ns = self._now_ns()
+        with self.file.writing("ending to seed", state.name, state.seed_scn):
+            self._source_that_is(state.name, SourceStatus.SEEDING)
+            found = snapshot_rows.leftovers(
+                self._connection, state.src_id, after, state.seed_scn, _LEFTOVER_ROWS
+            )
+            snapshot_rows.bury(
+                self._connection,
+                state.src_id,
+                state.seed_scn,
+                now_ns,
+                ((row.id, make_tombstone(row.event, state.seed_scn, now_ns)) for row in found),
+            )
+        return (found[-1].scn, found[-1].id) if found else None
+
+    def activate_caught_up(self) -> list[str]:
+        """Activate the seeded sources whose log has come far enough; return their names.
+
+        One whose log begins after its seeding's SCN has a hole: it is NEW again.
+        """
+        with self.file.explained("activating"):
+            if self._connection.execute(source_rows.CAUGHT_UP).fetchone() is None:
+                return []
+        activated = []
+        with self.file.writing("activating"):
+            for name, seed_scn, log_scn in self._connection.execute(
+                source_rows.CAUGHT_UP
+            ).fetchall():
+                if log_scn <= seed_scn:
+                    self._connection.execute(source_rows.ACTIVATE, (name,))
+                    activated.append(name)
+                else:
+                    problem = f"seeded as of scn {seed_scn}, but the log begins after {log_scn}"
+                    self._connection.execute(source_rows.RESET, (problem, name))
+        return activated
+
+    def reset_source(self, name: str) -> None:
+        """Let a source be seeded anew; its rows and its log are kept."""
+        with self.file.writing("resetting", name):
+            status = self.source(name).status
+            if status in (SourceStatus.INACTIVE, SourceStatus.FELL_OFF_RELAY):
+                raise BootstrapError(f"store {self.path}: source {name} is {status}, not kept now")
+            self._connection.execute(source_rows.RESET, ("", name))
+
+    def set_problem(self, name: str, problem: str) -> None:
+        """Note what is wrong with a source, for people; "" when all is well."""
+        with self.file.writing("noting a problem", name):
+            self._connection.execute(source_rows.SET_PROBLEM, (problem, name))
+
+    def _source_that_is(self, name: str, status: SourceStatus) -> SourceState:
+        state = self.source(name)
+        if state.status is not status:
+            raise BootstrapError(
+                f"store {self.path}: source {name} is {state.status}, not {status}: something "
+                "else has changed it meanwhile"
+            )
+        return state
+
+    # The server's part
+
+    def snapshot_page(
+        self,
+        name: str,
+        since_scn: int,
+        start_scn: int,
+        after_id: int,
+        wanted: EventFilter | None,
+        most_bytes: int,
+    ) -> SnapshotPage:
+        """Return rows with ids above `after_id` and SCNs in (`since_scn`, `start_scn`].
+
+        Tombstones only when `since_scn` > 0. At least one row when there is one.
+        Raises InvalidParameterError when a RANGE filter meets a key that is no number.
+        """
+        with self.file.reading("reading rows", name):
+            return snapshot_rows.page(
+                self._connection,
+                self.source(name).src_id,
+                since_scn,
+                start_scn,
+                after_id,
+                wanted,
+                most_bytes,
+            )
+
+    def log_page(
+        self,
+        src_ids: Sequence[int],
+        after: LogPlace,
+        target_scn: int,
+        filters: Mapping[int, EventFilter],
+        most_bytes: int,
+    ) -> LogPage:
+        """Return log rows of the sources after a place, up to and with window `target_scn`.
+
+        A place is (SCN, index of the last row consumed), the index WHOLE_WINDOW
+        when nothing of that window is wanted. At least one row when there is one.
+        """
+        with self.file.reading("reading the log", scn=after[0]):
+            return log_rows.page(self._connection, src_ids, after, target_scn, filters, most_bytes)
+
+    def count_changed(self, name: str, since_scn: int, limit: int) -> int:
+        """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""
+        with self.file.reading("counting rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_rows.count_changed(self._connection, src_id, since_scn, limit)
+
+    def count_logged(self, src_ids: Sequence[int], after_scn: int, limit: int) -> int:
+        """Count the sources' log rows after a window, up to `limit`."""
+        with self.file.reading("counting the log", scn=after_scn):
+            return log_rows.count_after(self._connection, src_ids, after_scn, limit)
+
+    def rows_by_key(self, name: str, keys: Iterable[int | bytes]) -> dict[int | bytes, StoreRow]:
+        """Return the rows and tombstones that there are of these keys."""
+        with self.file.reading("reading rows", name):
+            return snapshot_rows.by_key(self._connection, self.source(name).src_id, keys)

@@ -1,0 +1,152 @@
+"""A store's SQLite file: how it is opened, its transactions, and its errors.
+
+WAL, synchronous=NORMAL: after a power cut the newest transactions may be gone,
+but whole ones and in order, and the position with them: they come again from
+the relay. Written by several processes in turn, each transaction with
+BEGIN IMMEDIATE, so that none fails half-way because another was faster.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from databus.bootstrap.migrations import is_current, migrate
+from databus.schemas.errors import BootstrapError
+
+BUSY_S = 30.0
+_CACHE_KIB = 32 << 10
+_WAL_BYTES = 64 << 20
+_CACHED_STATEMENTS = 512
+
+_SETUP = (
+    f"pragma cache_size = -{_CACHE_KIB}",
+    f"pragma journal_size_limit = {_WAL_BYTES}",
+    "pragma synchronous = normal",
+)
+
+# What to do about it, by the beginning of SQLite's name for the error.
+_ADVICE = {
+    "SQLITE_FULL": "the disk is full: make room; nothing was lost",
+    "SQLITE_BUSY": f"another process has held its lock for {BUSY_S:g} s",
+    "SQLITE_LOCKED": f"another process has held its lock for {BUSY_S:g} s",
+    "SQLITE_CORRUPT": "the file is damaged: move it away, and all is seeded anew",
+    "SQLITE_NOTADB": "the file is damaged: move it away, and all is seeded anew",
+    "SQLITE_READONLY": "the file or its folder cannot be written to",
+    "SQLITE_CANTOPEN": "the file or its folder cannot be opened; see data_dir",
+    "SQLITE_IOERR": "the disk does not read or write",
+}
+
+
+class StoreFile:
+    """One connection to a store's file. Used by the thread that made it."""
+
+    def __init__(self, path: Path, is_read_only: bool = False) -> None:
+        """Open the file, make or migrate it unless `is_read_only`; raises BootstrapError."""
+        self.path = path
+        self._is_in_transaction = False
+        with self.explained("opening"):
+            self.connection = _connect(path, is_read_only)
+            try:
+                self.database = Database(self.connection)
+                self._prepare(is_read_only)
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self.connection.close()
+
+    @contextmanager
+    def writing(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+        """Make all that is done inside one transaction; `what` is for the error's text."""
+        assert not self._is_in_transaction, "a transaction within a transaction"
+        with self.explained(what, source, scn):
+            self.connection.execute("BEGIN IMMEDIATE")
+            self._is_in_transaction = True
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            except BaseException:
+                # SQLite may have rolled back already, a full disk for one.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._is_in_transaction = False
+
+    @contextmanager
+    def reading(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+        """Let all that is read inside be of one moment; may stand within another transaction."""
+        with self.explained(what, source, scn):
+            if self._is_in_transaction:
+                yield
+                return
+            self.connection.execute("BEGIN")
+            self._is_in_transaction = True
+            try:
+                yield
+            finally:
+                self._is_in_transaction = False
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def explained(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+        """Turn SQLite's errors into BootstrapError with the path, what was done, and where."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            place = f" of {source}" if source else ""
+            at = "" if scn is None else f" at scn {scn}"
+            raise BootstrapError(
+                f"store {self.path}: {what}{place}{at} failed: {error}{_advice(error)}"
+            ) from error
+
+    def _prepare(self, is_read_only: bool) -> None:
+        for statement in _SETUP:
+            self.connection.execute(statement)
+        if is_read_only:
+            self.connection.execute("pragma query_only = on")
+            if not is_current(self.database, self.path):
+                raise BootstrapError(
+                    f"store {self.path} has the schema of an older version: "
+                    "start the producer once, which brings it up to date"
+                )
+            return
+        # Only a file without any table takes this: free pages can then be given
+        # back to the disk a few at a time.
+        self.connection.execute("pragma auto_vacuum = incremental")
+        self.connection.execute("pragma journal_mode = wal")
+        if not is_current(self.database, self.path):
+            with self.writing("migrating"):
+                migrate(self.database)
+
+
+def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
+    if is_read_only:
+        # Readers of a WAL file write to the file beside it, hence not `mode=ro`.
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        uri = path.resolve().as_uri()
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=BUSY_S,
+        isolation_level=None,
+        cached_statements=_CACHED_STATEMENTS,
+    )
+
+
+def _advice(error: Exception) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    for beginning, advice in _ADVICE.items():
+        if name.startswith(beginning):
+            return f"; {advice}"
+    return ""

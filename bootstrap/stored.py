@@ -1,0 +1,130 @@
+"""What a bootstrap store holds and gives back, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+NOTHING_YET = -1  # an SCN that is not known
+
+
+class SourceStatus(StrEnum):
+    """How far a source has come; consumers are served an ACTIVE one only."""
+
+    NEW = "new"  # to be seeded
+    SEEDING = "seeding"  # its rows are being read from the database
+    SEEDING_CATCH_UP = "seeding_catch_up"  # all read; the log has to come as far as the reading
+    ACTIVE = "active"
+    INACTIVE = "inactive"  # not among the settings' sources any more
+    FELL_OFF_RELAY = "fell_off_relay"  # no relay holds what comes next; to be seeded anew
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One source of a store. SCNs are -1 as long as they are not known.
+
+    `log_floor_scn`: the log has everything after it. `tombstone_floor_scn`: it
+    is known of every row deleted after it. `seed_scn`: as of when rows are
+    seeded. `seed_until_scn`: how far the log must come before the seeded rows
+    hold together; while SEEDING it says that every row was read and
+    `end_seeding` is to be called (again) with it.
+    """
+
+    name: str
+    src_id: int
+    status: SourceStatus = SourceStatus.NEW
+    floor_scn: int = NOTHING_YET  # start SCNs below it are refused
+    log_floor_scn: int = NOTHING_YET
+    tombstone_floor_scn: int = NOTHING_YET
+    seed_scn: int = NOTHING_YET
+    seed_resume: str | None = None
+    seed_rows: int = 0
+    seed_estimate: int = 0
+    seed_until_scn: int = NOTHING_YET
+    problem: str = ""
+
+
+class Position(NamedTuple):
+    """The last window that the producer applied; SCN -1 = none yet."""
+
+    scn: int
+    timestamp_ns: int  # of its commit
+
+
+# Named tuples where they may be: one is made per row on the way in or out.
+
+
+class StoredEvent(NamedTuple):
+    """A row's event as it is stored: version 2 bytes, and what they are found by."""
+
+    scn: int
+    key: int | bytes
+    is_deleted: bool
+    event: bytes
+
+
+class StoreRow(NamedTuple):
+    """A row of a snapshot table; deleted: it is known that the row is no more."""
+
+    id: int
+    scn: int
+    key: int | bytes
+    is_deleted: bool
+    event: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A row of a log table; `index` counts the events of its window from 0."""
+
+    scn: int
+    index: int
+    src_id: int
+    key: int | bytes
+    event: bytes
+
+
+LogPlace = tuple[int, int]  # SCN, index of the last row consumed; WHOLE_WINDOW = all of it
+WHOLE_WINDOW = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPage:
+    """Rows in the order of their ids; `last_id` is where the next page goes on."""
+
+    rows: list[StoreRow]
+    last_id: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Log rows in the order of (SCN, index); `last` is where the next page goes on.
+
+    Its index is WHOLE_WINDOW when nothing more of that window is wanted, and
+    after the last page it is (target SCN, WHOLE_WINDOW).
+    """
+
+    rows: list[LogRow]
+    last: LogPlace
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSizes:
+    """How much a store holds of one source."""
+
+    rows: int
+    tombstones: int
+    log_rows: int
+    log_bytes: int  # of the events
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSizes:
+    """How much a store holds: the whole file, and each source by name."""
+
+    file_bytes: int
+    free_bytes: int  # of the file: room for what comes
+    sources: dict[str, SourceSizes]

@@ -1,0 +1,33 @@
+"""The delete event of a row whose deletion nobody saw: made from the row's last event."""
+
+from __future__ import annotations
+
+from databus.schemas.event import Opcode, Part
+from databus.schemas.event_v2 import decode, encode
+from databus.schemas.metadata import (
+    METADATA_DIGEST,
+    EventMetadata,
+    Op,
+    encode_metadata,
+    metadata_part,
+)
+
+
+def make_tombstone(event: bytes, scn: int, timestamp_ns: int) -> bytes:
+    """Return the event that says that a row, given as its last event, was gone at `scn`.
+
+    It has the row as it was last known, and no place in the change log. Raises
+    ProtocolError for an event that is damaged.
+    """
+    last, _ = decode(event)
+    deleted = last._replace(
+        scn=scn, timestamp_ns=timestamp_ns, opcode=Opcode.DELETE, metadata=_metadata(last.metadata)
+    )
+    return encode(deleted)
+
+
+def _metadata(last: Part | None) -> Part | None:
+    """Return metadata that says `delete`; none where the relay sends none of ours."""
+    if last is None or last.digest != METADATA_DIGEST:
+        return None
+    return metadata_part(encode_metadata(EventMetadata(Op.DELETE)))

@@ -34,6 +34,7 @@ from databus.schemas.row_reader import (
     TIMESTAMP_NS,
     RowEvent,
     metadata_bytes,
+    wire_bytes,
 )
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class DataEvent:
     def source(self) -> str:
         """The source's name, e.g. `shop.orders`."""
         return self._source.name
+
+    @property
+    def src_id(self) -> int:
+        """The source's id at the server that sent it."""
+        return self._source.src_id
 
     @property
     def scn(self) -> int:
@@ -144,6 +150,10 @@ class DataEvent:
     def schema_version(self) -> int:
         """The version of the source's schema that the row was written with."""
         return self._source.versions[self._event[ROW_DIGEST]]
+
+    def wire_bytes(self) -> bytes:
+        """Return the event as it came: its version 2 bytes."""
+        return wire_bytes(self._event)
 
     def __repr__(self) -> str:
         kind = "delete" if self.is_delete else "upsert"

@@ -46,17 +46,26 @@ class RegisteredSchema(NamedTuple):
     text: str
 
 
+class Registered(NamedTuple):
+    """What a server said at registration: ids by source, and every schema."""
+
+    src_ids: Mapping[str, int]
+    schemas: tuple[RegisteredSchema, ...]
+
+
 class SourceBinding(NamedTuple):
     """A source as one relay knows it.
 
     By the digest that an event carries: `codecs` has what gives its row in the
     reader's schema, `versions` which version of the source's schema it is.
+    `schemas` are the texts, as the server has them.
     """
 
     name: str
     src_id: int
     codecs: Mapping[bytes, RowCodec]
     versions: Mapping[bytes, int]
+    schemas: tuple[RegisteredSchema, ...] = ()
 
 
 Bindings = Mapping[int, SourceBinding]
@@ -92,7 +101,7 @@ def bind(
 
 
 def _bind_source(
-    source: str, src_id: int, schemas: Iterable[RegisteredSchema], reader: str | None
+    source: str, src_id: int, schemas: Sequence[RegisteredSchema], reader: str | None
 ) -> SourceBinding:
     codecs, versions = {}, {}
     for _, version, text in schemas:
@@ -102,7 +111,7 @@ def _bind_source(
             codec = RowCodec.resolving(text, reader)
         for digest in (schema_id(text), crc32(text.encode()).to_bytes(4, "big")):
             codecs[digest], versions[digest] = codec, version
-    return SourceBinding(source, src_id, codecs, versions)
+    return SourceBinding(source, src_id, codecs, versions, tuple(schemas))
 
 
 def _codec(source: str, version: int, text: str) -> RowCodec:

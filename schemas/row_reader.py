@@ -20,7 +20,7 @@ from zlib import crc32
 
 from databus.schemas import event_v2
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import EOP_SRC_ID, Event, Opcode
+from databus.schemas.event import EOP_SRC_ID, Event, Opcode, Part
 from databus.schemas.wire import ControlEvent, StreamReader, decode_event
 
 # One row's event. The body is that of the wire, and `place` where in it the
@@ -49,6 +49,8 @@ else:
 _HEADER_BYTES = 53
 MD5_PART_BYTES = 22
 _CRC32_PART_BYTES = 10
+_UNREAD_PART_BYTES = 6
+_unread_part = struct.Struct(">4xH").pack
 # The header, and what comes next when there is metadata: that part's beginning.
 _unpack_event = struct.Struct(">9sIIIHqihqqIH4s").unpack_from
 _unpack_md5_part = struct.Struct(">IH16s").unpack_from
@@ -217,11 +219,36 @@ class _NotPlainError(Exception):
     """What is at an offset is not the plainest event. Never leaves this file."""
 
 
+def wire_bytes(event: RowEvent) -> bytes:
+    """Return the event's version 2 bytes; of a version 1 event, those it would have had."""
+    # fmt: off
+    (scn, timestamp_ns, src_id, partition_id, key, opcode, row_digest, metadata_digest,
+     body, place) = event
+    # fmt: on
+    row = metadata = None
+    if row_digest != NO_ROW_DIGEST:
+        row = Part(row_bytes(event), row_digest, _schema_version(body, place))
+    if metadata_digest is not None:
+        metadata = Part(metadata_bytes(event), metadata_digest, _schema_version(body, 0))
+    return event_v2.encode(
+        Event(scn, timestamp_ns, src_id, partition_id, key, Opcode(opcode), row, metadata)
+    )
+
+
+def _begin(part: Part, size_bytes: int) -> bytes:
+    """Return what stands before a part's data; of it only the schema's version is ever read."""
+    return _unread_part(part.schema_version << 2) + bytes(size_bytes - _UNREAD_PART_BYTES)
+
+
+def _schema_version(body: bytes, place: int) -> int:
+    return int.from_bytes(body[place + 4 : place + 6], "big") >> 2
+
+
 def row_event(event: Event) -> RowEvent:
     """Return a decoded event as the plain tuple."""
     row, metadata = event.payload, event.metadata
-    head = b"" if metadata is None else bytes(_CRC32_PART_BYTES) + metadata.data
-    body = head + bytes(MD5_PART_BYTES) + (b"" if row is None else row.data)
+    head = b"" if metadata is None else _begin(metadata, _CRC32_PART_BYTES) + metadata.data
+    body = head + (bytes(MD5_PART_BYTES) if row is None else _begin(row, MD5_PART_BYTES) + row.data)
     return (
         event.scn,
         event.timestamp_ns,

@@ -29,6 +29,7 @@ from databus.schemas.row_reader import (
     RowWindow,
     metadata_bytes,
     row_bytes,
+    wire_bytes,
 )
 from databus.schemas.wire import ControlEvent, StreamReader, Window
 
@@ -217,3 +218,17 @@ def test_a_window_with_events_of_another_is_refused() -> None:
 def test_a_window_larger_than_the_limit_is_refused() -> None:
     with pytest.raises(WindowTooLargeError):
         RowReader(100).receive(event_v2.encode(make_event(40, DIGEST)) * 2)
+
+
+@given(st.lists(events(7) | plain_events(7), max_size=6), st.sampled_from([event_v1, event_v2]))
+def test_an_events_bytes_are_those_that_came(told: list[Event], version: Any) -> None:
+    reader = RowReader(1 << 20)
+    sent = b"".join(version.encode(event) for event in told)
+    (window,) = reader.receive(sent + event_v2.encode(end_of_period(7, 0)))
+    assert isinstance(window, RowWindow)
+    for event, came in zip(told, window.events, strict=True):
+        expected = event._replace(is_replicated=False, is_traced=False)
+        if version is event_v1:
+            (read, _) = event_v1.decode(event_v1.encode(event))
+            expected = read._replace(is_replicated=False, is_traced=False)
+        assert wire_bytes(came) == event_v2.encode(expected)

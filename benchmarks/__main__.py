@@ -10,7 +10,17 @@ from rich.console import Console
 
 from benchmarks.report import Figure, publish
 
-MODULES = ("ring", "serve", "callback", "decode", "latency", "memory", "torture")
+MODULES = (
+    "ring",
+    "serve",
+    "callback",
+    "decode",
+    "latency",
+    "memory",
+    "torture",
+    "catch_up",
+    "bootstrap_torture",
+)
 
 
 def measure(name: str, short: bool) -> list[Figure]:

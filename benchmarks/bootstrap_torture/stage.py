@@ -1,0 +1,104 @@
+"""Database, relay and bootstrap pair, each process of its own: torture, benchmarks, tests."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from collections.abc import Sequence
+
+from databus.bootstrap.store import SourceState, SourceStatus, Store
+from databus.demo.databases import Dialect
+from databus.demo.processes import free_port, python_module
+from databus.demo.stage import Stage
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+
+PHYSICAL_SOURCES = "[[physical_sources]]"
+# From the beginning, as a client with `start = "beginning"` asks.
+BEGINNING = Checkpoint(ConsumptionMode.ONLINE, window_scn=0)
+SEEDED = (SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
+
+
+class BootstrapStage(Stage):
+    """A stage with `producer`, `seeder` and `server`; start them yourself.
+
+    `seeding` are settings of the bootstrap pair, in TOML's values. The store
+    is opened, to read, by the first call of `states` that finds it; that and
+    `close` belong to one thread.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        statements: Sequence[str],
+        sources: Sequence[str],
+        *,
+        ring_bytes: str,
+        seeding: dict[str, int],
+    ) -> None:
+        super().__init__(dialect, statements, sources, ring_bytes=ring_bytes)
+        self.bootstrap_port = free_port()
+        self._seeding = seeding
+        self._store: Store | None = None
+
+    @property
+    def bootstrap_url(self) -> str:
+        """The bootstrap server's URL."""
+        return f"http://127.0.0.1:{self.bootstrap_port}"
+
+    def __enter__(self) -> BootstrapStage:
+        super().__enter__()
+        file = self.folder / "bootstrap.toml"
+        file.write_text(self._bootstrap_settings(), encoding="utf-8")
+
+        def command(*words: str) -> list[str]:
+            return python_module(self._command_module, "bootstrap", *words, "-c", file)
+
+        self.producer = self.child("producer", command("run", "--no-serve", "--no-seed"))
+        self.seeder = self.child("seeder", command("seed"))
+        self.server = self.child("server", command("serve"))
+        return self
+
+    def close(self) -> None:
+        """Stop everything and remove the folder."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        super().close()
+
+    def has_evicted(self) -> bool:
+        """Say whether the relay has evicted anything: a new client must bootstrap."""
+        ids = ",".join(str(number + 1) for number in range(len(self._sources)))
+        asked = f"/stream?sources={ids}&size=65536&checkPoint={BEGINNING.to_json()}"
+        try:
+            self.get(asked.replace('"', "%22"))
+        except urllib.error.HTTPError as error:
+            error.close()
+            return "ScnNotFound" in str(error.headers)
+        return False
+
+    def states(self) -> list[SourceState]:
+        """Return how far each source of the store is; none before there is a store."""
+        if self._store is None:
+            path = self.folder / "bootstrap" / "shop.db"
+            if not path.exists():
+                return []
+            self._store = Store.open(path, is_read_only=True)
+        return self._store.sources()
+
+    def is_seeded(self) -> bool:
+        """Say whether every source's rows were read; the log may have to catch up yet."""
+        states = self.states()
+        return len(states) == len(self._sources) and all(s.status in SEEDED for s in states)
+
+    def _bootstrap_settings(self) -> str:
+        """Return the pair's TOML; its physical source is the relay's, word for word."""
+        relay = self.settings_file.read_text(encoding="utf-8")
+        lines = [
+            'data_dir = "bootstrap"',
+            f"relays = [{json.dumps(self.url)}]",
+            *(f"{key} = {value}" for key, value in self._seeding.items()),
+            "[http]",
+            f"port = {self.bootstrap_port}",
+            "",
+        ]
+        return "\n".join(lines) + relay[relay.index(PHYSICAL_SOURCES) :]

@@ -66,7 +66,7 @@ class Plan:
     kills: int
     seed: int
     rate: float
-    ring_bytes: str = "32MiB"
+    ring_bytes: str = "16MiB"
 
     @property
     def is_small(self) -> bool:
@@ -170,10 +170,12 @@ class Torture:
         )
 
     def _start_source(self) -> None:
-        """Start relay and writer; the writer goes as fast as it can until the ring is full."""
+        """Start relay and writer, which goes as fast as it can until the past is evicted."""
         self._stage.start_relay()
         self._writer.start()
-        while not self._stage.has_evicted():
+        first_scn = -1
+        while (oldest_scn := self._stage.oldest_scn()) <= first_scn or first_scn < 0:
+            first_scn = first_scn if first_scn >= 0 else oldest_scn
             self._look_after()
             time.sleep(0.05)
         self._numbers["rate"].set(int(self._plan.rate))
@@ -358,7 +360,7 @@ def figures(short: bool = False) -> list[Figure]:
     dialects: tuple[Dialect, Dialect] = ("sqlite", "mysql")
     for dialect in dialects:
         rows, kills, rate = (5_000, 1, 100) if short else (1_000_000, 10, 300)
-        plan = Plan(dialect, rows, kills, 1, rate, "4MiB" if short else "64MiB")
+        plan = Plan(dialect, rows, kills, 1, rate, "1MiB" if short else "16MiB")
         problems = torture(plan).findings.problem_count
         shape = f"{rows} rows, {len(SPANS) * kills} kills"
         found.append(
@@ -373,7 +375,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--kills", type=click.IntRange(0), default=0, help="Of each of the five processes.")
 @click.option("--seed", type=int, help="Repeats a plan; drawn when left out.")
 @click.option("--rate", type=float, default=300.0, show_default=True, help="Transactions a second.")
-@click.option("--ring", "ring_bytes", default="64MiB", show_default=True, help="The relay's ring.")
+@click.option("--ring", "ring_bytes", default="16MiB", show_default=True, help="The relay's ring.")
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep the processes' logs here.")
 def main(
     dialect: Dialect,

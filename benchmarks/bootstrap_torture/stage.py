@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 from collections.abc import Sequence
 
 from databus.bootstrap.store import SourceState, SourceStatus, Store
 from databus.demo.databases import Dialect
 from databus.demo.processes import free_port, python_module
 from databus.demo.stage import Stage
-from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 
 PHYSICAL_SOURCES = "[[physical_sources]]"
-# From the beginning, as a client with `start = "beginning"` asks.
-BEGINNING = Checkpoint(ConsumptionMode.ONLINE, window_scn=0)
 SEEDED = (SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
 
 
@@ -65,16 +61,10 @@ class BootstrapStage(Stage):
             self._store = None
         super().close()
 
-    def has_evicted(self) -> bool:
-        """Say whether the relay has evicted anything: a new client must bootstrap."""
-        ids = ",".join(str(number + 1) for number in range(len(self._sources)))
-        asked = f"/stream?sources={ids}&size=65536&checkPoint={BEGINNING.to_json()}"
-        try:
-            self.get(asked.replace('"', "%22"))
-        except urllib.error.HTTPError as error:
-            error.close()
-            return "ScnNotFound" in str(error.headers)
-        return False
+    def oldest_scn(self) -> int:
+        """Return the oldest window that the relay holds; -1 when it holds none."""
+        oldest: int = json.loads(self.get("/bufferInfo/inbound/shop/0"))["minScn"]
+        return oldest
 
     def states(self) -> list[SourceState]:
         """Return how far each source of the store is; none before there is a store."""

@@ -39,7 +39,7 @@ def write(session: Session, workload: Workload, folder: Path, stop: Stop) -> Non
                 undone.set(undone.get() + 1)
             if pace is None and rate.get():
                 pace = Pace(rate.get(), time.monotonic())
-            if pace is not None:
+            if pace is not None and work.end is End.COMMIT:
                 time.sleep(pace.delay_s(1, time.monotonic()))
 
 

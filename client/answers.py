@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 
 from databus.client.subscription import RegisteredSchema
 from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
     DatabusError,
     InvalidParameterError,
     SchemaError,
     ScnNotFoundError,
     ServerError,
+    UnknownCommandError,
     UnknownSourceError,
 )
+from databus.schemas.scn import MAX_SCN
 
 ERROR = "x-dbus-error"
 ERROR_MESSAGE = "x-dbus-error-message"
@@ -24,6 +28,8 @@ CAUSE_MESSAGE = "x-dbus-error-cause-message"
 PENDING_EVENT_BYTES = "x-dbus-pending-event-size"
 RESUME = "x-databus-resume"
 AHEAD = "x-databus-ahead"
+PHASE_COMPLETED = "phasecompleted"
+STORE_ID = "x-databus-store"
 
 UNKNOWN_OLDEST = -1  # the server did not say
 _OLDEST = re.compile(r"oldest held is (\d+)")
@@ -39,6 +45,13 @@ class StreamHeaders(NamedTuple):
     resume: tuple[int, int] | None = None
     pending_event_bytes: int | None = None
     is_ahead: bool = False
+
+
+class PageHeaders(NamedTuple):
+    """What the headers of a `/bootstrap` answer say."""
+
+    is_completed: bool = False  # the phase is over with this page
+    pending_event_bytes: int | None = None
 
 
 def error_of(server: str, scn: int, status: int, headers: Mapping[str, str]) -> DatabusError | None:
@@ -67,6 +80,44 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, UnknownSourceError | SchemaError) or (
         isinstance(error, ServerError) and UnknownSourceError.wire_name in str(error)
     )
+
+
+def is_too_old(error: BaseException) -> bool:
+    """Say whether a bootstrap server is not as far yet: asking later helps."""
+    return isinstance(error, ServerError) and BootstrapTooOldError.wire_name in str(error)
+
+
+def is_too_young(error: BaseException) -> bool:
+    """Say whether a bootstrap server does not reach back so far: asking it again cannot help."""
+    return isinstance(error, ServerError) and BootstrapTooYoungError.wire_name in str(error)
+
+
+def is_unknown_command(error: BaseException) -> bool:
+    """Say whether the server has no such command."""
+    names = (UnknownCommandError.wire_name, "status 404")
+    return isinstance(error, ServerError) and any(name in str(error) for name in names)
+
+
+def read_scn(server: str, path: str, body: bytes) -> int:
+    """Return the SCN of an answer to `/startSCN` or `/targetSCN`; raises ServerError."""
+    try:
+        value = json.loads(body)
+        scn = int(value) if isinstance(value, str) else _number(value)
+        if not 0 <= scn <= MAX_SCN:
+            raise ValueError(f"{scn} is no SCN")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ServerError(server, f"the answer to {path} makes no sense: {error!r}") from error
+    return scn
+
+
+def read_page_headers(server: str, headers: Mapping[str, str]) -> PageHeaders:
+    """Return what the headers of a `/bootstrap` answer say; raises ServerError."""
+    pending = headers.get(PENDING_EVENT_BYTES)
+    try:
+        pending_bytes = None if pending is None else int(pending)
+    except ValueError as error:
+        raise ServerError(server, f"a header of /bootstrap makes no sense: {error}") from error
+    return PageHeaders(headers.get(PHASE_COMPLETED, "").upper() == "TRUE", pending_bytes)
 
 
 def read_sources(server: str, body: bytes) -> dict[str, int]:

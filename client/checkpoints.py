@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from databus.client.checkpoint_lock import take_lock
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 
@@ -45,6 +46,16 @@ def save_in(
         raise CheckpointError(f"the checkpoint of {name!r} cannot be written: {error!r}") from error
 
 
+def hold_in(store: CheckpointStore, name: str, sources: Sequence[str]) -> Callable[[], None]:
+    """Keep everybody else from a registration's checkpoint; returns how to let go.
+
+    Of a store of somebody's own nothing is held. Raises CheckpointError.
+    """
+    if isinstance(store, FileCheckpoints):
+        return take_lock(store.path(name, sources).with_suffix(".lock"))
+    return lambda: None
+
+
 class MemoryCheckpoints:
     """Keeps checkpoints as long as the process lives."""
 
@@ -61,7 +72,7 @@ class MemoryCheckpoints:
 
 
 class FileCheckpoints:
-    """Keeps checkpoints in a directory, one JSON file each."""
+    """Keeps checkpoints in a directory, one JSON file each, and a lock file beside it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

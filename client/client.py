@@ -49,6 +49,7 @@ from databus.client.lifecycle import (
     Suspend,
 )
 from databus.client.loop_thread import LoopThread
+from databus.client.puller import OnRegistered
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
 from databus.client.server_set import ReplaceServers, Servers
 from databus.client.states import Lifecycle
@@ -76,13 +77,16 @@ class DatabusClient:
         rng: Random | None = None,
         clock: Clock = time.monotonic,
         is_impatient: bool = False,
+        on_registered: OnRegistered | None = None,
         **options: Any,
     ) -> None:
         """Take relay URLs and any of `ClientSettings`' keys as options, or the settings.
 
         `checkpoints` keeps checkpoints elsewhere than in `checkpoint_dir`. An
         impatient client fails when every relay refuses what it asks for,
-        instead of asking again until somebody changes the relays. Raises
+        instead of asking again until somebody changes the relays.
+        `on_registered` is called on the network's thread with what a server
+        said of ids and schemas, before any event of theirs is read. Raises
         SettingsError.
         """
         if settings is None:
@@ -105,6 +109,7 @@ class DatabusClient:
             clock,
             self._take_error,
             is_impatient,
+            on_registered,
         )
 
     # What to read
@@ -364,6 +369,7 @@ class DatabusClient:
 
     def _close_feed(self, registration: Registration) -> None:
         registration.stop()
+        registration.let_go()
         with self._lock:
             subscription = registration.subscription
             self._registrations.pop((subscription.name, subscription.sources), None)

@@ -1,7 +1,7 @@
 """How one registration comes to its events: the connection machine.
 
-Messages in, instructions out; `puller` does the sockets. Relays are put into a
-random order once, so that a fleet of clients spreads, and then taken in turn.
+Messages in, instructions out; `puller` does the sockets. This is the relays'
+side; what happens at a bootstrap server `bootstrap_session` says.
 
 Three rules keep the stream whole:
 * The position moves by whole windows only. A window that is half here when an
@@ -11,7 +11,7 @@ Three rules keep the stream whole:
   sends, so if some sources or rows are left out the offset would be wrong:
   then the window is asked for again with a larger `size`, until it fits.
 * A relay that does not hold the point is no reason to give up while another
-  one has not been asked.
+  one has not been asked, or a bootstrap server.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from random import Random
 
 from databus.client.answers import is_malformed, is_refusal
 from databus.client.back_off import BackOff
+from databus.client.bootstrap_session import BootstrapSession
 from databus.client.connection_messages import (
     NO_PROGRESS,
     Closed,
@@ -50,9 +51,11 @@ from databus.client.connection_messages import (
     WindowTooLarge,
 )
 from databus.client.position import Position
+from databus.client.request_size import RequestSize
+from databus.client.server_order import ServerOrder
 from databus.client.server_set import Servers
-from databus.client.states import CONNECTION, Connection, StateMachine
-from databus.client.subscription import Bindings, Subscription, bind, find_ids
+from databus.client.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
+from databus.client.subscription import Registered, Subscription, bind, find_ids
 from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
@@ -88,19 +91,27 @@ class ConnectionMachine:
         self._machine = StateMachine(Connection.INITIAL, CONNECTION)
         self._subscription = subscription
         self._settings = settings
-        self._rng = rng
         self._is_impatient = is_impatient
+        self._relays = ServerOrder(servers.relays, rng)
+        self._has_bootstraps = bool(servers.bootstraps)
         self._back_off = BackOff(settings.back_off, rng)
         self._polling = BackOff(_POLLING, rng)
         self._gone: dict[str, ScnNotFoundError] = {}
         self._refused: set[str] = set()
         self._src_ids: Mapping[str, int] = {}
-        self._bindings: Bindings = {}
+        self._registered = Registered({}, ())
         self._is_everything = False  # whether nothing of the relay's sources is left out
-        self._size_bytes = self._usual_size_bytes = min(settings.fetch_bytes, settings.buffer_bytes)
+        self._size = RequestSize(settings)
         self._half: HalfWindow | None = None
         self._continue_at: tuple[int, int] | None = None
-        self._set_servers(servers)
+        self._bootstrap = BootstrapSession(
+            subscription,
+            ServerOrder(servers.bootstraps, rng),
+            self._machine,
+            settings.bootstrap_order,
+            self._back_off,
+            self._size,
+        )
 
     @property
     def state(self) -> Connection:
@@ -112,6 +123,16 @@ class ConnectionMachine:
         match message:
             case Started() if self._machine.fire("start"):
                 return self._pick()
+            case Closed() if self._machine.fire("close"):
+                return [Disconnect()]
+            case ServersTaken():
+                return self._take_servers(message)
+        if self.state in BOOTSTRAPPING:
+            return self._at_bootstrap(self._bootstrap.handle(message))
+        return self._handle_of_relay(message)
+
+    def _handle_of_relay(self, message: ConnectionStateMessage) -> Instructions:
+        match message:
             case Waited():
                 return self._stream() if self.state is Connection.STREAMING else self._pick()
             case SourcesAnswered(sources):
@@ -128,31 +149,16 @@ class ConnectionMachine:
                 return [*self._break_off(progress), *self._try_next(error)]
             case PointNotFound(error):
                 return [*self._break_off(NO_PROGRESS), *self._not_found(error)]
-            case ServersTaken():
-                return self._take_servers(message)
-            case Closed() if self._machine.fire("close"):
-                return [Disconnect()]
         return []
 
     # Picking a server
 
-    def _set_servers(self, servers: Servers) -> None:
-        self._servers = servers
-        kept = [r for r in getattr(self, "_relays", ()) if r in servers.relays]
-        new = [r for r in dict.fromkeys(servers.relays) if r not in kept]
-        self._rng.shuffle(new)
-        self._relays = [*kept, *new]
-        self._gone = {server: e for server, e in self._gone.items() if server in self._relays}
-        self._refused &= set(self._relays)
-
     def _pick(self) -> Instructions:
         """Ask the next relay in turn for its sources."""
-        if not self._relays:
+        self.server = self._relays.next()
+        if self.server is None:
             return [Wait(self._back_off.next_s())]
         self._machine.fire("picked")
-        # In turn: the one picked goes to the end.
-        self.server = self._relays.pop(0)
-        self._relays.append(self.server)
         return [GetSources(self.server)]
 
     def _try_next(self, error: DatabusError) -> Instructions:
@@ -168,7 +174,14 @@ class ConnectionMachine:
         return [Tell(error), *self._try_next(error)]
 
     def _take_servers(self, message: ServersTaken) -> Instructions:
-        self._set_servers(message.servers)
+        servers = message.servers
+        self._relays.replace(servers.relays)
+        self._gone = {server: e for server, e in self._gone.items() if server in self._relays}
+        self._refused &= set(self._relays)
+        self._has_bootstraps = bool(servers.bootstraps)
+        at_bootstrap = self._bootstrap.change_servers(servers.bootstraps, message.must_pick_again)
+        if self.state in BOOTSTRAPPING:
+            return self._at_bootstrap(at_bootstrap)
         is_kept = self.server in self._relays and not message.must_pick_again
         # While it waits it may as well try a new one now.
         if is_kept and self.state is not Connection.PICKING_RELAY:
@@ -182,18 +195,19 @@ class ConnectionMachine:
         self._gone[self._server()] = error
         if any(relay not in self._gone for relay in self._relays):
             return [Disconnect(), Wait(self._back_off.next_s())]
+        if not self._has_bootstraps:
+            return self._fail(_explain_gone(min(self._gone.values(), key=lambda e: e.oldest)))
         self._machine.fire("gone_everywhere")
-        return self._bootstrap()
+        return self._at_bootstrap(self._bootstrap.begin(self.position.checkpoint, self._registered))
 
-    def _bootstrap(self) -> Instructions:
-        """Leave the relays. This version cannot read from a bootstrap server, and says so."""
-        error = min(self._gone.values(), key=lambda e: e.oldest)
-        remedy = (
-            "reading from bootstrap_servers is not in this version"
-            if self._servers.bootstraps
-            else "no bootstrap server is configured (bootstrap_servers)"
-        )
-        return self._fail(_explain_gone(error, remedy))
+    def _at_bootstrap(self, instructions: Instructions) -> Instructions:
+        """Follow the session: where it is, and back to the relays when it is over."""
+        self.position = Position(self._bootstrap.checkpoint)
+        self.server = self._bootstrap.server
+        if self.state is not Connection.PICKING_RELAY:
+            return instructions
+        self._gone.clear()
+        return [*instructions, *self._pick()]
 
     # Registering
 
@@ -208,13 +222,28 @@ class ConnectionMachine:
 
     def _register(self, message: SchemasAnswered) -> Instructions:
         try:
-            self._bindings = bind(self._subscription, self._src_ids, message.schemas)
+            bindings = bind(self._subscription, self._src_ids, message.schemas)
         except IncompatibleSchemaError as error:
             return self._fail(error)  # another relay of these sources has the same schemas
         except SchemaError as error:
             return self._leave(error)
+        self._registered = Registered(self._src_ids, message.schemas)
+        if self.position.checkpoint.is_bootstrap:
+            return self._resume_bootstrap()
         self._machine.fire("registered")
-        return [UseBindings(self._bindings), *self._stream()]
+        return [UseBindings(bindings), *self._stream()]
+
+    def _resume_bootstrap(self) -> Instructions:
+        if not self._has_bootstraps:
+            return self._fail(
+                SettingsError(
+                    "the checkpoint is one in the middle of a bootstrap, and no bootstrap server "
+                    "is configured (bootstrap_servers)"
+                )
+            )
+        self._machine.fire("resume_bootstrap")
+        checkpoint = self.position.checkpoint
+        return self._at_bootstrap(self._bootstrap.resume(checkpoint, self._registered))
 
     def _reregister(self) -> Instructions:
         self._machine.fire("schema_unknown")
@@ -237,7 +266,7 @@ class ConnectionMachine:
                 tuple(self._src_ids.values()),
                 self.position,
                 checkpoint,
-                self._size_bytes,
+                self._size.size_bytes,
                 self._subscription.filters_json(self._src_ids),
                 self.position.is_latest and not is_continued,
             )
@@ -251,7 +280,9 @@ class ConnectionMachine:
             return self._wait_for_relay()
         try:
             if headers.pending_event_bytes is not None:
-                self._grow_for_event(headers.pending_event_bytes)
+                self._size.grow_for_event(
+                    headers.pending_event_bytes, self._server(), self.position.scn
+                )
                 return self._stream()
             first = self._find_continuation(headers.resume)
         except SettingsError as error:
@@ -271,13 +302,13 @@ class ConnectionMachine:
         """Set where the next request goes on within a window, if it does."""
         half, self._continue_at = self._half, None
         if half is None:
-            self._size_bytes = self._usual_size_bytes
+            self._size.reset()
         if resume is not None:
             return self._follow(*resume)
         if half is not None and self._is_everything:
             self._continue_at = (half.scn, half.event_count)
         elif half is not None:
-            self._grow(2 * self._size_bytes, f"window {half.scn}")
+            self._size.grow_for_window(half.scn, self.position.scn)
             return self._break_off(NO_PROGRESS)
         return []
 
@@ -316,26 +347,6 @@ class ConnectionMachine:
         self.position = self.position.before_window(half.scn)
         return [RollBack(self.position.scn)]
 
-    def _grow_for_event(self, event_bytes: int) -> None:
-        if event_bytes <= self._size_bytes:
-            raise ServerError(
-                self._server(),
-                f"has an event of {event_bytes} bytes after scn {self.position.scn} and does not "
-                f"send it though {self._size_bytes} were asked for; raise its "
-                "http.max_response_bytes",
-            )
-        self._grow(event_bytes, "an event")
-
-    def _grow(self, size_bytes: int, what: str) -> None:
-        """Ask for more at a time; raises SettingsError beyond what a window may have."""
-        limit_bytes = self._settings.max_window_bytes
-        if self._size_bytes >= limit_bytes or (what == "an event" and size_bytes > limit_bytes):
-            raise SettingsError(
-                f"{what} after scn {self.position.scn} is larger than "
-                f"max_window_bytes = {limit_bytes}; raise it"
-            )
-        self._size_bytes = min(size_bytes, limit_bytes)
-
     def _wait_for_relay(self) -> Instructions:
         """Ask another relay, for this one is behind us; or wait for the only one."""
         scn = self.position.checkpoint.window_scn
@@ -357,10 +368,11 @@ class ConnectionMachine:
         return self.server
 
 
-def _explain_gone(error: ScnNotFoundError, remedy: str) -> ScnNotFoundError:
+def _explain_gone(error: ScnNotFoundError) -> ScnNotFoundError:
     return ScnNotFoundError(
         error.scn,
         error.oldest,
-        f"every relay was asked, and {remedy}: configure one, or, where the changes in between "
+        "every relay was asked, and no bootstrap server is configured (bootstrap_servers): "
+        "configure one, or, where the changes in between "
         'may be missed, remove the checkpoint and use start = "earliest"',
     )

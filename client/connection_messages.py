@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from databus.client.answers import StreamHeaders
+from databus.client.answers import PageHeaders, StreamHeaders
 from databus.client.position import Position
 from databus.client.server_set import Servers
 from databus.client.subscription import Bindings, RegisteredSchema
@@ -36,8 +36,17 @@ class Progress(NamedTuple):
     half: HalfWindow | None = None
 
 
+class PageFacts(NamedTuple):
+    """What one bootstrap answer brought: where the server says it leads, and how much it is."""
+
+    checkpoint: Checkpoint
+    event_count: int
+    timestamp_ns: int  # of its last event; -1 without one
+
+
 NO_PROGRESS = Progress()
 NO_HEADERS = StreamHeaders()
+NO_PAGE_HEADERS = PageHeaders()
 
 
 class ConnectionStateMessage:
@@ -76,6 +85,29 @@ class StreamAnswered(ConnectionStateMessage):
     elapsed_s: float
     headers: StreamHeaders = NO_HEADERS
     progress: Progress = NO_PROGRESS
+
+
+@dataclass(frozen=True, slots=True)
+class StartScnAnswered(ConnectionStateMessage):
+    """The snapshots are consistent from `scn` on; `store_id` is "" if not told."""
+
+    scn: int
+    store_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScnAnswered(ConnectionStateMessage):
+    """The SCN to catch up to."""
+
+    scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswered(ConnectionStateMessage):
+    """A bootstrap answer has come to its end; without `page` it was empty."""
+
+    page: PageFacts | None = None
+    headers: PageHeaders = NO_PAGE_HEADERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +198,64 @@ class GetStream(ConnectionInstruction):
 
 
 @dataclass(frozen=True, slots=True)
+class GetStartScn(ConnectionInstruction):
+    """Ask for `/startSCN` of the sources with these names."""
+
+    server: str
+    sources: tuple[str, ...]
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class GetTargetScn(ConnectionInstruction):
+    """Ask for `/targetSCN`."""
+
+    server: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetPage(ConnectionInstruction):
+    """Ask for `/bootstrap`."""
+
+    server: str
+    src_ids: tuple[int, ...]
+    checkpoint: Checkpoint
+    size_bytes: int
+    filters: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginBootstrap(ConnectionInstruction):
+    """A bootstrap begins, goes on or begins anew at `checkpoint`: put that into the buffer."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverPage(ConnectionInstruction):
+    """Put the page that was read into the buffer: it begins after `since_scn`, leads to this."""
+
+    checkpoint: Checkpoint
+    since_scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCheckpoint(ConnectionInstruction):
+    """The bootstrap has come to its next phase: put that into the buffer, to be kept at once."""
+
+    checkpoint: Checkpoint
+    since_scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndBootstrap(ConnectionInstruction):
+    """The bootstrap is over: put that into the buffer."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
 class UseBindings(ConnectionInstruction):
     """Decode what is read from now on with these."""
 
@@ -211,4 +301,4 @@ class Disconnect(ConnectionInstruction):
 
 
 # The instructions that are answered by a message.
-REQUESTS = (Wait, GetSources, GetSchemas, GetStream)
+REQUESTS = (Wait, GetSources, GetSchemas, GetStream, GetStartScn, GetTargetScn, GetPage)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.intake import ReadWindow
+from databus.client.pages import BootstrapPage, Phase
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.row_reader import SRC_ID
@@ -57,7 +58,10 @@ _SUCCEEDED = Outcome(_SUCCESS)
 
 
 class _Callbacks(NamedTuple):
-    """One consumer's callbacks of a window; None = not overridden, so not called at all."""
+    """One consumer's callbacks of a window, or the same ones of a page.
+
+    None = not overridden, so not called at all.
+    """
 
     on_start_data_event_sequence: Callback | None
     on_start_source: Callback | None
@@ -82,6 +86,10 @@ class Dispatch:
         """Allow each callback `budget_s`, and each window `retries` replays."""
         self.consumers = list(consumers)
         self._callbacks = [_callbacks_of(consumer) for consumer in self.consumers]
+        self._page_callbacks = [
+            _page_callbacks_of(consumer, live)
+            for consumer, live in zip(self.consumers, self._callbacks, strict=True)
+        ]
         self._budget_s = budget_s
         self._retries = retries
         self._clock = clock
@@ -94,10 +102,19 @@ class Dispatch:
 
     def deliver(self, read: ReadWindow) -> Outcome:
         """Make all callbacks of a window, once."""
+        return self._deliver(read, self._callbacks)
+
+    def deliver_page(self, page: BootstrapPage) -> Outcome:
+        """Make all callbacks of a bootstrap's page, once."""
+        return self._deliver(page, self._page_callbacks)
+
+    def _deliver(
+        self, read: ReadWindow | BootstrapPage, consumers: Sequence[_Callbacks]
+    ) -> Outcome:
         self._scn = read.window.scn
         try:
             groups, scn = group_events(read), read.window.scn
-            result = _strongest([self._deliver_to(c, scn, groups) for c in self._callbacks])
+            result = _strongest([self._deliver_to(c, scn, groups) for c in consumers])
         except _FailedError as failed:
             return Outcome(Result.ERROR, failed.failure)
         finally:
@@ -108,6 +125,18 @@ class Dispatch:
     def roll_back(self, scn: int) -> Outcome:
         """Tell every consumer that all after `scn` comes again."""
         return self._tell("on_rollback", scn)
+
+    def roll_back_bootstrap(self, scn: int) -> Outcome:
+        """Tell every consumer that a page, or all of the bootstrap, comes again."""
+        return self._tell("on_bootstrap_rollback", scn)
+
+    def start_bootstrap(self) -> Outcome:
+        """Tell every consumer that rows as they stand follow."""
+        return self._tell("on_start_bootstrap")
+
+    def stop_bootstrap(self) -> Outcome:
+        """Tell every consumer that changes follow again."""
+        return self._tell("on_stop_bootstrap")
 
     def start(self) -> Outcome:
         """Tell every consumer that it begins."""
@@ -256,14 +285,22 @@ class CheckpointRule:
 
 @dataclass(frozen=True, slots=True)
 class DataWindow:
-    """A whole window as a consumer sees it: `for window in client.windows(…)`."""
+    """A whole window as a consumer sees it: `for window in client.windows(…)`.
+
+    Or, where `phase` is not LIVE, a page of a bootstrap, which is no
+    transaction. `begins_bootstrap`: what pages brought before this one comes
+    again from the beginning, so that a target without anything else is to be
+    emptied first.
+    """
 
     scn: int
     timestamp_ns: int
     events: tuple[DataEvent, ...]
+    phase: Phase = Phase.LIVE
+    begins_bootstrap: bool = False
 
 
-def group_events(read: ReadWindow) -> list[tuple[str, list[DataEvent]]]:
+def group_events(read: ReadWindow | BootstrapPage) -> list[tuple[str, list[DataEvent]]]:
     """Return the events in order, by runs of one source."""
     window, bindings = read.window, read.bindings
     groups = []
@@ -276,10 +313,12 @@ def group_events(read: ReadWindow) -> list[tuple[str, list[DataEvent]]]:
     return groups
 
 
-def data_window(read: ReadWindow) -> DataWindow:
-    """Return a window for those who iterate."""
+def data_window(read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> DataWindow:
+    """Return a window or page for those who iterate."""
     events = tuple(event for _, group in group_events(read) for event in group)
-    return DataWindow(read.window.scn, read.window.timestamp_ns, events)
+    phase = read.phase if isinstance(read, BootstrapPage) else Phase.LIVE
+    window = read.window
+    return DataWindow(window.scn, window.timestamp_ns, events, phase, begins_bootstrap)
 
 
 # Of the callbacks' results the strongest is the window's: once one consumer's
@@ -325,6 +364,27 @@ def _callbacks_of(consumer: Consumer) -> _Callbacks:
         callback = getattr(consumer, name)
         is_ours = getattr(callback, "__func__", None) is getattr(Consumer, name)
         found.append(None if is_ours else callback)
+    return _Callbacks(*found)
+
+
+# The callbacks of a page, in the order of `_Callbacks`.
+_OF_A_PAGE = (
+    "on_start_bootstrap_sequence",
+    "on_start_bootstrap_source",
+    "on_bootstrap_event",
+    "on_end_bootstrap_source",
+    "on_end_bootstrap_sequence",
+    "on_bootstrap_checkpoint",
+)
+
+
+def _page_callbacks_of(consumer: Consumer, live: _Callbacks) -> _Callbacks:
+    """Return the callbacks of a page: one that is not overridden is the window's."""
+    found: list[Callback | None] = []
+    for name, of_window in zip(_OF_A_PAGE, live, strict=True):
+        callback = getattr(consumer, name)
+        is_ours = getattr(callback, "__func__", None) is getattr(Consumer, name)
+        found.append(of_window if is_ours else callback)
     return _Callbacks(*found)
 
 

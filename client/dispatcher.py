@@ -8,6 +8,7 @@ again or to stop.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from random import Random
@@ -15,13 +16,19 @@ from random import Random
 from databus.client.back_off import BackOff
 from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore, save_in
-from databus.client.dispatch import CheckpointRule, Dispatch, Failure
+from databus.client.consumer import Result
+from databus.client.dispatch import CheckpointRule, Dispatch, Failure, Outcome
 from databus.client.intake import BufferItem, ReadWindow, RolledBack
+from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError
+
+log = logging.getLogger(__name__)
+
+Attempt = Callable[[], Failure | None]
 
 
 class _StoppedError(Exception):
@@ -42,16 +49,25 @@ class Dispatcher:
         position: Position,
         rng: Random,
         on_error: Callable[[DatabusError], None],
+        on_end: Callable[[], None],
     ) -> None:
-        """Deliver what comes into `buffer`; `position` is where the consumers are."""
+        """Deliver what comes into `buffer`; `position` is where the consumers are.
+
+        `on_end` is called on the thread, last of all.
+        """
         self.dispatch = dispatch
-        self.scn = position.scn  # of the last window that succeeded
+        # Of the last window that succeeded; a bootstrap moves it when it is over.
+        self.scn = position.scn
         self._subscription = subscription
         self._rule = rule
         self._store = store
         self._buffer = buffer
         self._back_off = BackOff(settings.back_off, rng)
         self._on_error = on_error
+        self._on_end = on_end
+        self._in_hand: BufferItem | None = None
+        self._has_started = False
+        self._is_bootstrapping = False
         self._stopping = threading.Event()
         self._released = threading.Event()
         self._released.set()
@@ -86,10 +102,15 @@ class Dispatcher:
 
         From within a callback it does not wait: that would be for itself.
         """
-        if self.is_this_thread or self._thread.ident is None:
+        if self.is_this_thread or not self.has_begun:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its thread was ever started."""
+        return self._thread.ident is not None
 
     @property
     def is_this_thread(self) -> bool:
@@ -98,49 +119,108 @@ class Dispatcher:
 
     def _run(self) -> None:
         try:
-            self._until_success(lambda: self.dispatch.start().failure, rolls_back=False)
             while True:
-                item = self._buffer.take() or self._buffer.get(self._rule.due_in_s)
-                if self._is_interrupted:
-                    self._wait_for_release()
-                if item is None:
-                    self._write(self._rule.take())
-                    continue
-                self._take(item)
-                self._buffer.done(item)
+                try:
+                    self._work()
+                except (_StoppedError, BufferClosedError):
+                    raise
+                except Exception as error:  # a defect of ours or of the store: never a silent end
+                    self._suspend(_internal(self.scn, error))
         except (_StoppedError, BufferClosedError):
             self._end()
-        except Exception as error:  # a defect of ours or of the store: never a silent end
-            self._on_error(_internal(self.scn, error))
+        finally:
+            self._on_end()
+
+    def _work(self) -> None:
+        """Deliver what comes, beginning with what is in hand after a defect."""
+        if not self._has_started:
+            self._until_success(lambda: self.dispatch.start().failure)
+            self._has_started = True
+        self._until_success(lambda: self._roll_back_item(self._in_hand))
+        while True:
+            item = self._in_hand or self._buffer.take() or self._buffer.get(self._rule.due_in_s)
+            self._in_hand = item
+            if self._is_interrupted:
+                self._wait_for_release()
+            if item is None:
+                self._write(self._rule.take())
+                continue
+            self._take(item)
+            self._in_hand = None
+            self._buffer.done(item)
 
     def _take(self, item: BufferItem) -> None:
         if isinstance(item, ReadWindow):
             if (failure := self._deliver(item)) is not None:
-                self._recover(failure, lambda: self._deliver(item))
+                self._recover(failure, lambda: self._deliver(item), self._roll_back_window)
             self.scn = item.window.scn
+        elif isinstance(item, BootstrapPage):
+            self._until_success(
+                lambda: self._deliver_page(item), lambda: self._roll_back_item(item)
+            )
+        elif isinstance(item, BootstrapBegun):
+            self._begin_bootstrap(item)
+        elif isinstance(item, BootstrapEnded):
+            self._end_bootstrap(item)
         elif isinstance(item, RolledBack):
             self.scn = item.scn
-            self._until_success(lambda: self.dispatch.roll_back(item.scn).failure)
+            self._until_success(self._roll_back_window)
         elif not item.is_retried:
             self._suspend(item.error)
 
     def _deliver(self, item: ReadWindow) -> Failure | None:
-        result, failure = self.dispatch.deliver(item)
+        return self._settle(item, self.dispatch.deliver(item))
+
+    def _deliver_page(self, item: BootstrapPage) -> Failure | None:
+        result, failure = self.dispatch.deliver_page(item)
+        if item.must_be_kept and result is Result.SUCCESS:
+            result = Result.CHECKPOINT
+        return self._settle(item, Outcome(result, failure))
+
+    def _settle(self, item: ReadWindow | BootstrapPage, outcome: Outcome) -> Failure | None:
+        """Write the checkpoint that follows from how an attempt ended."""
+        result, failure = outcome
         if failure is None:
             checkpoint = self._rule.after_window(item.checkpoint, result)
             if checkpoint is not None:
                 self._write(checkpoint)
         return failure
 
-    def _until_success(
-        self, attempt: Callable[[], Failure | None], rolls_back: bool = True
-    ) -> None:
-        if (failure := attempt()) is not None:
-            self._recover(failure, attempt, rolls_back)
+    def _begin_bootstrap(self, item: BootstrapBegun) -> None:
+        if not self._is_bootstrapping:
+            self._until_success(lambda: self.dispatch.start_bootstrap().failure)
+            self._is_bootstrapping = True
+        elif item.is_beginning:
+            scn = item.since_scn
+            self._until_success(lambda: self.dispatch.roll_back_bootstrap(scn).failure)
+        self._keep(item.checkpoint)
 
-    def _recover(
-        self, failed: Failure, attempt: Callable[[], Failure | None], rolls_back: bool = True
-    ) -> None:
+    def _end_bootstrap(self, item: BootstrapEnded) -> None:
+        self._until_success(lambda: self.dispatch.stop_bootstrap().failure)
+        self._is_bootstrapping = False
+        self.scn = item.checkpoint.window_scn
+        self._keep(item.checkpoint)
+
+    def _keep(self, checkpoint: Checkpoint) -> None:
+        """Write it now: who starts again must not do so in the phase before."""
+        self._write(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+
+    def _roll_back_window(self) -> Failure | None:
+        return self.dispatch.roll_back(self.scn).failure
+
+    def _roll_back_item(self, item: BufferItem | None) -> Failure | None:
+        """Tell that what an attempt at the item may have brought comes again."""
+        if isinstance(item, ReadWindow):
+            return self._roll_back_window()
+        if isinstance(item, BootstrapPage):
+            return self.dispatch.roll_back_bootstrap(item.since_scn).failure
+        return None
+
+    def _until_success(self, attempt: Attempt, roll_back: Attempt | None = None) -> None:
+        if (failure := attempt()) is not None:
+            self._recover(failure, attempt, roll_back)
+
+    def _recover(self, failed: Failure, attempt: Attempt, roll_back: Attempt | None = None) -> None:
         """Roll back and attempt again, as often as the settings allow."""
         failure: Failure | None = failed
         while failure is not None:
@@ -151,7 +231,7 @@ class Dispatcher:
                 self._suspend(error)
             if self._stopping.is_set():
                 raise _StoppedError
-            failure = (rolls_back and self.dispatch.roll_back(self.scn).failure) or attempt()
+            failure = (roll_back and roll_back()) or attempt()
         self._back_off.reset()
 
     def _write(self, checkpoint: Checkpoint | None) -> None:
@@ -168,7 +248,7 @@ class Dispatcher:
     def _suspend(self, error: DatabusError) -> None:
         """Say what is wrong, and wait until somebody has seen to it."""
         self.hold()
-        self.dispatch.report(error)
+        self._log(self.dispatch.report(error))
         self._on_error(error)
         self._wait_for_release()
 
@@ -182,14 +262,20 @@ class Dispatcher:
             checkpoint = self._rule.take(is_forced=True)
             if checkpoint is not None:
                 self._save(checkpoint)
-            self.dispatch.stop()
+            self._log(self.dispatch.stop())
         except Exception as error:
             self._on_error(_internal(self.scn, error))
+
+    def _log(self, outcome: Outcome) -> None:
+        """Log a failure of a callback after which there is nothing to try again."""
+        failure = outcome.failure
+        if failure is not None:
+            log.error("%s: %s", self._subscription.name, failure.problem, exc_info=failure.cause)
 
 
 def _internal(scn: int, error: Exception) -> DatabusError:
     if isinstance(error, DatabusError):
         return error
-    wrapped = ConsumerError(scn, f"the dispatcher ended: {error!r}")
+    wrapped = ConsumerError(scn, f"a defect in the dispatcher: {error!r}")
     wrapped.__cause__ = error
     return wrapped

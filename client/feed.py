@@ -7,13 +7,14 @@ its checkpoint be written. Empty windows move the checkpoint and are not shown.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, DataWindow, data_window
 from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
+from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint
@@ -29,13 +30,18 @@ class Feed:
         store: CheckpointStore,
         buffer: Buffer[BufferItem],
         position: Position,
+        on_end: Callable[[], None],
     ) -> None:
-        self.scn = position.scn  # of the last window consumed
+        """Hand out what comes into `buffer`; `on_end` is called when the iteration is over."""
+        # Of the last window consumed; a bootstrap moves it when it is over.
+        self.scn = position.scn
         self._subscription = subscription
         self._rule = rule
         self._store = store
         self._buffer = buffer
-        self._in_hand: ReadWindow | None = None
+        self._on_end = on_end
+        self._begins_bootstrap = False
+        self._in_hand: ReadWindow | BootstrapPage | None = None
 
     def stop(self) -> None:
         """End the iteration; any thread."""
@@ -79,15 +85,30 @@ class Feed:
                 return None
             if item is None and timeout_s is not None:
                 raise TimeoutError
-            if isinstance(item, ReadWindow):
-                self._in_hand = item
-                if item.window.events:
-                    return data_window(item)
-            elif isinstance(item, RolledBack):
-                self.scn = item.scn
-                self._buffer.done(item)
-            elif isinstance(item, ReadingFailed):
-                raise item.error
+            if item is not None and (window := self._take(item)) is not None:
+                return window
+
+    def _take(self, item: BufferItem) -> DataWindow | None:
+        """Return what the item has to show, if anything."""
+        if isinstance(item, ReadWindow | BootstrapPage):
+            self._in_hand = item
+            return self._show(item) if item.window.events else None
+        if isinstance(item, ReadingFailed):
+            raise item.error
+        self._buffer.done(item)
+        if isinstance(item, RolledBack):
+            self.scn = item.scn
+        elif isinstance(item, BootstrapEnded):
+            self.scn = item.checkpoint.window_scn
+        if isinstance(item, BootstrapBegun | BootstrapEnded):
+            self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
+            checkpoint = item.checkpoint
+            self._save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+        return None
+
+    def _show(self, item: ReadWindow | BootstrapPage) -> DataWindow:
+        begins, self._begins_bootstrap = self._begins_bootstrap, False
+        return data_window(item, begins)
 
     def _poll(self) -> tuple[bool, DataWindow | None]:
         """Return (whether it is over, the next window if there is one now)."""
@@ -102,15 +123,22 @@ class Feed:
         item, self._in_hand = self._in_hand, None
         due: Checkpoint | None = None
         if item is not None:
-            self.scn = item.window.scn
             self._buffer.done(item)
-            due = self._rule.after_window(item.checkpoint, Result.SUCCESS)
+            must_be_kept = isinstance(item, BootstrapPage) and item.must_be_kept
+            if isinstance(item, ReadWindow):
+                self.scn = item.window.scn
+            due = self._rule.after_window(
+                item.checkpoint, Result.CHECKPOINT if must_be_kept else Result.SUCCESS
+            )
         self._save(due or self._rule.take())
 
     def _end(self) -> None:
         """Write what is consumed; the window in hand is not: its loop body broke off."""
         self._buffer.close()
-        self._save(self._rule.take(is_forced=True))
+        try:
+            self._save(self._rule.take(is_forced=True))
+        finally:
+            self._on_end()
 
     def _save(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is not None:

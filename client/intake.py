@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from databus.client.connection_messages import HalfWindow, Progress
+from databus.client.pages import NOTICE_BYTES, BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.subscription import Bindings
 from databus.schemas.checkpoint import Checkpoint
@@ -18,8 +19,6 @@ from databus.schemas.control import checkpoint_of
 from databus.schemas.errors import DatabusError, ProtocolError
 from databus.schemas.row_reader import NO_ROW_DIGEST, RowReader, RowWindow
 from databus.schemas.wire import ControlEvent
-
-NOTICE_BYTES = 64  # what something that is not from the wire counts for in the buffer
 
 
 class ReadWindow(NamedTuple):
@@ -58,7 +57,9 @@ class ReadingFailed:
     size_bytes: int = NOTICE_BYTES
 
 
-BufferItem = ReadWindow | RolledBack | ReadingFailed
+BufferItem = (
+    ReadWindow | RolledBack | ReadingFailed | BootstrapPage | BootstrapBegun | BootstrapEnded
+)
 
 
 class UnknownSchemaError(DatabusError):
@@ -141,15 +142,17 @@ class Intake:
         if window.scn <= last_scn:
             raise ProtocolError(f"window {window.scn} after window {last_scn}")
         if window.unknown:
-            self._explain(window.unknown)
+            explain_unknown(window.unknown, self._bindings)
 
-    def _explain(self, unknown: frozenset[tuple[int, bytes]]) -> NoReturn:
-        for src_id, digest in unknown:
-            if src_id not in self._bindings:
-                raise ProtocolError(f"an event of source {src_id}, which was not asked for")
-            if digest == NO_ROW_DIGEST:
-                raise ProtocolError(f"an event of source {src_id} without a row")
-        raise UnknownSchemaError(digest)
+
+def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -> NoReturn:
+    """Raise ProtocolError for events that have no place, or UnknownSchemaError."""
+    for src_id, digest in unknown:
+        if src_id not in bindings:
+            raise ProtocolError(f"an event of source {src_id}, which was not asked for")
+        if digest == NO_ROW_DIGEST:
+            raise ProtocolError(f"an event of source {src_id} without a row")
+    raise UnknownSchemaError(digest)
 
 
 def _refuse(item: ControlEvent) -> None:

@@ -17,7 +17,12 @@ class Position:
 
     @property
     def scn(self) -> int:
-        """The last whole window's SCN; -1 when there is none."""
+        """The SCN up to which there is nothing more to read; -1 when there is none.
+
+        In a bootstrap that is where the bootstrap began.
+        """
+        if self.checkpoint.is_bootstrap:
+            return self.checkpoint.bootstrap_since_scn or -1
         return self.checkpoint.prev_scn
 
     @property
@@ -43,7 +48,7 @@ class Position:
 
 
 def position_of(checkpoint: Checkpoint) -> Position:
-    """Return where a stored checkpoint leads: whole windows only."""
+    """Return where a stored checkpoint leads: whole windows only, or any page of a bootstrap."""
     if checkpoint.mode is ConsumptionMode.ONLINE and checkpoint.window_offset > 0:
         whole = replace(checkpoint, window_scn=checkpoint.prev_scn, window_offset=-1)
         return Position(whole)

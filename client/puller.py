@@ -1,54 +1,52 @@
 """The shell around one registration's connection machine: does what it asks for.
 
 Runs as one task on the client's loop thread. It holds no rules: the machine
-says what to ask whom, `Intake` what the bytes are, `Buffer` when to go on.
+says what to ask whom, `ServerRequests` asks, the intakes say what the bytes
+are, `Buffer` when to go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
-from databus.client.answers import (
-    error_of,
-    read_schemas,
-    read_sources,
-    read_stream_headers,
-)
 from databus.client.buffer import Buffer
 from databus.client.connection import ConnectionMachine
 from databus.client.connection_messages import (
+    NO_PROGRESS,
     REQUESTS,
+    BeginBootstrap,
     Closed,
     ConnectionInstruction,
     ConnectionStateMessage,
     Disconnect,
+    EndBootstrap,
     Fail,
-    GetSchemas,
-    GetSources,
+    GetPage,
     GetStream,
+    HandOverPage,
+    KeepCheckpoint,
     MoveOn,
+    PageAnswered,
     PointNotFound,
     RequestFailed,
     RollBack,
-    SchemasAnswered,
-    SchemaUnknown,
     ServersTaken,
-    SourcesAnswered,
     Started,
     StreamAnswered,
     Tell,
     UseBindings,
     Wait,
     Waited,
-    WindowTooLarge,
 )
-from databus.client.intake import BufferItem, Intake, RolledBack, UnknownSchemaError
+from databus.client.intake import BufferItem, Intake, RolledBack
+from databus.client.page_intake import PageIntake
+from databus.client.pages import BootstrapBegun, BootstrapEnded, empty_page
 from databus.client.position import Position
+from databus.client.server_requests import Request, ServerRequests
 from databus.client.server_set import (
     BeginRequest,
     EndRequest,
@@ -58,22 +56,13 @@ from databus.client.server_set import (
     TakeServers,
 )
 from databus.client.states import Connection
-from databus.client.subscription import Subscription
-from databus.client.transport import Answer, Transport
+from databus.client.subscription import Bindings, Subscription
 from databus.conf.settings import ClientSettings
-from databus.schemas.errors import (
-    DatabusError,
-    ProtocolError,
-    ScnNotFoundError,
-    ServerError,
-    SettingsError,
-    WindowTooLargeError,
-)
+from databus.schemas.errors import DatabusError, ScnNotFoundError
 
 log = logging.getLogger(__name__)
 
-MAX_SMALL_ANSWER_BYTES = 64 << 20  # of /sources and /register
-PROTOCOL_VERSION = "3"
+OnRegistered = Callable[[Bindings], None]
 
 
 class Puller:
@@ -89,6 +78,7 @@ class Puller:
         rng: Random,
         on_error: Callable[[DatabusError], None],
         is_impatient: bool = False,
+        on_registered: OnRegistered | None = None,
     ) -> None:
         """Read from `position` on; what needs somebody goes to `on_error`."""
         self.last_problem: DatabusError | None = None
@@ -98,11 +88,13 @@ class Puller:
         self._rng = rng
         self._on_error = on_error
         self._is_impatient = is_impatient
+        self._on_registered = on_registered
         self._servers = ServerSetMachine(servers)
         self._taken: TakeServers | None = None
         self._woken = asyncio.Event()
-        self._transport = Transport(settings.connect_timeout_s)
         self._intake = Intake(settings.max_window_bytes)
+        self._page_intake = PageIntake(settings.max_window_bytes)
+        self._requests = ServerRequests(settings, self._intake, self._page_intake, buffer.put)
         self._connection = self._make_connection(position)
 
     @property
@@ -141,8 +133,7 @@ class Puller:
                 pending.extend(await self._carry_out(pending.popleft()))
         finally:
             self._connection.handle(Closed())
-            self._intake.reset()  # whatever ended it: who reads again begins with a whole window
-            self._transport.close()
+            self._forget_answer()  # whatever ended it: who reads again begins with a whole window
 
     def _make_connection(self, position: Position) -> ConnectionMachine:
         return ConnectionMachine(
@@ -169,15 +160,12 @@ class Puller:
     async def _carry_out(self, instruction: ConnectionInstruction) -> list[ConnectionInstruction]:
         match instruction:
             case UseBindings(bindings):
+                if self._on_registered is not None:
+                    self._on_registered(bindings)
                 self._intake.use(bindings)
-            case RollBack(scn):
-                self._intake.reset()
-                self._buffer.put([RolledBack(scn)])
-            case MoveOn(position):
-                self._buffer.put([self._intake.empty_window(position)])
+                self._page_intake.use(bindings)
             case Disconnect():
-                self._intake.reset()
-                self._transport.close()
+                self._forget_answer()
             case Tell(error):
                 self._tell(error)
             case Fail(error):
@@ -186,14 +174,44 @@ class Puller:
             case Wait(seconds):
                 await self._wait(seconds)
                 return self._connection.handle(Waited())
-            case GetSources() | GetSchemas() | GetStream():
+            case _ if isinstance(instruction, Request):
+                if not await self._wait_for_room(instruction):
+                    return [instruction]
                 return self._hand_over(await self._request(instruction))
+            case _:
+                self._put(instruction)
         return []
+
+    def _put(self, instruction: ConnectionInstruction) -> None:
+        """Put into the buffer what the machine says besides what streams bring."""
+        item: BufferItem
+        match instruction:
+            case RollBack(scn):
+                self._intake.reset()
+                item = RolledBack(scn)
+            case MoveOn(position):
+                item = self._intake.empty_window(position)
+            case BeginBootstrap(checkpoint):
+                item = BootstrapBegun(checkpoint)
+            case HandOverPage(checkpoint, since_scn):
+                item = self._page_intake.take(checkpoint, since_scn)
+            case KeepCheckpoint(checkpoint, since_scn):
+                item = empty_page(checkpoint, since_scn)
+            case EndBootstrap(checkpoint):
+                item = BootstrapEnded(checkpoint)
+            case _:
+                raise AssertionError(f"nobody carries out {instruction!r}")
+        self._buffer.put([item])
+
+    def _forget_answer(self) -> None:
+        self._intake.reset()
+        self._page_intake.reset()
+        self._requests.close()
 
     def _hand_over(self, message: ConnectionStateMessage) -> list[ConnectionInstruction]:
         instructions = self._connection.handle(message)
         is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
-        if is_good and isinstance(message, StreamAnswered):
+        if is_good and isinstance(message, StreamAnswered | PageAnswered):
             self.last_problem = None
         return instructions
 
@@ -206,108 +224,37 @@ class Puller:
         except TimeoutError:
             return
 
-    async def _request(
-        self, instruction: GetSources | GetSchemas | GetStream
-    ) -> ConnectionStateMessage:
+    async def _wait_for_room(self, request: Request) -> bool:
+        """Wait until the answer fits into the buffer; False when other servers came meanwhile."""
+        if not isinstance(request, GetStream | GetPage):
+            return True
+        while not self._buffer.ask_room(request.size_bytes):
+            await self._wait(None)
+            if self._taken is not None:
+                return False
+        return True
+
+    async def _request(self, request: Request) -> ConnectionStateMessage:
         """Make a request and say how it ended."""
-        if isinstance(instruction, GetStream):
-            while not self._buffer.ask_room(instruction.size_bytes):
-                await self._wait(None)
         self._servers.handle(BeginRequest())
         try:
-            if isinstance(instruction, GetStream):
-                return await self._get_stream(instruction)
-            return await self._get_small(instruction)
+            return await self._requests.make(request)
         except ScnNotFoundError as error:
             return PointNotFound(error)
         except DatabusError as error:
-            return self._failed(error)
+            return self._failed(request, error)
         finally:
             for taken in self._servers.handle(EndRequest()):
                 self._taken = taken
 
-    def _failed(self, error: DatabusError) -> RequestFailed:
+    def _failed(self, request: Request, error: DatabusError) -> RequestFailed:
         self._tell(error)
-        return RequestFailed(error, self._intake.progress)
+        # What the intake says is of the last stream, which another request knows nothing of.
+        progress = self._intake.progress if isinstance(request, GetStream) else NO_PROGRESS
+        return RequestFailed(error, progress)
 
     def _tell(self, error: DatabusError) -> None:
         """Say once what is wrong; a server that is down is asked again and again."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
         self.last_problem = error
-
-    async def _get_small(self, instruction: GetSources | GetSchemas) -> ConnectionStateMessage:
-        server = instruction.server
-        if isinstance(instruction, GetSources):
-            answer = await self._get(server, "/sources", {"v": "1"})
-            return SourcesAnswered(read_sources(server, answer.body))
-        ids = ",".join(map(str, instruction.src_ids))
-        parameters = {"sources": ids, "protocolVersion": PROTOCOL_VERSION}
-        answer = await self._get(server, "/register", parameters)
-        return SchemasAnswered(read_schemas(server, answer.body))
-
-    async def _get(self, server: str, path: str, parameters: Mapping[str, str]) -> Answer:
-        answer = await self._transport.get(
-            server,
-            path,
-            parameters,
-            timeout_s=self._settings.request_timeout_s,
-            max_bytes=MAX_SMALL_ANSWER_BYTES,
-        )
-        error = error_of(server, -1, answer.status, answer.headers)
-        if error is not None:
-            raise error
-        return answer
-
-    async def _get_stream(self, instruction: GetStream) -> ConnectionStateMessage:
-        server, started_s = instruction.server, asyncio.get_running_loop().time()
-        self._intake.begin(instruction.position)
-        try:
-            answer = await self._transport.get(
-                server,
-                "/stream",
-                self._stream_parameters(instruction),
-                timeout_s=self._settings.request_timeout_s + self._settings.wait_ms / 1000,
-                max_bytes=2 * instruction.size_bytes + (64 << 10),
-                on_chunk=self._take_chunk,
-            )
-            scn = instruction.checkpoint.window_scn
-            error = error_of(server, scn, answer.status, answer.headers)
-            if error is not None:
-                raise error
-            self._intake.end()
-        except UnknownSchemaError as unknown:
-            return SchemaUnknown(unknown.schema_id, self._intake.progress)
-        except WindowTooLargeError as large:
-            settings_error = SettingsError(f"{large}; raise max_window_bytes")
-            return WindowTooLarge(settings_error, self._intake.progress)
-        except ProtocolError as bad:
-            raise ServerError(server, f"bad bytes in /stream: {bad}") from bad
-        elapsed_s = asyncio.get_running_loop().time() - started_s
-        headers = read_stream_headers(server, answer.headers)
-        return StreamAnswered(answer.body_bytes, elapsed_s, headers, self._intake.progress)
-
-    def _take_chunk(self, chunk: bytes) -> None:
-        items = self._intake.receive(chunk)
-        self._buffer.put(items)
-        if items:
-            # Give the interpreter to the dispatcher: it was woken just now, and would
-            # wait for it until this thread has sent the next request (`benchmarks.latency`).
-            time.sleep(0)
-
-    def _stream_parameters(self, instruction: GetStream) -> dict[str, str]:
-        parameters = {
-            "sources": ",".join(map(str, instruction.src_ids)),
-            "checkPoint": instruction.checkpoint.to_json(),
-            "size": str(instruction.size_bytes),
-            "output": "binary",
-            "maxev": "2",
-            # The newest is asked for without waiting: the answer then says where that
-            # is (x-databus-resume), and nothing can come between two requests.
-            "wait": "0" if instruction.is_from_latest else str(self._settings.wait_ms),
-        }
-        if instruction.filters is not None:
-            parameters["filters"] = instruction.filters
-        if instruction.is_from_latest:
-            parameters["streamFromLatestScn"] = "true"
-        return parameters

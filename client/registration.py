@@ -5,12 +5,13 @@ Either a dispatcher with consumers, or a feed that somebody iterates.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from databus.client.buffer import Buffer
-from databus.client.checkpoints import CheckpointStore
+from databus.client.checkpoints import CheckpointStore, hold_in
 from databus.client.consumer import Consumer
 from databus.client.dispatch import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher import Dispatcher
@@ -18,7 +19,7 @@ from databus.client.feed import Feed
 from databus.client.intake import BufferItem, ReadingFailed
 from databus.client.loop_thread import LoopThread
 from databus.client.position import Position, parse_start, position_of
-from databus.client.puller import Puller
+from databus.client.puller import OnRegistered, Puller
 from databus.client.server_set import Servers, ServerSetChangeMessage
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
@@ -38,6 +39,7 @@ class Surroundings:
     clock: Clock
     on_error: OnError
     is_impatient: bool = False
+    on_registered: OnRegistered | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,19 @@ class Registration:
         servers: Servers,
         around: Surroundings,
     ) -> None:
-        """Load the checkpoint; raises CheckpointError when it is damaged.
+        """Hold and load the checkpoint; raises CheckpointError when it is in use or damaged.
 
         Without consumers the windows come out of `feed`.
         """
         self.subscription = subscription
         self._around = around
-        position = self._load_position()
+        self._let_go = hold_in(around.store, subscription.name, subscription.sources)
+        self._holding = threading.Lock()
+        try:
+            position = self._load_position()
+        except BaseException:
+            self.let_go()
+            raise
         settings = around.settings
         self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
         self._puller = Puller(
@@ -81,6 +89,7 @@ class Registration:
             around.rng,
             self._fail,
             around.is_impatient,
+            around.on_registered,
         )
         self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
@@ -92,7 +101,7 @@ class Registration:
         if consumers:
             self.dispatcher = self._make_dispatcher(consumers, rule, position)
         else:
-            self.feed = Feed(subscription, rule, around.store, self._buffer, position)
+            self.feed = Feed(subscription, rule, around.store, self._buffer, position, self.let_go)
 
     def start(self) -> None:
         """Begin to read and to call back."""
@@ -136,7 +145,18 @@ class Registration:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the dispatcher's end; False when it does not come in time."""
-        return self.dispatcher is None or self.dispatcher.join(timeout_s)
+        if self.dispatcher is None:
+            return True
+        is_over = self.dispatcher.join(timeout_s)
+        if not self.dispatcher.has_begun:
+            self.let_go()  # nobody else will
+        return is_over
+
+    def let_go(self) -> None:
+        """Let others have the checkpoint; whoever is done with it last says so, on any thread."""
+        with self._holding:
+            let_go, self._let_go = self._let_go, _nothing
+        let_go()
 
     @property
     def is_this_thread(self) -> bool:
@@ -183,6 +203,7 @@ class Registration:
             position,
             around.rng,
             lambda error: around.on_error(self, error),
+            self.let_go,
         )
 
     def _pull(self) -> None:
@@ -201,3 +222,7 @@ class Registration:
         # the thread of their callbacks.
         self._failed = ReadingFailed(error)
         self._buffer.put([self._failed])
+
+
+def _nothing() -> None:
+    pass

@@ -74,21 +74,23 @@ class Connection(StrEnum):
     REGISTERING = "registering"
     STREAMING = "streaming"
     PICKING_BOOTSTRAP = "picking_bootstrap"
+    REGISTERING_AT_BOOTSTRAP = "registering_at_bootstrap"
     REQUESTING_START_SCN = "requesting_start_scn"
     SNAPSHOT = "snapshot"
     REQUESTING_TARGET_SCN = "requesting_target_scn"
     CATCHUP = "catchup"
-    BOOTSTRAP_DONE = "bootstrap_done"
     CLOSED = "closed"
 
 
 _ON_A_RELAY = (Connection.REQUESTING_SOURCES, Connection.REGISTERING, Connection.STREAMING)
 _ON_A_BOOTSTRAP = (
+    Connection.REGISTERING_AT_BOOTSTRAP,
     Connection.REQUESTING_START_SCN,
     Connection.SNAPSHOT,
     Connection.REQUESTING_TARGET_SCN,
     Connection.CATCHUP,
 )
+BOOTSTRAPPING = frozenset((Connection.PICKING_BOOTSTRAP, *_ON_A_BOOTSTRAP))
 
 CONNECTION = (
     Transition("start", (Connection.INITIAL,), Connection.PICKING_RELAY),
@@ -105,17 +107,45 @@ CONNECTION = (
     Transition("scn_not_found", (Connection.STREAMING,), Connection.PICKING_RELAY),
     # Only from here: a relay that was not asked may still hold the point.
     Transition("gone_everywhere", (Connection.PICKING_RELAY,), Connection.PICKING_BOOTSTRAP),
-    Transition("picked", (Connection.PICKING_BOOTSTRAP,), Connection.REQUESTING_START_SCN),
-    Transition("start_scn_known", (Connection.REQUESTING_START_SCN,), Connection.SNAPSHOT),
-    Transition("streamed", (Connection.SNAPSHOT,), Connection.SNAPSHOT),
-    Transition("snapshot_done", (Connection.SNAPSHOT,), Connection.REQUESTING_TARGET_SCN),
-    Transition("target_scn_known", (Connection.REQUESTING_TARGET_SCN,), Connection.CATCHUP),
-    Transition("streamed", (Connection.CATCHUP,), Connection.CATCHUP),
-    Transition("next_source", (Connection.CATCHUP,), Connection.SNAPSHOT),
-    Transition("caught_up", (Connection.CATCHUP,), Connection.BOOTSTRAP_DONE),
+    # The checkpoint is one of a bootstrap: it goes on, and no relay is asked for events.
+    Transition("resume_bootstrap", (Connection.REGISTERING,), Connection.PICKING_BOOTSTRAP),
+    Transition("picked", (Connection.PICKING_BOOTSTRAP,), Connection.REGISTERING_AT_BOOTSTRAP),
+    # From here on the checkpoint says what comes next, so that any step may be the
+    # first one after a restart.
+    Transition(
+        "ask_start_scn", (Connection.REGISTERING_AT_BOOTSTRAP,), Connection.REQUESTING_START_SCN
+    ),
+    Transition("read_snapshot", _ON_A_BOOTSTRAP, Connection.SNAPSHOT),
+    Transition(
+        "ask_target_scn",
+        (Connection.REGISTERING_AT_BOOTSTRAP, Connection.SNAPSHOT),
+        Connection.REQUESTING_TARGET_SCN,
+    ),
+    Transition(
+        "read_catch_up",
+        (
+            Connection.REGISTERING_AT_BOOTSTRAP,
+            Connection.REQUESTING_TARGET_SCN,
+            Connection.CATCHUP,
+        ),
+        Connection.CATCHUP,
+    ),
+    Transition(
+        "schema_unknown",
+        (Connection.SNAPSHOT, Connection.CATCHUP),
+        Connection.REGISTERING_AT_BOOTSTRAP,
+    ),
     # Not straight back to STREAMING: the relay may have been restarted with
     # another schema version while the bootstrap ran.
-    Transition("consumed", (Connection.BOOTSTRAP_DONE,), Connection.PICKING_RELAY),
+    Transition(
+        "caught_up",
+        (
+            Connection.REGISTERING_AT_BOOTSTRAP,
+            Connection.REQUESTING_TARGET_SCN,
+            Connection.CATCHUP,
+        ),
+        Connection.PICKING_RELAY,
+    ),
     Transition("failed", _ON_A_BOOTSTRAP, Connection.PICKING_BOOTSTRAP),
     Transition(
         "servers_changed",

@@ -180,6 +180,11 @@ class ClientSettings(Settings):
 
     relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
     bootstrap_servers: tuple[str, ...] = Field((), description="Bootstrap server URLs")
+    bootstrap_order: Literal["linear", "classic"] = Field(
+        "linear",
+        description="All snapshots, then one catch-up; or `classic`, which a stock Databus "
+        "bootstrap server needs",
+    )
     checkpoint_dir: Path | None = Field(
         None, description="Where checkpoints are kept; none = in memory only"
     )

@@ -9,6 +9,7 @@ this version does not know are kept.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -48,6 +49,8 @@ _TEXTS = {
 _MODE_KEY = "consumption_mode"
 _KNOWN_KEYS = {_MODE_KEY, *_NUMBERS.values(), *_TEXTS.values()}
 _ALWAYS_WRITTEN = {"window_scn", "window_offset"}
+# What a consumer adds about its bootstrap is called so, and forgotten with it.
+_OF_A_BOOTSTRAP = "bootstrap_"
 _MAX_TEXT_CHARS = 1 << 16
 
 
@@ -146,13 +149,17 @@ class Checkpoint:
         )
 
     def start_bootstrap(self, server_info: str = "") -> Checkpoint:
-        """Return where a bootstrap begins: nothing known but what the consumer has."""
-        since_scn = max(self.prev_scn, self.window_scn if self.is_whole_window else -1, 0)
+        """Return where a bootstrap begins: nothing known but what the consumer has.
+
+        One that runs begins anew, after the same SCN as before.
+        """
+        whole_scn = self.window_scn if self.is_whole_window else -1
+        since_scn = self.bootstrap_since_scn if self.is_bootstrap else max(self.prev_scn, whole_scn)
         return Checkpoint(
             ConsumptionMode.SNAPSHOT,
-            bootstrap_since_scn=since_scn,
+            bootstrap_since_scn=max(since_scn, 0),
             server_info=server_info,
-            extra=self.extra,
+            extra=self._lasting_extra(),
         )
 
     def with_start_scn(self, scn: int) -> Checkpoint:
@@ -163,8 +170,12 @@ class Checkpoint:
         _check_scn("start scn", scn)
         return replace(self, bootstrap_start_scn=scn)
 
+    def held_by(self, server_info: str) -> Checkpoint:
+        """Return it with the server (host and port) that holds the session."""
+        return replace(self, server_info=server_info)
+
     def start_snapshot(self, source: str, index: int) -> Checkpoint:
-        """Return where the snapshot of the index-th source begins."""
+        """Return where the snapshot of the index-th source begins; a target before it is void."""
         self._must_be("start a snapshot", ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
         if self.bootstrap_start_scn == -1:
             raise CheckpointError("a snapshot starts after the start scn is known")
@@ -174,6 +185,7 @@ class Checkpoint:
             snapshot_source=source,
             snapshot_source_index=index,
             snapshot_offset=0,
+            bootstrap_target_scn=-1,
         )
 
     def after_snapshot_row(self, row_id: int) -> Checkpoint:
@@ -201,8 +213,11 @@ class Checkpoint:
         _check_scn("target scn", scn)
         return replace(self, bootstrap_target_scn=scn)
 
-    def start_catch_up(self, source: str, index: int) -> Checkpoint:
-        """Return where the catch-up of the index-th source begins: at the start SCN."""
+    def start_catch_up(self, source: str, index: int, since_scn: int = -1) -> Checkpoint:
+        """Return where the catch-up of the index-th source begins.
+
+        At the start SCN, or at `since_scn` for a source that was caught up so far before.
+        """
         self._must_be("start a catch-up", ConsumptionMode.SNAPSHOT, ConsumptionMode.CATCHUP)
         if self.bootstrap_target_scn == -1:
             raise CheckpointError("a catch-up starts after the target scn is known")
@@ -211,9 +226,28 @@ class Checkpoint:
             mode=ConsumptionMode.CATCHUP,
             catchup_source=source,
             catchup_source_index=index,
-            window_scn=self.bootstrap_start_scn,
+            window_scn=max(since_scn, self.bootstrap_start_scn),
             window_offset=-1,
         )
+
+    def after_log_rows(self, scn: int, offset: int, ts_ns: int = -1) -> Checkpoint:
+        """Return where a page of the catch-up leads: `offset` rows into window `scn`, -1 = all."""
+        self._must_be("read the log", ConsumptionMode.CATCHUP)
+        if scn > self.bootstrap_target_scn:
+            raise CheckpointError(
+                f"log rows up to {scn}, the target is {self.bootstrap_target_scn}"
+            )
+        if _place(scn, offset) <= _place(self.window_scn, self.window_offset):
+            raise CheckpointError(
+                f"log rows up to {scn}, {offset} after {self.window_scn}, {self.window_offset}"
+            )
+        return replace(self, window_scn=scn, window_offset=offset, ts_ns=max(ts_ns, self.ts_ns))
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the catch-up has come to its target."""
+        is_there = self.window_scn == self.bootstrap_target_scn and self.is_whole_window
+        return self.mode is ConsumptionMode.CATCHUP and is_there
 
     def online_at(self, target_scn: int) -> Checkpoint:
         """Return where a bootstrap ends: online after the target, its fields cleared."""
@@ -222,9 +256,17 @@ class Checkpoint:
             raise CheckpointError(
                 f"bootstrap ends at scn {target_scn}, its target is {self.bootstrap_target_scn}"
             )
+        extra = self._lasting_extra()
         return Checkpoint(
-            ConsumptionMode.ONLINE, target_scn, -1, target_scn, self.ts_ns, extra=self.extra
+            ConsumptionMode.ONLINE, target_scn, -1, target_scn, self.ts_ns, extra=extra
         )
+
+    def with_extra(self, **values: Any) -> Checkpoint:
+        """Return it with these JSON keys; those that begin with `bootstrap_` last for one."""
+        return replace(self, extra={**self.extra, **values})
+
+    def _lasting_extra(self) -> dict[str, Any]:
+        return {k: v for k, v in self.extra.items() if not k.startswith(_OF_A_BOOTSTRAP)}
 
     def _must_be(self, action: str, *modes: ConsumptionMode) -> None:
         if self.mode not in modes:
@@ -298,6 +340,10 @@ def _check_consistency(checkpoint: Checkpoint) -> None:
     start, target = checkpoint.bootstrap_start_scn, checkpoint.bootstrap_target_scn
     if target != -1 and target < start:
         raise CheckpointError(f"checkpoint: target scn {target} is below the start scn {start}")
+
+
+def _place(scn: int, offset: int) -> tuple[int, float]:
+    return scn, math.inf if offset == -1 else offset
 
 
 def _check_scn(name: str, scn: int) -> None:

@@ -342,12 +342,6 @@ def test_a_relay_that_is_down_may_still_hold_the_point() -> None:
     assert request.checkpoint.window_scn == 100
 
 
-def test_with_a_bootstrap_server_the_machine_says_that_this_version_cannot_use_it() -> None:
-    machine, _ = stream_machine(start="100", bootstraps=("http://boot",))
-    error = only(machine.handle(PointNotFound(ScnNotFoundError(100, 500))), Fail).error
-    assert "not in this version" in str(error)
-
-
 def test_a_new_schema_in_the_stream_is_registered_without_starting_again() -> None:
     machine, _ = stream_machine()
     progress = Progress(Position(Checkpoint.at(7)), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import pytest
+
 from databus.client.lifecycle import (
     HoldCallbacks,
     LifecycleMachine,
@@ -61,15 +63,32 @@ def test_no_state_has_two_ways_out_for_one_trigger() -> None:
         assert len(steps) == len(set(steps))
 
 
-def test_the_whole_conversation_of_the_protocol_is_in_the_connection_table() -> None:
+@pytest.mark.parametrize(
+    "steps",
+    [
+        # Linear: every snapshot, one catch-up of two pages.
+        "read_snapshot read_snapshot ask_target_scn read_catch_up read_catch_up caught_up",
+        # Classic: a catch-up after each snapshot; the last target needed none.
+        "read_snapshot ask_target_scn read_catch_up read_snapshot ask_target_scn caught_up",
+    ],
+)
+def test_the_whole_conversation_of_the_protocol_is_in_the_connection_table(steps: str) -> None:
     machine = StateMachine(Connection.INITIAL, CONNECTION)
-    steps = (
+    before = (
         "start picked sources_known registered streamed scn_not_found gone_everywhere picked "
-        "start_scn_known streamed snapshot_done target_scn_known streamed next_source "
-        "snapshot_done target_scn_known caught_up consumed picked"
+        "ask_start_scn"
     )
-    assert all(machine.fire(step) for step in steps.split())
+    assert all(machine.fire(step) for step in f"{before} {steps} picked".split())
     assert machine.state is Connection.REQUESTING_SOURCES
+
+
+@pytest.mark.parametrize(
+    "step", ["ask_start_scn", "read_snapshot", "ask_target_scn", "read_catch_up", "caught_up"]
+)
+def test_a_bootstrap_may_be_resumed_at_any_step(step: str) -> None:
+    machine = StateMachine(Connection.INITIAL, CONNECTION)
+    before = "start picked sources_known resume_bootstrap picked"
+    assert all(machine.fire(step) for step in (*before.split(), step))
 
 
 def test_a_trigger_that_a_state_has_not_does_nothing() -> None:

@@ -1,0 +1,349 @@
+"""How one registration gets through a bootstrap: the connection machine's second half.
+
+Messages in, instructions out, over the states of `states.CONNECTION`; which
+step comes next `bootstrap_steps` reads off the checkpoint. Four rules:
+* Row ids are one server's. While snapshots are left the server that began is
+  asked first, several times; another one begins them anew, after the same SCN.
+  A catch-up goes on anywhere.
+* "Too old" (the server is not as far yet) is waited out, and is no failure.
+* "Too young" (it does not reach back) is asked of every server before the
+  start SCN is given up; within a bootstrap it begins anew, so often.
+* Nothing is handed over before the page has been seen to lead on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from databus.client.answers import is_malformed, is_too_old, is_too_young, is_unknown_command
+from databus.client.back_off import BackOff
+from databus.client.bootstrap_steps import (
+    STORE_ID_KEY,
+    Step,
+    after_page,
+    begin,
+    check_resumable,
+    has_snapshots_left,
+    settle,
+    since_scn,
+    sources_asked,
+    step_of,
+)
+from databus.client.connection_messages import (
+    BeginBootstrap,
+    ConnectionInstruction,
+    ConnectionStateMessage,
+    Disconnect,
+    EndBootstrap,
+    Fail,
+    GetPage,
+    GetSchemas,
+    GetStartScn,
+    GetTargetScn,
+    HandOverPage,
+    KeepCheckpoint,
+    PageAnswered,
+    RequestFailed,
+    SchemasAnswered,
+    SchemaUnknown,
+    StartScnAnswered,
+    TargetScnAnswered,
+    Tell,
+    UseBindings,
+    Wait,
+    Waited,
+    WindowTooLarge,
+)
+from databus.client.request_size import RequestSize
+from databus.client.server_order import ServerOrder
+from databus.client.states import BOOTSTRAPPING, Connection, StateMachine
+from databus.client.subscription import Registered, Subscription, bind
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    CheckpointError,
+    DatabusError,
+    SchemaError,
+    SchemaNotFoundError,
+    ServerError,
+    SettingsError,
+)
+from databus.schemas.filters import filters_to_json
+
+STICKY_TRIES = 3  # of the server that began the snapshots, before another begins them anew
+MOST_BEGINNINGS = 5  # of one bootstrap
+
+_TRIGGERS = {
+    Step.START_SCN: "ask_start_scn",
+    Step.SNAPSHOT: "read_snapshot",
+    Step.TARGET_SCN: "ask_target_scn",
+    Step.CATCH_UP: "read_catch_up",
+    Step.ONLINE: "caught_up",
+}
+
+Instructions = list[ConnectionInstruction]
+
+
+class BootstrapSession:
+    """One registration's bootstraps, one after another. Not thread-safe."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        servers: ServerOrder,
+        machine: StateMachine[Connection],
+        order: str,
+        back_off: BackOff,
+        size: RequestSize,
+    ) -> None:
+        """Use the connection machine's own state, back-off and request size."""
+        self.checkpoint = Checkpoint()
+        self.server: str | None = None
+        self._subscription = subscription
+        self._servers = servers
+        self._machine = machine
+        self._order = order
+        self._back_off = back_off
+        self._size = size
+        self._relay = Registered({}, ())  # what a relay said at registration
+        self._refusals: dict[str, DatabusError] = {}  # by servers, of the start SCN
+        self._failures = 0  # in a row, of whatever server
+        self._beginnings = 0
+        self._unknown_schema: bytes | None = None
+
+    def begin(self, checkpoint: Checkpoint, relay: Registered) -> Instructions:
+        """Begin a bootstrap after what `checkpoint` has consumed."""
+        self._enter(begin(checkpoint, self._order), relay)
+        # Not at once: when the relays do not hold the end of a bootstrap it may be the next.
+        return [Disconnect(), BeginBootstrap(self.checkpoint), Wait(self._back_off.next_s())]
+
+    def resume(self, checkpoint: Checkpoint, relay: Registered) -> Instructions:
+        """Go on with the bootstrap of a stored checkpoint."""
+        try:
+            check_resumable(checkpoint, self._subscription.sources)
+        except CheckpointError as error:
+            return self._fail(error)
+        self._enter(checkpoint, relay)
+        return [Disconnect(), BeginBootstrap(self.checkpoint), *self._pick()]
+
+    def handle(self, message: ConnectionStateMessage) -> Instructions:
+        """Take one message, return what must be done, in order."""
+        match message:
+            case Waited():
+                return self._pick()
+            case SchemasAnswered(schemas):
+                return self._register(Registered(self._relay.src_ids, schemas))
+            case StartScnAnswered():
+                return self._begin_snapshots(message)
+            case TargetScnAnswered(scn):
+                return self._set_target(scn)
+            case PageAnswered():
+                return self._take_page(message)
+            case SchemaUnknown(digest):
+                return self._register_again(digest)
+            case WindowTooLarge(error):
+                return self._fail(error)
+            case RequestFailed(error):
+                return self._take_failure(error)
+        return []
+
+    def change_servers(self, urls: Iterable[str], must_pick_again: bool) -> Instructions:
+        """Take a new set of servers, and pick another one when that is called for."""
+        self._servers.replace(urls)
+        self._refusals = {s: e for s, e in self._refusals.items() if s in self._servers}
+        if self._machine.state not in BOOTSTRAPPING:
+            return []
+        is_kept = self.server in self._servers and not must_pick_again
+        if is_kept and self._machine.state is not Connection.PICKING_BOOTSTRAP:
+            return []
+        if not self._machine.fire("servers_changed"):
+            return []
+        return [Disconnect(), *self._pick()]
+
+    def _enter(self, checkpoint: Checkpoint, relay: Registered) -> None:
+        self.checkpoint = checkpoint
+        self._relay = relay
+        self._refusals.clear()
+        self._failures = self._beginnings = 0
+        self._unknown_schema = None
+
+    # Picking a server
+
+    def _pick(self) -> Instructions:
+        """Ask the server that holds the session, or the next in turn, for its schemas."""
+        tries = STICKY_TRIES if self._has_snapshots_left else 1
+        holder = self._holder if self._failures < tries else None
+        self.server = self._servers.next(holder)
+        if self.server is None:
+            return [Wait(self._back_off.next_s())]
+        self._machine.fire("picked")
+        return [self._get_schemas()]
+
+    @property
+    def _holder(self) -> str | None:
+        """The server that began the snapshots, if it is still configured."""
+        places = {urlsplit(url).netloc: url for url in self._servers}
+        return places.get(self.checkpoint.server_info)
+
+    @property
+    def _has_snapshots_left(self) -> bool:
+        return has_snapshots_left(self.checkpoint, self._subscription.sources)
+
+    def _take_failure(self, error: DatabusError) -> Instructions:
+        state = self._machine.state
+        if state is Connection.REGISTERING_AT_BOOTSTRAP and is_unknown_command(error):
+            return self._register(self._relay)
+        if is_too_old(error):
+            return self._try_later()
+        if is_malformed(error) or is_too_young(error):
+            if state in (Connection.SNAPSHOT, Connection.CATCHUP) and is_too_young(error):
+                return self._begin_anew(error)
+            self._refusals[self._server()] = error
+            if all(server in self._refusals for server in self._servers):
+                return self._fail(error)
+        self._failures += 1
+        return self._try_later()
+
+    def _try_later(self) -> Instructions:
+        self._machine.fire("failed")
+        return [Disconnect(), Wait(self._back_off.next_s())]
+
+    def _leave(self, error: DatabusError) -> Instructions:
+        """Try again, or another one, because of what this one answered."""
+        self._failures += 1
+        return [Tell(error), *self._try_later()]
+
+    # Registering
+
+    def _register(self, registered: Registered) -> Instructions:
+        schemas = (*self._relay.schemas, *registered.schemas)
+        try:
+            bindings = bind(self._subscription, self._relay.src_ids, schemas)
+        except SchemaError as error:
+            return self._fail(error)
+        return [UseBindings(bindings), *self._go_on()]
+
+    def _register_again(self, digest: bytes) -> Instructions:
+        if self._unknown_schema == digest:
+            return self._fail(
+                SchemaNotFoundError(
+                    f"{self._server()} sends rows of schema {digest.hex()}, which neither it nor "
+                    "the relay has at /register"
+                )
+            )
+        self._unknown_schema = digest
+        self._machine.fire("schema_unknown")
+        return [Disconnect(), self._get_schemas()]
+
+    def _get_schemas(self) -> GetSchemas:
+        return GetSchemas(self._server(), tuple(self._relay.src_ids.values()))
+
+    # The conversation
+
+    def _go_on(self) -> Instructions:
+        """Ask for what comes next."""
+        settled = settle(self.checkpoint, self._subscription.sources)
+        step = step_of(settled)
+        if step is Step.SNAPSHOT and self.server != self._holder:
+            step = Step.START_SCN  # from another server's rows to this one's
+        elif settled != self.checkpoint:
+            self.checkpoint = settled
+            return [KeepCheckpoint(settled, since_scn(settled)), *self._ask(step)]
+        return self._ask(step)
+
+    def _ask(self, step: Step) -> Instructions:
+        self._machine.fire(_TRIGGERS[step])
+        checkpoint, sources = self.checkpoint, self._subscription.sources
+        match step:
+            case Step.START_SCN:
+                asked = begin(checkpoint, self._order)
+                return [GetStartScn(self._server(), sources, asked)]
+            case Step.TARGET_SCN:
+                return [GetTargetScn(self._server(), checkpoint.snapshot_source)]
+            case Step.ONLINE:
+                self.checkpoint = checkpoint.online_at(checkpoint.bootstrap_target_scn)
+                return [EndBootstrap(self.checkpoint), Disconnect()]
+        return [self._get_page()]
+
+    def _get_page(self) -> GetPage:
+        names = sources_asked(self.checkpoint, self._subscription.sources)
+        src_ids = {name: self._relay.src_ids[name] for name in names}
+        filters = {
+            src_ids[name]: one
+            for name, one in self._subscription.filters.items()
+            if name in src_ids
+        }
+        return GetPage(
+            self._server(),
+            tuple(src_ids.values()),
+            self.checkpoint,
+            self._size.size_bytes,
+            filters_to_json(filters) if filters else None,
+        )
+
+    def _begin_snapshots(self, message: StartScnAnswered) -> Instructions:
+        server, since = self._server(), self.checkpoint.bootstrap_since_scn
+        if message.scn < since:
+            return self._leave(ServerError(server, f"starts at {message.scn}, we are at {since}"))
+        told: Instructions = []
+        if self.checkpoint.bootstrap_start_scn != -1:
+            self.checkpoint = begin(self.checkpoint, self._order)
+            told = [BeginBootstrap(self.checkpoint)]
+        self._refusals.clear()
+        self._failures = 0
+        place = urlsplit(server).netloc  # ours: what a server calls itself may lead nowhere
+        self.checkpoint = self.checkpoint.with_start_scn(message.scn).held_by(place)
+        if message.store_id:
+            self.checkpoint = self.checkpoint.with_extra(**{STORE_ID_KEY: message.store_id})
+        return [*told, *self._go_on()]
+
+    def _begin_anew(self, error: DatabusError) -> Instructions:
+        self._beginnings += 1
+        if self._beginnings >= MOST_BEGINNINGS:
+            return self._fail(error)
+        self.checkpoint = begin(self.checkpoint, self._order)
+        return [BeginBootstrap(self.checkpoint), *self._try_later()]
+
+    def _set_target(self, scn: int) -> Instructions:
+        try:
+            self.checkpoint = self.checkpoint.with_target_scn(scn)
+        except CheckpointError as error:
+            return self._leave(ServerError(self._server(), str(error)))
+        self._failures = 0
+        return self._go_on()
+
+    def _take_page(self, message: PageAnswered) -> Instructions:
+        page, headers, before = message.page, message.headers, self.checkpoint
+        try:
+            if headers.pending_event_bytes is not None and (page is None or not page.event_count):
+                place = since_scn(before)
+                self._size.grow_for_event(headers.pending_event_bytes, self._server(), place)
+                return [self._get_page()]
+            if page is None:
+                raise ServerError(self._server(), "a page of nothing, not even its checkpoint")
+            self.checkpoint = after_page(
+                before, page.checkpoint, headers.is_completed, page.timestamp_ns
+            )
+        except SettingsError as error:
+            return self._fail(error)
+        except ServerError as error:
+            return self._leave(error)
+        except CheckpointError as error:
+            return self._leave(
+                ServerError(self._server(), f"a page that does not lead on: {error}")
+            )
+        self._failures = 0
+        self._unknown_schema = None
+        self._size.reset()
+        if page.event_count:
+            # Not for empty ones: a bootstrap that brings nothing must not be begun again in haste.
+            self._back_off.reset()
+        return [HandOverPage(self.checkpoint, since_scn(before)), *self._go_on()]
+
+    def _fail(self, error: DatabusError) -> Instructions:
+        self._machine.fire("close")
+        return [Disconnect(), Fail(error)]
+
+    def _server(self) -> str:
+        assert self.server is not None, "no request is made before a server is picked"
+        return self.server

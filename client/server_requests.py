@@ -1,0 +1,211 @@
+"""The requests that the connection machine asks for: what is sent, what the answers say.
+
+Errors are raised; which message they make is `puller`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from databus.client.answers import (
+    STORE_ID,
+    error_of,
+    read_page_headers,
+    read_schemas,
+    read_scn,
+    read_sources,
+    read_stream_headers,
+)
+from databus.client.connection_messages import (
+    ConnectionStateMessage,
+    GetPage,
+    GetSchemas,
+    GetSources,
+    GetStartScn,
+    GetStream,
+    GetTargetScn,
+    PageAnswered,
+    SchemasAnswered,
+    SchemaUnknown,
+    SourcesAnswered,
+    StartScnAnswered,
+    StreamAnswered,
+    TargetScnAnswered,
+    WindowTooLarge,
+)
+from databus.client.intake import BufferItem, Intake, UnknownSchemaError
+from databus.client.page_intake import PageIntake
+from databus.client.transport import Answer, OnChunk, Transport
+from databus.conf.settings import ClientSettings
+from databus.schemas.errors import (
+    ProtocolError,
+    ServerError,
+    SettingsError,
+    WindowTooLargeError,
+)
+
+MAX_SMALL_ANSWER_BYTES = 64 << 20  # of /sources and /register
+PROTOCOL_VERSION = "3"
+
+Request = GetSources | GetSchemas | GetStream | GetStartScn | GetTargetScn | GetPage
+
+
+class ServerRequests:
+    """Makes one registration's requests, one at a time. Loop thread only."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        intake: Intake,
+        page_intake: PageIntake,
+        on_items: Callable[[list[BufferItem]], None],
+    ) -> None:
+        """Give what streams bring to `on_items`; a page stays in `page_intake`."""
+        self._settings = settings
+        self._intake = intake
+        self._page_intake = page_intake
+        self._on_items = on_items
+        self._transport = Transport(settings.connect_timeout_s)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._transport.close()
+
+    async def make(self, request: Request) -> ConnectionStateMessage:
+        """Ask, and return what was answered; raises DatabusError."""
+        server = request.server
+        match request:
+            case GetSources():
+                answer = await self._get(server, "/sources", {"v": "1"})
+                return SourcesAnswered(read_sources(server, answer.body))
+            case GetSchemas(_, src_ids):
+                parameters = {"sources": _listed(src_ids), "protocolVersion": PROTOCOL_VERSION}
+                answer = await self._get(server, "/register", parameters)
+                return SchemasAnswered(read_schemas(server, answer.body))
+            case GetStartScn():
+                return await self._get_start_scn(request)
+            case GetTargetScn(_, source):
+                answer = await self._get(server, "/targetSCN", {"source": source})
+                return TargetScnAnswered(read_scn(server, "/targetSCN", answer.body))
+        return await self._get_events(request)
+
+    async def _get(self, server: str, path: str, parameters: Mapping[str, str]) -> Answer:
+        return await self._ask(
+            server, path, parameters, self._settings.request_timeout_s, MAX_SMALL_ANSWER_BYTES
+        )
+
+    async def _ask(
+        self,
+        server: str,
+        path: str,
+        parameters: Mapping[str, str],
+        timeout_s: float,
+        max_bytes: int,
+        on_chunk: OnChunk | None = None,
+        scn: int = -1,
+    ) -> Answer:
+        answer = await self._transport.get(
+            server, path, parameters, timeout_s=timeout_s, max_bytes=max_bytes, on_chunk=on_chunk
+        )
+        error = error_of(server, scn, answer.status, answer.headers)
+        if error is not None:
+            raise error
+        return answer
+
+    async def _get_start_scn(self, request: GetStartScn) -> StartScnAnswered:
+        parameters = {
+            "sources": ",".join(request.sources),
+            "checkPoint": request.checkpoint.to_json(),
+        }
+        answer = await self._get(request.server, "/startSCN", parameters)
+        scn = read_scn(request.server, "/startSCN", answer.body)
+        return StartScnAnswered(scn, answer.headers.get(STORE_ID, ""))
+
+    async def _get_events(self, request: GetStream | GetPage) -> ConnectionStateMessage:
+        path = "/stream" if isinstance(request, GetStream) else "/bootstrap"
+        try:
+            if isinstance(request, GetStream):
+                return await self._get_stream(request)
+            return await self._get_page(request)
+        except UnknownSchemaError as unknown:
+            return SchemaUnknown(unknown.schema_id, self._intake.progress)
+        except WindowTooLargeError as large:
+            settings_error = SettingsError(f"{large}; raise max_window_bytes")
+            return WindowTooLarge(settings_error, self._intake.progress)
+        except ProtocolError as bad:
+            raise ServerError(request.server, f"bad bytes in {path}: {bad}") from bad
+
+    async def _get_stream(self, request: GetStream) -> StreamAnswered:
+        server, started_s = request.server, asyncio.get_running_loop().time()
+        self._intake.begin(request.position)
+        answer = await self._ask(
+            server,
+            "/stream",
+            self._stream_parameters(request),
+            self._settings.request_timeout_s + self._settings.wait_ms / 1000,
+            _most_bytes(request.size_bytes),
+            self._take_chunk,
+            request.checkpoint.window_scn,
+        )
+        self._intake.end()
+        elapsed_s = asyncio.get_running_loop().time() - started_s
+        headers = read_stream_headers(server, answer.headers)
+        return StreamAnswered(answer.body_bytes, elapsed_s, headers, self._intake.progress)
+
+    async def _get_page(self, request: GetPage) -> PageAnswered:
+        self._page_intake.begin(request.src_ids, request.checkpoint)
+        parameters = {
+            "sources": _listed(request.src_ids),
+            "checkPoint": request.checkpoint.to_json(),
+            "output": "binary",
+            "batchSize": str(request.size_bytes),
+            "maxev": "2",
+        }
+        if request.filters is not None:
+            parameters["filter"] = request.filters
+        answer = await self._ask(
+            request.server,
+            "/bootstrap",
+            parameters,
+            self._settings.request_timeout_s,
+            _most_bytes(request.size_bytes),
+            self._page_intake.receive,
+        )
+        page = self._page_intake.end()
+        return PageAnswered(page, read_page_headers(request.server, answer.headers))
+
+    def _take_chunk(self, chunk: bytes) -> None:
+        items = self._intake.receive(chunk)
+        self._on_items(items)
+        if items:
+            # Give the interpreter to the dispatcher: it was woken just now, and would
+            # wait for it until this thread has sent the next request (`benchmarks.latency`).
+            time.sleep(0)
+
+    def _stream_parameters(self, request: GetStream) -> dict[str, str]:
+        parameters = {
+            "sources": _listed(request.src_ids),
+            "checkPoint": request.checkpoint.to_json(),
+            "size": str(request.size_bytes),
+            "output": "binary",
+            "maxev": "2",
+            # The newest is asked for without waiting: the answer then says where that
+            # is (x-databus-resume), and nothing can come between two requests.
+            "wait": "0" if request.is_from_latest else str(self._settings.wait_ms),
+        }
+        if request.filters is not None:
+            parameters["filters"] = request.filters
+        if request.is_from_latest:
+            parameters["streamFromLatestScn"] = "true"
+        return parameters
+
+
+def _listed(src_ids: tuple[int, ...]) -> str:
+    return ",".join(map(str, src_ids))
+
+
+def _most_bytes(size_bytes: int) -> int:
+    """Return how large an answer may be to a request for so many bytes."""
+    return 2 * size_bytes + (64 << 10)

@@ -30,6 +30,12 @@ LEAVE = "update sources set status = 'inactive', problem = ? where name = ?"
 COUNT_LOG_BYTES = """
 update sources set log_bytes = log_bytes + ? where src_id = ? and status != 'inactive'
 """
+COUNT_LOG_BYTES_GONE = "update sources set log_bytes = log_bytes - ? where src_id = ?"
+SUM_LOG_BYTES = "select coalesce(sum(log_bytes), 0) from sources"
+RAISE_LOG_FLOOR = "update sources set log_floor_scn = max(log_floor_scn, ?)"
+RAISE_TOMBSTONE_FLOOR = """
+update sources set tombstone_floor_scn = max(tombstone_floor_scn, ?) where name = ?
+"""
 ADD_SCHEMA = """
 insert into schema_versions (src_id, version, digest, text)
 values (?1, case when exists (

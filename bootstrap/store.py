@@ -2,8 +2,8 @@
 
 One SQLite file. The producer writes windows, the seeder chunks, each in a
 transaction of its own with the position or progress that proves it; servers
-read. `Store` is one connection, for the thread that made it: everybody opens
-its own.
+read. `Store` is one connection, for one thread at a time: everybody opens a
+connection of his own.
 
 Why a seeded table is right, though the database is read while it changes: A
 (`seed_scn`) is an SCN up to which every transaction was visible before the
@@ -263,7 +263,8 @@ class Store:
         )
         with self.file.writing("falling off the relay", scn=scn):
             for state in self.sources():
-                log_rows.clear(self._connection, state.src_id)
+                if state.status is not SourceStatus.INACTIVE:
+                    log_rows.clear(self._connection, state.src_id)
             self._connection.execute(source_rows.FALL_OFF, (problem,))
             self._connection.execute(source_rows.MOVE, (NOTHING_YET, 0))
 

@@ -43,7 +43,7 @@ _ADVICE = {
 
 
 class StoreFile:
-    """One connection to a store's file. Used by the thread that made it."""
+    """One connection to a store's file. Used by one thread at a time."""
 
     def __init__(self, path: Path, is_read_only: bool = False) -> None:
         """Open the file, make or migrate it unless `is_read_only`; raises BootstrapError."""
@@ -140,6 +140,7 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
         uri=True,
         timeout=BUSY_S,
         isolation_level=None,
+        check_same_thread=False,  # by one at a time: who opens it may hand it on
         cached_statements=_CACHED_STATEMENTS,
     )
 

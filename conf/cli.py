@@ -24,6 +24,9 @@ class CommandAt(NamedTuple):
 
 
 COMMANDS = {
+    "bootstrap": CommandAt(
+        "databus.bootstrap.cli:bootstrap", "Bring consumers up to date that begin or fell behind."
+    ),
     "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
     "config": CommandAt("databus.conf.config_cli:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),

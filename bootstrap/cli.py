@@ -1,0 +1,199 @@
+"""`databus bootstrap …`: a bootstrap pair as a process, and what is asked of its stores."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from databus.bootstrap.http import make_service
+from databus.bootstrap.pair import MakeWorker, Pair, store_paths
+from databus.bootstrap.producer import Producer
+from databus.bootstrap.seeding import SeedingThread
+from databus.bootstrap.status import read_all, status_table
+from databus.conf.cli import CommandAt, LazyGroup
+from databus.conf.service import run as run_service
+from databus.conf.settings import BootstrapSettings, load_settings
+from databus.schemas.errors import ServerError, SettingsError
+
+# Readers and producers with much to do would otherwise keep the loop waiting
+# for 5 ms (Python's default) each time.
+SWITCH_INTERVAL_S = 0.0005
+STATUS_TIMEOUT_S = 10.0
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def config_option(*, required: bool = True) -> Callable[[Command], Command]:
+    """Return the option that names the settings."""
+    return click.option(
+        "-c",
+        "--config",
+        type=click.Path(path_type=Path),
+        required=required,
+        help="TOML file with the settings; conf/bootstrap.toml is a commented example.",
+    )
+
+
+def serving_options(command: Command) -> Command:
+    """Add the options of the commands that serve."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Log refused requests, too."),
+        click.option(
+            "--port", type=click.IntRange(0, 65535), help="Port to bind, instead of http.port."
+        ),
+        click.option("--host", help="Address to bind, instead of http.host."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "seed": CommandAt("databus.bootstrap.table_cli:seed", "Read tables into the store."),
+        "verify": CommandAt(
+            "databus.bootstrap.table_cli:verify", "Compare the store with the database."
+        ),
+    },
+)
+def bootstrap() -> None:
+    """Keep snapshots and long logs, and bring consumers up to date with them.
+
+    Example: `databus bootstrap run -c bootstrap.toml`
+    """
+
+
+@bootstrap.command()
+@config_option()
+@serving_options
+@click.option("--no-serve", is_flag=True, help="Fill the stores only; another process serves.")
+@click.option("--no-seed", is_flag=True, help="Leave the seeding to `databus bootstrap seed`.")
+def run(
+    config: Path, host: str | None, port: int | None, verbose: bool, no_serve: bool, no_seed: bool
+) -> None:
+    """Run producers, seeding and the HTTP server until SIGTERM or Ctrl-C.
+
+    New tables are seeded from their database, beside everything else.
+
+    Example: `databus bootstrap run -c bootstrap.toml --port 11116`, then
+    `databus bootstrap status -c bootstrap.toml`.
+    """
+    settings = _prepare(config, host, port, verbose)
+    _run(settings, Producer, None if no_seed else SeedingThread, is_serving=not no_serve)
+
+
+@bootstrap.command()
+@config_option()
+@serving_options
+def serve(config: Path, host: str | None, port: int | None, verbose: bool) -> None:
+    """Serve the stores that another process fills, until SIGTERM or Ctrl-C.
+
+    Several may serve the same stores, each on its own port.
+
+    Example: `databus bootstrap serve -c bootstrap.toml --port 11117`
+    """
+    _run(_prepare(config, host, port, verbose), None, None, is_serving=True)
+
+
+@bootstrap.command()
+@config_option(required=False)
+@click.option("--url", help="Ask a running server instead of reading the files.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def status(config: Path | None, url: str | None, is_json: bool) -> None:
+    """Show how far each producer and each source is.
+
+    Example: `databus bootstrap status -c bootstrap.toml`, or
+    `databus bootstrap status --url http://127.0.0.1:11116 --json`.
+    """
+    if (config is None) == (url is None):
+        raise click.UsageError("give either -c FILE or --url URL")
+    found = _ask_status(url) if config is None else _read_status(config)
+    if is_json:
+        click.echo(json.dumps(found))
+        return
+    console = Console()
+    for name, values in found.items():
+        console.print(status_table(name, values))
+
+
+def _prepare(config: Path, host: str | None, port: int | None, verbose: bool) -> BootstrapSettings:
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = load_settings(config, BootstrapSettings)
+    asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    http = settings.http.model_copy(update=asked)
+    return settings.model_copy(update={"http": http})
+
+
+def _run(
+    settings: BootstrapSettings,
+    make_producer: MakeWorker | None,
+    make_seeding: MakeWorker | None,
+    *,
+    is_serving: bool,
+) -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    pair = Pair(settings, make_producer, make_seeding)
+    try:
+        if is_serving:
+            run_service(make_service(pair))
+        else:
+            _run_workers(pair)
+    finally:
+        pair.stop()
+
+
+def _run_workers(pair: Pair) -> None:
+    with ended_by_signal() as ended:
+        pair.start_workers()
+        click.echo(f"filling {', '.join(str(path) for path in pair.paths.values())}")
+        ended.wait()
+
+
+@contextmanager
+def ended_by_signal() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and Ctrl-C set; a second signal does what it does by default."""
+    ended = threading.Event()
+
+    def end(number: int, frame: object) -> None:  # noqa: ARG001 - the shape of a handler
+        ended.set()
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+
+    before: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before[number] = signal.signal(number, end)
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _read_status(config: Path) -> dict[str, Any]:
+    settings = load_settings(config, BootstrapSettings)
+    return {name: s.to_json_value() for name, s in read_all(store_paths(settings)).items()}
+
+
+def _ask_status(url: str | None) -> dict[str, Any]:
+    place = f"{url}/bootstrapStatus"
+    if not place.startswith(("http://", "https://")):
+        raise SettingsError(f"--url {url}: begins with http:// or https://")
+    try:
+        with urllib.request.urlopen(place, timeout=STATUS_TIMEOUT_S) as answer:
+            value = json.load(answer)
+        found: dict[str, Any] = value["physicalSources"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ServerError(str(url), f"does not tell its status: {error}") from error
+    return found

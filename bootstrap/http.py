@@ -1,0 +1,196 @@
+"""The bootstrap server over HTTP: the commands of the Databus protocol, and a few more.
+
+Handlers are thin: read the parameters (which raises), ask the rules on a
+thread that has the stores open, write. Nothing is kept between two requests.
+`/health` and `/metrics` come with the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from databus.bootstrap.metrics import make_metrics
+from databus.bootstrap.pair import Pair
+from databus.bootstrap.session_parameters import (
+    parse_page_request,
+    parse_sources,
+    parse_start_request,
+)
+from databus.bootstrap.sessions import Page, find_start, find_target, read_page
+from databus.bootstrap.source_choice import Stores, all_sources, choose_sources
+from databus.conf.http import ApiHandler, CommandHandler
+from databus.conf.service import Health, Service
+from databus.conf.settings import HttpSettings
+from databus.schemas.errors import DatabusError, InvalidParameterError
+from databus.schemas.metadata import with_metadata_schemas
+from databus.schemas.parameters import parse_protocol_version
+
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+
+Result = TypeVar("Result")
+
+
+class BootstrapHandler(CommandHandler):
+    """The parent of the bootstrap server's handlers; counts what is refused."""
+
+    pair: Pair
+
+    def initialize(self, limits: HttpSettings, pair: Pair) -> None:  # type: ignore[override]
+        """Take the pair to ask."""
+        super().initialize(limits)
+        self.pair = pair
+
+    async def get(self, *path: str) -> None:
+        """Answer the command."""
+        try:
+            await super().get(*path)
+        except DatabusError as error:
+            refusals = self.pair.traffic.refusals
+            refusals[error.wire_name] = refusals.get(error.wire_name, 0) + 1
+            raise
+
+    async def ask(self, function: Callable[[Stores], Result]) -> Result:
+        """Return what a function of the stores returns, run on a thread that has them open."""
+        return await asyncio.wrap_future(self.pair.readers.run(function))
+
+
+class SourcesHandler(BootstrapHandler):
+    """`/sources`: names and ids, as the relay has them."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with every source that is served or will be."""
+        sources = await self.ask(all_sources)
+        await self.send_json([{"name": s.name, "id": s.src_id} for _, s in sources])
+
+
+class RegisterHandler(BootstrapHandler):
+    """`/register`: every version of the schemas of the sources asked for. Keeps nothing."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer in the form of the protocol version asked for."""
+        parameters = self.parameters()
+        version = parse_protocol_version(parameters)
+        asked = parse_sources(parameters, "sources") if parameters.get("sources") else ()
+        schemas = await self.ask(lambda stores: self._schemas(asked, stores))
+        self.set_header("x-dbus-protocol-version", str(version))
+        await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
+
+    def _schemas(self, asked: Sequence[str], stores: Stores) -> list[dict[str, Any]]:
+        found = [(store, source.src_id) for store, source in all_sources(stores)]
+        if asked:
+            choices = [choose_sources([text], stores, self.pair.listed) for text in asked]
+            found = [(choice.store, src_id) for choice in choices for src_id in choice.src_ids]
+        return [
+            {"id": src_id, "version": version, "schema": text}
+            for store, wanted in found
+            for src_id, version, text in store.schemas([wanted])
+        ]
+
+
+class StartScnHandler(BootstrapHandler):
+    """`/startSCN`: the SCN that a snapshot is to be read at."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the SCN, and with where the pages are to be asked for."""
+        request = parse_start_request(self.parameters())
+        start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
+        self.set_header("X-DBUS2-BS-HOSTPORT", self._host_port())
+        self.set_header("x-databus-store", start.store_id)
+        await self.send_json(str(start.scn))
+
+    def _host_port(self) -> str:
+        """Return where this server was reached: as the client says it, or the socket."""
+        asked = self.request.host
+        if _HOST_PORT.fullmatch(asked):
+            return asked
+        connection: Any = self.request.connection
+        host, port = connection.stream.socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class TargetScnHandler(BootstrapHandler):
+    """`/targetSCN`: the SCN that a catch-up is to go to."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the SCN."""
+        named = parse_sources(self.parameters(), "source")
+        if len(named) != 1:
+            raise InvalidParameterError("source", ",".join(named), "the name of one source")
+        scn = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
+        await self.send_json(str(scn))
+
+
+class PageHandler(BootstrapHandler):
+    """`/bootstrap`: a page of a snapshot or of a catch-up."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with events, and a checkpoint behind them."""
+        request = parse_page_request(self.parameters(), self.limits)
+        page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
+        self._count(page)
+        if page.is_phase_over:
+            self.set_header("PhaseCompleted", "TRUE")
+        if page.pending_event_bytes is not None:
+            self.set_header("x-dbus-pending-event-size", str(page.pending_event_bytes))
+        await self.send(page.body, request.form.content_type)
+
+    def _count(self, page: Page) -> None:
+        traffic = self.pair.traffic
+        traffic.pages += 1
+        traffic.rows += page.rows
+        traffic.size_bytes += len(page.body)
+
+
+class StatusHandler(BootstrapHandler):
+    """`/bootstrapStatus`: how every store was a moment ago, for people and their tools."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with it."""
+        await self.send_json({"physicalSources": self.pair.status()})
+
+
+class AdminHandler(BootstrapHandler):
+    """`/admin`: what load balancers look for."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer GOOD."""
+        await self.send(b"GOOD", "text/plain; charset=UTF-8")
+
+
+COMMANDS: tuple[tuple[str, type[BootstrapHandler]], ...] = (
+    ("/sources", SourcesHandler),
+    ("/register", RegisterHandler),
+    ("/startSCN", StartScnHandler),
+    ("/targetSCN", TargetScnHandler),
+    ("/bootstrap", PageHandler),
+    ("/bootstrapStatus", StatusHandler),
+    ("/admin", AdminHandler),
+)
+
+
+def routes(pair: Pair) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the server's commands, for tornado."""
+    arguments = {"limits": pair.settings.http, "pair": pair}
+    return [(path, handler, arguments) for path, handler in COMMANDS]
+
+
+def make_service(pair: Pair) -> Service:
+    """Return the pair as the service shell takes it."""
+    return Service(
+        name="bootstrap",
+        http=pair.settings.http,
+        routes=routes(pair),
+        metrics=make_metrics(pair),
+        health=lambda: _health(pair),
+        start=pair.start,
+        let_go=lambda: None,  # no request is held
+        stop=pair.stop,
+    )
+
+
+def _health(pair: Pair) -> Health:
+    problems = pair.problems()
+    return Health(not problems, {"problems": problems, "physicalSources": pair.status()})

@@ -1,0 +1,121 @@
+"""A pair's figures in Prometheus' form, from the newest picture of its stores.
+
+An SCN beyond 2**53 loses its last digits here, as every number in Prometheus
+does; `/bootstrapStatus` has them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from databus.bootstrap.pair import Pair
+from databus.bootstrap.status import StoreStatus
+from databus.bootstrap.stored import SourceSizes, SourceStatus
+
+Stores = Iterable[tuple[str, StoreStatus]]
+Samples = Iterable[tuple[list[str], float]]
+
+_SOURCE_LABELS = ["physical_source", "source"]
+
+_SIZES: tuple[tuple[str, str, Callable[[SourceSizes], int]], ...] = (
+    ("rows", "Rows of the snapshot", lambda s: s.rows),
+    ("tombstones", "Deleted rows that are remembered", lambda s: s.tombstones),
+    ("log_rows", "Changes in the log", lambda s: s.log_rows),
+    ("log_bytes", "Bytes of the changes in the log", lambda s: s.log_bytes),
+)
+
+
+class PairCollector(Collector):
+    """Collects one pair's figures."""
+
+    def __init__(self, pair: Pair, wall_s: Callable[[], float] = time.time) -> None:
+        self._pair = pair
+        self._wall_s = wall_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure."""
+        stores = self._pair.stores
+        yield from self._positions(stores.items())
+        for name, text, figure in _SIZES:
+            yield _gauge(name, text, _SOURCE_LABELS, _sizes(stores.items(), figure))
+        yield _gauge(
+            "source_status",
+            "1 for the status it is in",
+            [*_SOURCE_LABELS, "status"],
+            _statuses(stores.items()),
+        )
+        yield from self._traffic()
+
+    def _positions(self, stores: Stores) -> Iterator[Metric]:
+        now_s = self._wall_s()
+        one = ["physical_source"]
+        found = [(name, store) for name, store in stores if store.scn >= 0]
+        yield _gauge(
+            "position_scn", "SCN of the newest window", one, (([n], s.scn) for n, s in found)
+        )
+        yield _gauge(
+            "lag_seconds",
+            "Since the commit of the newest window; it grows while nothing is committed",
+            one,
+            (([n], max(0.0, now_s - s.timestamp_ns / 1e9)) for n, s in found if s.timestamp_ns),
+        )
+        yield _gauge(
+            "store_bytes",
+            "Size of the store's file",
+            one,
+            (([n], s.sizes.file_bytes) for n, s in found if s.sizes),
+        )
+        problems = self._pair.problems()
+        yield _gauge(
+            "problems",
+            "Things that are wrong; /health has the texts",
+            one,
+            (([n], len(problems.get(n, ()))) for n, _ in stores),
+        )
+
+    def _traffic(self) -> Iterator[Metric]:
+        traffic = self._pair.traffic
+        for name, text, value in (
+            ("pages", "Pages served", traffic.pages),
+            ("page_rows", "Rows served", traffic.rows),
+            ("page_bytes", "Bytes of pages served, uncompressed", traffic.size_bytes),
+        ):
+            yield CounterMetricFamily(f"databus_bootstrap_{name}", text, value=value)
+        refusals = CounterMetricFamily(
+            "databus_bootstrap_refusals", "Requests refused", labels=["error"]
+        )
+        for error, count in list(traffic.refusals.items()):
+            refusals.add_metric([error], count)
+        yield refusals
+
+
+def make_metrics(pair: Pair) -> CollectorRegistry:
+    """Return a registry of its own for one pair: two in a process do not mix."""
+    metrics = CollectorRegistry()
+    metrics.register(PairCollector(pair))
+    return metrics
+
+
+def _gauge(name: str, text: str, labels: list[str], samples: Samples) -> Metric:
+    gauge = GaugeMetricFamily(f"databus_bootstrap_{name}", text, labels=labels)
+    for values, figure in samples:
+        gauge.add_metric(values, figure)
+    return gauge
+
+
+def _sizes(stores: Stores, figure: Callable[[SourceSizes], int]) -> Samples:
+    for name, store in stores:
+        for source, sizes in store.sizes.sources.items() if store.sizes else ():
+            yield [name, source], figure(sizes)
+
+
+def _statuses(stores: Stores) -> Samples:
+    for name, store in stores:
+        for source in store.sources:
+            for status in SourceStatus:
+                yield [name, source.name, status.value], float(status is source.status)

@@ -1,0 +1,162 @@
+"""A bootstrap pair in one process: producers, seeding, and what serves their stores.
+
+Each part is optional: a server alone reads stores that another process writes.
+It serves nobody itself; `http` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from databus.bootstrap.seeding import store_path
+from databus.bootstrap.source_choice import Listed
+from databus.bootstrap.status import StatusWatch, StoreStatus
+from databus.bootstrap.store_readers import StoreReaders
+from databus.conf.file_lock import take_lock
+from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+
+
+class Worker(Protocol):
+    """A producer or the seeding of one store: works in the background until it is stopped."""
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from working; empty when nothing does."""
+
+    def start(self) -> None:
+        """Start its thread; once."""
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End its thread; returns whether it ended in time."""
+
+
+MakeWorker = Callable[[BootstrapSettings, PhysicalSourceSettings], Worker]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was served; written on the loop's thread only."""
+
+    pages: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)  # by the error's name on the wire
+
+
+class Pair:
+    """The parts of a pair that this process runs; owns their threads and locks until `stop`.
+
+    Raises SettingsError when another process has a producer on one of the stores.
+    """
+
+    def __init__(
+        self,
+        settings: BootstrapSettings,
+        make_producer: MakeWorker | None = None,
+        make_seeding: MakeWorker | None = None,
+    ) -> None:
+        self.settings = settings
+        self.traffic = Traffic()
+        self.paths = store_paths(settings)
+        self.listed = listed_sources(settings)
+        self.readers = StoreReaders(self.paths)
+        self._watch = StatusWatch(self.paths)
+        with contextlib.ExitStack() as locks:
+            if make_producer is not None:
+                for path in self.paths.values():
+                    locks.callback(_lock(path))
+            self.producers = _make_workers(settings, make_producer)
+            self.seedings = _make_workers(settings, make_seeding)
+            self._locks = locks.pop_all()
+
+    def start(self) -> None:
+        """Start producing, seeding and reading."""
+        self.start_workers()
+        self.readers.start()
+        self._watch.start()
+
+    def start_workers(self) -> None:
+        """Start producing and seeding alone: nobody is served."""
+        for worker in self._workers():
+            worker.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stop all of it; may be called twice."""
+        end_s = time.monotonic() + timeout_s
+        ended = [worker.stop(0) for worker in self._workers()]
+        self.readers.stop(_left(end_s))
+        self._watch.stop(_left(end_s))
+        ended = [worker.stop(_left(end_s)) for worker in self._workers()]
+        if all(ended):
+            # Otherwise a thread may still write: the process ends with it.
+            self._locks.close()
+
+    @property
+    def stores(self) -> Mapping[str, StoreStatus]:
+        """How each store was a moment ago, by physical source."""
+        return self._watch.stores
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return how each physical source is, by name, as plain values."""
+        return {name: self._status(name, store) for name, store in self.stores.items()}
+
+    def problems(self) -> dict[str, list[str]]:
+        """Return what is wrong, by physical source; only those with a problem."""
+        found = {name: list(self._problems(name, store)) for name, store in self.stores.items()}
+        return {name: problems for name, problems in found.items() if problems}
+
+    def _status(self, name: str, store: StoreStatus) -> dict[str, Any]:
+        return store.to_json_value() | {
+            "producerProblem": _problem(self.producers.get(name)),
+            "seedingProblem": _problem(self.seedings.get(name)),
+        }
+
+    def _problems(self, name: str, store: StoreStatus) -> Iterator[str]:
+        workers = (("producer", self.producers), ("seeding", self.seedings))
+        for what, by_name in workers:
+            if problem := _problem(by_name.get(name)):
+                yield f"{what}: {problem}"
+        yield from store.problems
+
+    def _workers(self) -> Sequence[Worker]:
+        return [*self.producers.values(), *self.seedings.values()]
+
+
+def store_paths(settings: BootstrapSettings) -> dict[str, Path]:
+    """Return the file of each physical source's store."""
+    return {p.name: store_path(settings, p) for p in settings.physical_sources}
+
+
+def listed_sources(settings: BootstrapSettings) -> Listed:
+    """Return the names of each physical source's sources."""
+    return {
+        p.name: [s if isinstance(s, str) else s.name for s in p.sources]
+        for p in settings.physical_sources
+    }
+
+
+def _make_workers(settings: BootstrapSettings, make: MakeWorker | None) -> dict[str, Worker]:
+    if make is None:
+        return {}
+    return {physical.name: make(settings, physical) for physical in settings.physical_sources}
+
+
+def _lock(path: Path) -> Callable[[], None]:
+    in_use = (
+        f"store {path} has a producer already, and a store has one: "
+        "stop that process, or use another data_dir"
+    )
+    return take_lock(Path(f"{path}-producing"), in_use)
+
+
+def _problem(worker: Worker | None) -> str:
+    return "" if worker is None else worker.problem
+
+
+def _left(end_s: float) -> float:
+    return max(0.0, end_s - time.monotonic())

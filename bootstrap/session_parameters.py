@@ -1,0 +1,147 @@
+"""The query strings of the bootstrap server's commands.
+
+What comes out is valid in itself: everything wrong is refused here, with the
+parameter's name and the rule. Whether the store can answer it is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from databus.conf.settings import HttpSettings
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import InvalidParameterError
+from databus.schemas.filters import EventFilter, parse_filters
+from databus.schemas.parameters import Parameters, parse_form, parse_json
+from databus.schemas.rendering import AnswerForm
+
+FILTER = "filter"
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """A valid request for a start SCN. `sources` are names or ids, as text."""
+
+    sources: tuple[str, ...]
+    since_scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A valid request for a page of a snapshot or of a catch-up.
+
+    `sources` are ids or names, as text. `every_filter` is for every source
+    that `filters` (by src_id) does not name.
+    """
+
+    sources: tuple[str, ...]
+    checkpoint: Checkpoint
+    form: AnswerForm
+    filters: Mapping[int, EventFilter]
+    every_filter: EventFilter | None = None
+
+    def filter_of(self, src_id: int) -> EventFilter | None:
+        """Return the filter of a source; None when all its rows are wanted."""
+        return self.filters.get(src_id, self.every_filter)
+
+
+def parse_start_request(parameters: Parameters) -> StartRequest:
+    """Return the request; raises InvalidParameterError, CheckpointError."""
+    sources = parse_sources(parameters, "sources")
+    text, checkpoint = _parse_checkpoint(parameters)
+    if checkpoint.mode is not ConsumptionMode.SNAPSHOT:
+        raise InvalidParameterError(
+            "checkPoint", text, f"a start SCN is asked for in mode {ConsumptionMode.SNAPSHOT}"
+        )
+    # A consumer that does not say what it has is taken to have nothing.
+    return StartRequest(sources, max(checkpoint.bootstrap_since_scn, 0))
+
+
+def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequest:
+    """Return the request; raises InvalidParameterError, CheckpointError."""
+    sources = parse_sources(parameters, "sources")
+    text, checkpoint = _parse_checkpoint(parameters)
+    _check_page(text, checkpoint)
+    form = parse_form(parameters, "batchSize", limits.max_response_bytes)
+    filters, every_filter = _parse_filter(parameters, limits)
+    return PageRequest(sources, checkpoint, form, filters, every_filter)
+
+
+def parse_sources(parameters: Parameters, name: str) -> tuple[str, ...]:
+    """Return the sources that are named, each once; raises InvalidParameterError for none."""
+    text = parameters.get(name, "")
+    sources = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not sources:
+        raise InvalidParameterError(name, text, "the sources' ids or names; it is required")
+    return sources
+
+
+def _parse_checkpoint(parameters: Parameters) -> tuple[str, Checkpoint]:
+    text = parameters.get("checkPoint", "").strip()
+    if not text:
+        raise InvalidParameterError("checkPoint", "", "where the consumer is; it is required")
+    return text, Checkpoint.from_json(text)
+
+
+def _check_page(text: str, checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint that is at no place of a snapshot or of a catch-up."""
+    if not checkpoint.is_bootstrap:
+        raise InvalidParameterError(
+            "checkPoint",
+            text,
+            f"a page is asked for in mode {ConsumptionMode.SNAPSHOT} or {ConsumptionMode.CATCHUP}",
+        )
+    if checkpoint.bootstrap_start_scn < 0:
+        raise InvalidParameterError(
+            "checkPoint", text, "bootstrap_start_scn is what /startSCN answered"
+        )
+    if checkpoint.mode is ConsumptionMode.SNAPSHOT:
+        _check_snapshot(text, checkpoint)
+    else:
+        _check_catch_up(text, checkpoint)
+
+
+def _check_snapshot(text: str, checkpoint: Checkpoint) -> None:
+    if not checkpoint.snapshot_source:
+        raise InvalidParameterError("checkPoint", text, "snapshot_source names the source to read")
+    # Taken for "from the beginning" it would send a table again, taken for
+    # "done" it would lose one whose consumer forgot to say where it begins.
+    if checkpoint.snapshot_offset < 0:
+        raise InvalidParameterError(
+            "checkPoint", text, "snapshot_offset is 0 at a snapshot's begin, and -1 when it is over"
+        )
+    if checkpoint.bootstrap_since_scn > checkpoint.bootstrap_start_scn:
+        raise InvalidParameterError(
+            "checkPoint", text, "bootstrap_since_scn is not above bootstrap_start_scn"
+        )
+
+
+def _check_catch_up(text: str, checkpoint: Checkpoint) -> None:
+    if checkpoint.bootstrap_target_scn < 0:
+        raise InvalidParameterError(
+            "checkPoint", text, "bootstrap_target_scn is what /targetSCN answered"
+        )
+    if not 0 <= checkpoint.window_scn <= checkpoint.bootstrap_target_scn:
+        raise InvalidParameterError(
+            "checkPoint", text, "windowScn is between the start and bootstrap_target_scn"
+        )
+
+
+def _parse_filter(
+    parameters: Parameters, limits: HttpSettings
+) -> tuple[Mapping[int, EventFilter], EventFilter | None]:
+    """Return the filters by source, and the one for all others.
+
+    The JSON is that of the relay's `filters`, or one source's part of it alone:
+    that is what Databus' own client sends, which asks for one source at a time.
+    """
+    text = parameters.get(FILTER, "").strip()
+    if not text:
+        return {}, None
+    max_chars = limits.max_request_bytes // 2
+    value = parse_json(FILTER, text) if len(text) <= max_chars else None
+    if isinstance(value, dict) and "partitionType" in value:
+        return {}, parse_filters(json.dumps({"1": value}), max_chars=2 * max_chars)[1]
+    return parse_filters(text, max_chars=max_chars), None

@@ -1,0 +1,114 @@
+"""Threads that read from stores, so that the loop that serves everybody does not wait for a disk.
+
+A store belongs to the thread that opened it: each thread has its own, of every
+physical source, opened when first needed and closed when the thread ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from databus.bootstrap.source_choice import Stores
+from databus.bootstrap.store import Store
+from databus.schemas.errors import BootstrapError
+
+THREADS = 4
+
+Result = TypeVar("Result")
+Job = tuple["Future[Any]", Callable[[Stores], Any]]
+
+
+class OpenStores:
+    """The stores of one thread; one whose file was replaced is opened again."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+        self._open: dict[str, tuple[Store, tuple[int, int]]] = {}
+
+    def look(self) -> Stores:
+        """Return what can be read now."""
+        problems = {}
+        for name, path in self._paths.items():
+            try:
+                self._keep_up(name, path)
+            except BootstrapError as error:
+                problems[name] = error
+        return Stores({name: store for name, (store, _) in self._open.items()}, problems)
+
+    def close(self) -> None:
+        """Close every store."""
+        while self._open:
+            _, (store, _) = self._open.popitem()
+            store.close()
+
+    def _keep_up(self, name: str, path: Path) -> None:
+        file = _file_at(path)
+        if name in self._open and self._open[name][1] != file:
+            store, _ = self._open.pop(name)
+            store.close()
+        if name not in self._open and file is not None:
+            self._open[name] = (Store.open(path, is_read_only=True), file)
+
+
+class StoreReaders:
+    """A few threads that run functions of the stores. `run` may be called from any thread."""
+
+    def __init__(self, paths: Mapping[str, Path], threads: int = THREADS) -> None:
+        self._paths = paths
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"bootstrap-reader-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads; once."""
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, function: Callable[[Stores], Result]) -> Future[Result]:
+        """Run a function of the stores that exist; its result or error comes in the future."""
+        future: Future[Result] = Future()
+        self._jobs.put((future, function))
+        return future
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End the threads after what they are at; each closes its stores."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout_s)
+
+    def _work(self) -> None:
+        stores = OpenStores(self._paths)
+        try:
+            while (job := self._jobs.get()) is not None:
+                _do(job, stores)
+        finally:
+            stores.close()
+
+
+def _do(job: Job, stores: OpenStores) -> None:
+    future, function = job
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function(stores.look())
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,388 @@
+"""What a store answers to a consumer at a checkpoint: the rules, without HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from databus.bootstrap.session_parameters import (
+    PageRequest,
+    parse_page_request,
+    parse_start_request,
+)
+from databus.bootstrap.sessions import Page, find_start, find_target, read_page
+from databus.bootstrap.source_choice import Stores
+from databus.conf.settings import HttpSettings
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import (
+    BootstrapError,
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
+    InvalidParameterError,
+    UnknownSourceError,
+)
+from databus.schemas.event import Opcode
+from tests.bootstrap.filled import (
+    ORDERS,
+    PERSON,
+    SRC_IDS,
+    FilledStore,
+    gone,
+    make_filled,
+    put,
+    stored,
+)
+from tests.bootstrap.walking import catch_up_at, row_of, snapshot_at, split
+
+LIMITS = HttpSettings(max_response_bytes=1 << 20)
+LISTED = {"shop": [PERSON.source, ORDERS.source], "crm": ["crm.contact"]}
+MOD = '{"1":{"partitionType":"MOD","filters":[{"numBuckets":2,"bktRange":{"start":0,"end":1}}]}}'
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[FilledStore]:
+    made = make_filled(tmp_path / "shop.db")
+    yield made
+    made.close()
+
+
+def start(filled: FilledStore, since_scn: int = 0, sources: str = PERSON.source) -> int:
+    checkpoint = Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
+    request = parse_start_request({"sources": sources, "checkPoint": checkpoint.to_json()})
+    return find_start(request, stores(filled), LISTED).scn
+
+
+def stores(filled: FilledStore) -> Stores:
+    return Stores({"shop": filled.store})
+
+
+def request(checkpoint: Checkpoint, **changes: Any) -> PageRequest:
+    asked = {"sources": "1,2", "checkPoint": checkpoint.to_json(), "batchSize": "100000"}
+    return parse_page_request(asked | {"maxev": "2"} | changes, LIMITS)
+
+
+def page(filled: FilledStore, checkpoint: Checkpoint, **changes: Any) -> Page:
+    return read_page(request(checkpoint, **changes), stores(filled), LISTED)
+
+
+def names(page: Page) -> dict[int | bytes, str]:
+    return {event.key: row_of(event)["name"] for event in split(page.body)[0]}
+
+
+def test_a_snapshot_has_the_rows_as_they_stand_at_the_start_scn(filled: FilledStore) -> None:
+    filled.apply(110, put(1, 2, 110), put(1, 77, 110))
+    start_scn = start(filled)
+    filled.apply(120, put(1, 3, 120))
+    found = page(filled, snapshot_at(PERSON.source, start_scn))
+    # Row 3 changed after the start: the catch-up has it.
+    assert start_scn == 110
+    assert names(found) == dict.fromkeys((1, 4, 5, 6, 7, 8, 9, 10), "old") | {2: "new", 77: "new"}
+    assert found.is_phase_over
+    assert found.checkpoint.snapshot_offset == -1
+
+
+def test_a_consumer_with_nothing_is_not_told_of_deleted_rows(filled: FilledStore) -> None:
+    filled.apply(110, gone(1, 2, 110))
+    assert 2 not in names(page(filled, snapshot_at(PERSON.source, 110)))
+
+
+def test_a_consumer_with_something_is_told_what_changed_and_what_is_gone(
+    filled: FilledStore,
+) -> None:
+    filled.apply(110, gone(1, 2, 110), put(1, 3, 110))
+    events, _ = split(page(filled, snapshot_at(PERSON.source, 110, since_scn=105)).body)
+    assert {(e.key, e.opcode) for e in events} == {(2, Opcode.DELETE), (3, Opcode.UPSERT)}
+
+
+def test_a_page_goes_on_after_the_last_row_and_names_the_store(filled: FilledStore) -> None:
+    first = page(filled, snapshot_at(PERSON.source, 101), batchSize="1200")
+    assert not first.is_phase_over
+    assert len(first.body) <= 1200
+    assert first.checkpoint.extra["bootstrap_store_id"] == filled.store.id
+    second = page(filled, first.checkpoint)
+    assert second.is_phase_over
+    assert sorted([*names(first), *names(second)]) == list(range(1, 11))
+
+
+def test_a_catch_up_has_every_change_in_order_up_to_the_target(filled: FilledStore) -> None:
+    filled.apply(110, put(1, 1, 110), put(2, 1, 110))
+    filled.apply(120, put(1, 1, 120))
+    filled.apply(130, put(1, 1, 130))
+    found = page(filled, catch_up_at(101, 120))
+    events, checkpoint = split(found.body)
+    assert [(e.scn, e.src_id) for e in events] == [(110, 1), (110, 2), (120, 1)]
+    assert found.is_phase_over
+    assert (checkpoint.window_scn, checkpoint.window_offset) == (120, -1)
+    assert checkpoint.prev_scn == 120
+
+
+def test_a_window_larger_than_a_page_is_continued_at_its_offset(filled: FilledStore) -> None:
+    filled.apply(110, *(put(1 + n % 2, n, 110) for n in range(40)))
+    at = catch_up_at(101, 110)
+    keys: list[int | bytes] = []
+    is_over = False
+    pages = 0
+    while not is_over:
+        found = page(filled, at, sources="2", batchSize="1200")
+        events, at = split(found.body)
+        keys += [event.key for event in events]
+        is_over = found.is_phase_over
+        # Counted in events of the sources asked for, whatever else is in the window.
+        assert at.window_offset == (-1 if is_over else len(keys))
+        pages += 1
+    assert keys == list(range(1, 40, 2))
+    assert pages > 2
+
+
+def test_an_offset_counts_what_the_filter_leaves_out(filled: FilledStore) -> None:
+    filled.apply(110, *(put(1, n, 110) for n in range(40)))
+    first = page(filled, catch_up_at(101, 110), sources="1", batchSize="1500", filter=MOD)
+    events, at = split(first.body)
+    assert [e.key for e in events] == [2 * n for n in range(len(events))]
+    assert at.window_offset == events[-1].key + 1  # type: ignore[operator]
+    rest, _ = split(page(filled, at, sources="1").body)
+    assert [e.key for e in rest] == list(range(at.window_offset, 40))
+
+
+def test_an_offset_beyond_the_window_is_not_taken_for_its_end(filled: FilledStore) -> None:
+    filled.apply(110, put(1, 1, 110))
+    with pytest.raises(BootstrapTooYoungError, match="has no 2 events"):
+        page(filled, catch_up_at(110, 110, offset=2))
+
+
+@pytest.mark.parametrize("filter", [MOD, MOD[5:-1]])
+def test_a_filter_is_one_for_each_source_or_one_for_all(filled: FilledStore, filter: str) -> None:
+    found = page(filled, snapshot_at(PERSON.source, 101), filter=filter)
+    assert sorted(names(found)) == [2, 4, 6, 8, 10]
+
+
+def test_the_first_event_larger_than_a_page_is_told_by_its_size(filled: FilledStore) -> None:
+    filled.apply(110, put(1, 1, 110, "x" * 5000))
+    found = page(filled, catch_up_at(101, 110), batchSize="2000")
+    assert found.body == b""
+    assert found.pending_event_bytes is not None
+    assert found.pending_event_bytes > 5000
+    enough = page(filled, catch_up_at(101, 110), batchSize=str(found.pending_event_bytes))
+    assert len(names(enough)) == 1
+
+
+@pytest.mark.parametrize("output", ["json", "json_plain_value"])
+def test_rows_can_be_looked_at_as_json(filled: FilledStore, output: str) -> None:
+    found = page(filled, snapshot_at(PERSON.source, 101), output=output, batchSize="2000")
+    lines = found.body.decode().splitlines()
+    assert len(found.body) <= 2000
+    assert len(lines) > 1
+    assert not found.is_phase_over
+
+
+class TestTheShorterWay:
+    def test_the_log_alone_is_taken_when_it_is_no_longer(self, filled: FilledStore) -> None:
+        filled.apply(110, put(1, 1, 110), put(2, 2, 110))
+        filled.apply(120, put(1, 3, 120))
+        assert start(filled, since_scn=105, sources="1,2") == 105
+        assert names(page(filled, snapshot_at(PERSON.source, 105, since_scn=105))) == {}
+        assert set(names(page(filled, catch_up_at(105, 120)))) == {1, 2, 3}
+
+    def test_a_row_that_changed_often_is_sent_once(self, filled: FilledStore) -> None:
+        for scn in range(110, 120):
+            filled.apply(scn, put(1, 1, scn))
+        assert start(filled, since_scn=105) == 119
+
+    def test_a_consumer_with_nothing_gets_the_snapshot(self, filled: FilledStore) -> None:
+        assert start(filled) == 101
+
+    def test_a_consumer_older_than_the_log_gets_the_snapshot(self, filled: FilledStore) -> None:
+        filled.store.reset_source(PERSON.source)
+        filled.seed(PERSON.source, [stored(1, 1, 101)], scn=101)
+        assert start(filled, since_scn=100) == 101
+
+
+class TestRefusals:
+    def test_a_source_that_is_being_seeded_is_not_served_yet(self, filled: FilledStore) -> None:
+        filled.store.reset_source(PERSON.source)
+        with pytest.raises(BootstrapTooOldError, match=r"shop\.person is new; ask again later"):
+            start(filled)
+        filled.store.begin_seeding(PERSON.source, 101, 10)
+        filled.store.merge_chunk(PERSON.source, [stored(1, 1, 101), stored(1, 2, 101)], "2")
+        with pytest.raises(BootstrapTooOldError, match=r"seeding, 2 rows \(20 %\)"):
+            page(filled, snapshot_at(PERSON.source, 101))
+        filled.store.end_seeding(PERSON.source, 150)
+        with pytest.raises(BootstrapTooOldError, match="seeding catch up, until scn 150"):
+            find_target(PERSON.source, stores(filled), LISTED)
+        # The other one is.
+        assert start(filled, sources=ORDERS.source) == 101
+
+    def test_a_consumer_that_is_ahead_waits(self, filled: FilledStore) -> None:
+        with pytest.raises(BootstrapTooOldError, match=r"producer is at scn 101 .* at scn 500"):
+            start(filled, since_scn=500)
+        with pytest.raises(BootstrapTooOldError, match="target scn 500 is newer than scn 101"):
+            page(filled, catch_up_at(101, 500))
+        with pytest.raises(BootstrapTooOldError, match="start scn 500 is newer than scn 101"):
+            page(filled, snapshot_at(PERSON.source, 500))
+
+    def test_a_start_older_than_the_seeding_is_too_old_to_go_on_with(
+        self, filled: FilledStore
+    ) -> None:
+        with pytest.raises(BootstrapTooYoungError, match="start scn 99 is older than scn 100"):
+            page(filled, snapshot_at(PERSON.source, 99))
+
+    def test_a_place_before_the_log_is_refused(self, filled: FilledStore) -> None:
+        with pytest.raises(BootstrapTooYoungError, match="the log goes back to scn 100"):
+            page(filled, catch_up_at(99, 101))
+        with pytest.raises(BootstrapTooYoungError, match="the log goes back to scn 100"):
+            page(filled, catch_up_at(100, 101, offset=1))
+
+    def test_who_may_have_missed_a_delete_must_begin_with_nothing(
+        self, filled: FilledStore
+    ) -> None:
+        with pytest.raises(BootstrapTooYoungError, match=r"known from scn 100 .*windowScn 0"):
+            start(filled, since_scn=50)
+
+    def test_row_ids_of_another_store_mean_nothing(self, filled: FilledStore) -> None:
+        other = replace(snapshot_at(PERSON.source, 101), extra={"bootstrap_store_id": "other"})
+        with pytest.raises(BootstrapTooYoungError, match="begun on store other"):
+            page(filled, other)
+        in_log = replace(catch_up_at(101, 101), extra={"bootstrap_store_id": "other"})
+        assert page(filled, in_log).is_phase_over
+
+    def test_what_fell_off_the_relay_is_not_served(self, filled: FilledStore) -> None:
+        filled.store.fall_off(101, 500)
+        with pytest.raises(BootstrapTooOldError, match="fell off relay: no relay holds"):
+            start(filled)
+        with pytest.raises(BootstrapTooOldError, match="fell off relay"):
+            page(filled, snapshot_at(PERSON.source, 101))
+
+    def test_an_unknown_source_is_named_with_those_known(self, filled: FilledStore) -> None:
+        with pytest.raises(UnknownSourceError, match=r"'shop.nothing'; known: 2 \(shop.orders\)"):
+            start(filled, sources="shop.nothing")
+
+    def test_a_source_whose_producer_has_not_begun_is_worth_waiting_for(
+        self, filled: FilledStore
+    ) -> None:
+        with pytest.raises(BootstrapTooOldError, match="has not read from a relay yet"):
+            start(filled, sources="crm.contact")
+
+    def test_a_store_that_does_not_open_is_told_for_its_sources_only(
+        self, filled: FilledStore
+    ) -> None:
+        broken = Stores({"shop": filled.store}, {"crm": BootstrapError("store crm.db is damaged")})
+        with pytest.raises(BootstrapError, match="damaged"):
+            find_target("crm.contact", broken, LISTED)
+        assert find_target("shop.person", broken, LISTED) == 101
+
+    def test_sources_of_two_physical_sources_are_asked_for_apart(
+        self, filled: FilledStore, tmp_path: Path
+    ) -> None:
+        crm = FilledStore(tmp_path / "crm.db", {"shop.orders": 2})
+        both = Stores({"shop": filled.store, "crm": crm.store})
+        try:
+            with pytest.raises(
+                InvalidParameterError, match=r"several physical sources \(crm, shop\)"
+            ):
+                find_target("2", both, LISTED)
+            assert find_target("1", both, LISTED) == 101
+        finally:
+            crm.close()
+
+    def test_the_snapshots_source_is_one_of_those_asked_for(self, filled: FilledStore) -> None:
+        with pytest.raises(InvalidParameterError, match="one of the sources asked for"):
+            page(filled, snapshot_at(PERSON.source, 101), sources="2")
+
+    def test_a_page_has_room_for_its_checkpoint(self, filled: FilledStore) -> None:
+        with pytest.raises(InvalidParameterError, match=r"batchSize.*checkpoint at a page's end"):
+            page(filled, snapshot_at(PERSON.source, 101), batchSize="100")
+
+    def test_a_range_of_keys_that_are_no_numbers_is_refused(self, filled: FilledStore) -> None:
+        filled.apply(110, put(1, b"Ann", 110))
+        only = '{"partitionType":"RANGE","filters":[{"keyRange":{"start":0,"end":5}}]}'
+        with pytest.raises(InvalidParameterError, match="needs keys that are numbers"):
+            page(filled, snapshot_at(PERSON.source, 110), filter=only)
+
+    @pytest.mark.parametrize(
+        ("checkpoint", "rule"),
+        [
+            (Checkpoint.at(5), "in mode BOOTSTRAP_SNAPSHOT or BOOTSTRAP_CATCHUP"),
+            (snapshot_at("", 101), "snapshot_source names"),
+            (snapshot_at(PERSON.source, -1), "what /startSCN answered"),
+            (snapshot_at(PERSON.source, 101, offset=-1), "snapshot_offset is 0 at a snapshot's"),
+            (snapshot_at(PERSON.source, 101, since_scn=102), "not above bootstrap_start_scn"),
+            (replace(catch_up_at(101, 101), bootstrap_target_scn=-1), "what /targetSCN answered"),
+            (replace(catch_up_at(101, 101), window_scn=102), "windowScn is between"),
+        ],
+    )
+    def test_a_checkpoint_at_no_place_of_a_bootstrap_is_refused(
+        self, checkpoint: Checkpoint, rule: str
+    ) -> None:
+        with pytest.raises(InvalidParameterError, match=rule):
+            request(checkpoint)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    changes=st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.booleans()), max_size=25),
+    start_after=st.integers(0, 25),
+    batch=st.integers(900, 3000),
+    size=st.integers(1, 3),
+)
+def test_snapshot_and_catch_up_end_with_the_rows_of_the_target(
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[tuple[int, bool, bool]],
+    start_after: int,
+    batch: int,
+    size: int,
+) -> None:
+    """Whatever is written before the start SCN and after it, in windows of whatever size."""
+    filled = make_filled(tmp_path_factory.mktemp("filled") / "shop.db", persons=4, orders=0)
+    try:
+        model = dict.fromkeys(range(1, 5), "old")
+        rows: dict[int | bytes, str] = {}
+        windows = [changes[at : at + size] for at in range(0, len(changes), size)]
+        cut = min(start_after, len(windows))
+        apply(filled, windows[:cut], 110, model)
+        start_scn = start(filled)
+        apply(filled, windows[cut:], 500, model)
+        read_all(filled, snapshot_at(PERSON.source, start_scn), rows, batch)
+        target_scn = find_target(PERSON.source, stores(filled), LISTED)
+        read_all(filled, catch_up_at(start_scn, target_scn), rows, batch)
+        assert rows == model
+    finally:
+        filled.close()
+
+
+def apply(
+    filled: FilledStore,
+    windows: list[list[tuple[int, bool, bool]]],
+    first_scn: int,
+    model: dict[int, str],
+) -> None:
+    for scn, window in enumerate(windows, first_scn):
+        changes = []
+        for number, (key, is_deleted, is_order) in enumerate(window):
+            src_id = SRC_IDS[ORDERS.source] if is_order else SRC_IDS[PERSON.source]
+            name = f"{scn}.{number}"
+            changes.append(gone(src_id, key, scn) if is_deleted else put(src_id, key, scn, name))
+            if not is_order and is_deleted:
+                model.pop(key, None)
+            elif not is_order:
+                model[key] = name
+        filled.apply(scn, *changes)
+
+
+def read_all(filled: FilledStore, at: Checkpoint, rows: dict[int | bytes, str], batch: int) -> None:
+    is_over = False
+    while not is_over:
+        found = page(filled, at, sources="1", batchSize=str(batch))
+        assert len(found.body) <= batch
+        is_over = found.is_phase_over
+        events, at = split(found.body)
+        for event in events:
+            if event.opcode is Opcode.DELETE:
+                rows.pop(event.key, None)
+            else:
+                rows[event.key] = row_of(event)["name"]

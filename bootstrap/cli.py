@@ -30,6 +30,7 @@ from databus.schemas.errors import ServerError, SettingsError
 # for 5 ms (Python's default) each time.
 SWITCH_INTERVAL_S = 0.0005
 STATUS_TIMEOUT_S = 10.0
+PIPE_COLUMNS = 200
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -122,7 +123,7 @@ def status(config: Path | None, url: str | None, is_json: bool) -> None:
     if is_json:
         click.echo(json.dumps(found))
         return
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
     for name, values in found.items():
         console.print(status_table(name, values))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,11 +89,9 @@ class Pair:
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop all of it; may be called twice."""
         end_s = time.monotonic() + timeout_s
-        ended = [worker.stop(0) for worker in self._workers()]
         self.readers.stop(_left(end_s))
         self._watch.stop(_left(end_s))
-        ended = [worker.stop(_left(end_s)) for worker in self._workers()]
-        if all(ended):
+        if self._stop_workers(_left(end_s)):
             # Otherwise a thread may still write: the process ends with it.
             self._locks.close()
 
@@ -122,6 +121,12 @@ class Pair:
             if problem := _problem(by_name.get(name)):
                 yield f"{what}: {problem}"
         yield from store.problems
+
+    def _stop_workers(self, timeout_s: float) -> bool:
+        """Stop all at once, for each may take its time; returns whether all ended."""
+        workers = self._workers()
+        with ThreadPoolExecutor(max(1, len(workers))) as threads:
+            return all(list(threads.map(lambda worker: worker.stop(timeout_s), workers)))
 
     def _workers(self) -> Sequence[Worker]:
         return [*self.producers.values(), *self.seedings.values()]

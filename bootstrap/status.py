@@ -1,7 +1,7 @@
 """How the stores of a pair are: read from their files, as plain values and as a table.
 
-What counting costs grows with the tables, so that is done less often than the
-rest by whoever watches.
+What counting costs grows with the tables, so whoever watches counts the less
+often the longer it takes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from databus.bootstrap.sessions import seeded_percent
@@ -22,8 +23,8 @@ from databus.bootstrap.stored import SourceState, SourceStatus, StoreSizes
 from databus.schemas.errors import BootstrapError
 
 LOOK_S = 1.0
-COUNT_EVERY_S = 30.0
-_TITLES = ("source", "id", "status", "rows", "deleted", "log rows", "log bytes", "served from")
+COUNTING_SHARE = 0.02  # of the time
+_TITLES = ("source", "id", "status", "rows", "deleted", "log rows", "log bytes", "from scn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +106,13 @@ class StatusWatch:
         self,
         paths: Mapping[str, Path],
         look_s: float = LOOK_S,
-        count_every_s: float = COUNT_EVERY_S,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stores: Mapping[str, StoreStatus] = {name: StoreStatus() for name in paths}
         self._paths = paths
         self._look_s = look_s
-        self._count_every_s = count_every_s
         self._monotonic_s = monotonic_s
-        self._counted: dict[str, tuple[float, StoreSizes]] = {}
+        self._counted: dict[str, tuple[float, StoreSizes]] = {}  # when to count again
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bootstrap-status", daemon=True)
 
@@ -137,19 +136,21 @@ class StatusWatch:
             stores.close()
 
     def _sizes(self, name: str, store: Store) -> StoreSizes:
+        began_s = self._monotonic_s()
+        if name in self._counted and began_s < self._counted[name][0]:
+            return self._counted[name][1]
+        sizes = store.sizes()
         now_s = self._monotonic_s()
-        when_s, sizes = self._counted.get(name, (0.0, None))
-        if sizes is None or now_s - when_s >= self._count_every_s:
-            sizes = store.sizes()
-            self._counted[name] = (now_s, sizes)
+        self._counted[name] = (now_s + (now_s - began_s) / COUNTING_SHARE, sizes)
         return sizes
 
 
 def status_table(name: str, status: Mapping[str, Any]) -> Table:
     """Return a store's status, given as plain values, as a table for people."""
-    table = Table(title=f"{name}: producer at scn {status['scn']}", title_justify="left")
+    title = f"{name}: producer at scn {status['scn']}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for number, title in enumerate(_TITLES):
-        table.add_column(title, justify="left" if number in (0, 2) else "right")
+        table.add_column(title, no_wrap=True, justify="left" if number in (0, 2) else "right")
     for source, values in status["sources"].items():
         table.add_row(*(str(cell) for cell in _cells(source, values)))
     problems = [status["problem"], *(v["problem"] for v in status["sources"].values())]
@@ -165,7 +166,7 @@ def _cells(source: str, values: Mapping[str, Any]) -> Iterator[Any]:
     for key in ("rows", "tombstones", "logRows", "logBytes"):
         yield "" if values[key] is None else f"{values[key]:,}"
     floor_scn = max(values["floorScn"], values["logFloorScn"])
-    yield f"scn {floor_scn}" if values["status"] == SourceStatus.ACTIVE else "-"
+    yield floor_scn if values["status"] == SourceStatus.ACTIVE else "-"
 
 
 def _source_value(source: SourceState, sizes: StoreSizes | None) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from databus.schemas.table_schema import avro_schema
 LOOKS = 10
 PATIENCE_S = 60.0
 _POLL_S = 0.05
+_ASK_EVERY_S = 1.0
 _PAGE_BYTES = 1 << 20
 _FEWEST_CHUNKS = 2  # read again before a row that the store has deleted is believed to be gone
 
@@ -118,10 +119,12 @@ class Verifier:
         """Yield chunks with where each began and an SCN up to which it shows everything."""
         is_chunked = self._scan.is_chunked(source)
         chunks = self._scan.chunks(source, self._chunk_rows, resume)
-        scn = begin_scn
+        scn, asked_s = begin_scn, self._monotonic_s()
         while not self._stop.is_set():
-            if is_chunked:
-                scn = self._scan.visible_scn()
+            # An older one is as true, but makes more rows look as if they moved;
+            # a new one is work for the database, and on some a wait.
+            if is_chunked and self._monotonic_s() - asked_s >= _ASK_EVERY_S:
+                scn, asked_s = self._scan.visible_scn(), self._monotonic_s()
             chunk = next(chunks, None)
             if chunk is None:
                 return

@@ -11,7 +11,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -30,6 +30,8 @@ Act = Callable[["StreamHandler"], None]
 
 class FakeRelay:
     """A scripted relay; use as a context manager."""
+
+    handler: type[RequestHandler]
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class FakeRelay:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._ready = threading.Event()
 
-    def __enter__(self) -> FakeRelay:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait()
         return self
@@ -92,7 +94,7 @@ class FakeRelay:
         self._stopping = asyncio.Event()
         self.news = asyncio.Event()
         server = _CountingServer(
-            Application([(r"/.*", StreamHandler, {"relay": self})], log_function=_silent)
+            Application([(r"/.*", self.handler, {"relay": self})], log_function=_silent)
         )
         server.relay = self
         sockets = bind_sockets(self._port, "127.0.0.1")
@@ -193,6 +195,9 @@ class StreamHandler(RequestHandler):
         """Close the connection here and now."""
         connection: Any = self.request.connection
         connection.stream.close()
+
+
+FakeRelay.handler = StreamHandler
 
 
 def not_found(scn: int, oldest: int) -> Act:

@@ -1,0 +1,400 @@
+"""The bootstrap half of the connection machine: messages in, instructions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from databus.client.answers import PageHeaders
+from databus.client.bootstrap_session import MOST_BEGINNINGS, STICKY_TRIES
+from databus.client.connection import ConnectionMachine
+from databus.client.connection_messages import (
+    BeginBootstrap,
+    ConnectionInstruction,
+    Disconnect,
+    EndBootstrap,
+    Fail,
+    GetPage,
+    GetSchemas,
+    GetSources,
+    GetStartScn,
+    GetStream,
+    GetTargetScn,
+    HandOverPage,
+    KeepCheckpoint,
+    PageAnswered,
+    PageFacts,
+    PointNotFound,
+    RequestFailed,
+    SchemasAnswered,
+    SchemaUnknown,
+    ServersTaken,
+    SourcesAnswered,
+    Started,
+    StartScnAnswered,
+    TargetScnAnswered,
+    Tell,
+    UseBindings,
+    Wait,
+    Waited,
+)
+from databus.client.position import Position
+from databus.client.server_set import Servers
+from databus.client.states import Connection
+from databus.client.subscription import Subscription
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import (
+    CheckpointError,
+    SchemaNotFoundError,
+    ScnNotFoundError,
+    ServerError,
+)
+from databus.schemas.filters import ModFilter
+from tests.client.shop import CUSTOMERS, CUSTOMERS_ID, ORDERS, ORDERS_ID, registered
+from tests.client.test_connection import BOTH, make_machine, only
+
+A = "http://a"
+X, Y = "http://x:1", "http://y:2"
+SOURCES = ("shop.orders", "shop.customers")
+SCHEMAS = registered(ORDERS, CUSTOMERS)
+TOO_OLD = "status 503 BootstrapDatabaseTooOldException shop.orders is being seeded"
+TOO_YOUNG = "status 410 BootstrapDatabaseTooYoungException deleted rows are known from 9 on"
+
+
+def at_start_scn(
+    *bootstraps: str, start: str = "3", **options: Any
+) -> tuple[ConnectionMachine, GetStartScn]:
+    """Return a machine that asks for the start SCN, and what it asks."""
+    subscription = Subscription(SOURCES, filters=options.pop("filters", {}))
+    machine = make_machine(
+        start=start, subscription=subscription, bootstraps=bootstraps or (X,), **options
+    )
+    for message in (Started(), SourcesAnswered(BOTH), SchemasAnswered(SCHEMAS)):
+        machine.handle(message)
+    machine.handle(PointNotFound(ScnNotFoundError(3, 100)))
+    only(machine.handle(Waited()), GetSchemas)
+    return machine, only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+
+
+def at_snapshot(*bootstraps: str, **options: Any) -> tuple[ConnectionMachine, GetPage]:
+    """Return a machine that asks for the first page, start SCN 10, and what it asks."""
+    machine, _ = at_start_scn(*bootstraps, **options)
+    return machine, only(machine.handle(StartScnAnswered(10, "one")), GetPage)
+
+
+def page(asked: GetPage, to: int = -1, scn: int = -1, offset: int = -1) -> PageAnswered:
+    """Return the answer whose page leads to row `to`, or in a catch-up to window `scn`."""
+    is_over = to == scn == -1
+    answered = Checkpoint(
+        asked.checkpoint.mode, scn, offset, snapshot_offset=to, snapshot_source=""
+    )
+    return PageAnswered(PageFacts(answered, 5, 1000), PageHeaders(is_over))
+
+
+def failed(text: str, server: str = X) -> RequestFailed:
+    return RequestFailed(ServerError(server, text))
+
+
+def kinds(instructions: Sequence[ConnectionInstruction]) -> list[str]:
+    return [type(instruction).__name__ for instruction in instructions]
+
+
+def test_the_linear_conversation() -> None:
+    machine, asked = at_start_scn(filters={"shop.orders": ModFilter(4, 0, 2)})
+    assert (asked.server, asked.sources) == (X, SOURCES)
+    assert asked.checkpoint == Checkpoint(
+        ConsumptionMode.SNAPSHOT, bootstrap_since_scn=3, extra={"bootstrap_order": "linear"}
+    )
+
+    kept, first = machine.handle(StartScnAnswered(10, "one"))
+    assert isinstance(first, GetPage)
+    assert isinstance(kept, KeepCheckpoint)
+    assert (kept.checkpoint, kept.since_scn) == (first.checkpoint, 10)
+    assert (first.src_ids, first.filters is None) == ((ORDERS_ID,), False)
+    assert (first.checkpoint.snapshot_source, first.checkpoint.snapshot_offset) == (SOURCES[0], 0)
+    assert first.checkpoint.server_info == "x:1"
+    assert first.checkpoint.extra["bootstrap_store_id"] == "one"
+
+    handed, second = machine.handle(page(first, to=70))
+    assert isinstance(second, GetPage)
+    assert handed == HandOverPage(second.checkpoint, 10)
+    assert second.checkpoint.snapshot_offset == 70
+
+    handed, kept, third = machine.handle(page(second))
+    assert isinstance(third, GetPage)
+    assert isinstance(handed, HandOverPage)
+    assert handed.checkpoint.is_snapshot_done
+    assert (third.src_ids, third.filters) == ((CUSTOMERS_ID,), None)
+    assert third.checkpoint.snapshot_source == SOURCES[1]
+
+    handed, target = machine.handle(page(third))
+    assert target == GetTargetScn(X, SOURCES[1])
+
+    kept, log = machine.handle(TargetScnAnswered(20))
+    assert isinstance(log, GetPage)
+    assert kept == KeepCheckpoint(log.checkpoint, 10)
+    assert (log.checkpoint.window_scn, log.src_ids) == (10, (ORDERS_ID, CUSTOMERS_ID))
+
+    handed, log = machine.handle(page(log, scn=15, offset=2))
+    assert isinstance(log, GetPage)
+    assert handed == HandOverPage(log.checkpoint, 10)
+    assert (log.checkpoint.window_scn, log.checkpoint.window_offset) == (15, 2)
+    assert machine.state is Connection.CATCHUP
+
+    handed, end, _, sources = machine.handle(page(log))
+    assert isinstance(handed, HandOverPage)
+    assert (handed.checkpoint.is_caught_up, handed.since_scn) == (True, 15)
+    assert end == EndBootstrap(Checkpoint.at(20, 1000))
+    assert sources == GetSources(A)
+    assert machine.position == Position(Checkpoint.at(20, 1000))
+
+    machine.handle(SourcesAnswered(BOTH))
+    stream = only(machine.handle(SchemasAnswered(SCHEMAS)), GetStream)
+    assert stream.checkpoint == Checkpoint.at(20, 1000)
+
+
+def test_the_classic_conversation() -> None:
+    machine, asked = at_snapshot(bootstrap_order="classic")
+    log = []
+    only(machine.handle(page(asked)), GetTargetScn)
+    log.append(only(machine.handle(TargetScnAnswered(20)), GetPage))
+    second = only(machine.handle(page(log[-1])), GetPage)
+    assert (second.checkpoint.snapshot_source, second.checkpoint.bootstrap_target_scn) == (
+        SOURCES[1],
+        -1,
+    )
+    assert only(machine.handle(page(second)), GetTargetScn) == GetTargetScn(X, SOURCES[1])
+    log.append(only(machine.handle(TargetScnAnswered(30)), GetPage))
+    log.append(only(machine.handle(page(log[-1])), GetPage))
+    end = only(machine.handle(page(log[-1])), EndBootstrap)
+    # From the start SCN; then from the target before, the second source from the start SCN.
+    assert [(p.src_ids, p.checkpoint.window_scn) for p in log] == [
+        ((ORDERS_ID,), 10),
+        ((ORDERS_ID,), 20),
+        ((CUSTOMERS_ID,), 10),
+    ]
+    assert end.checkpoint == Checkpoint.at(30, 1000)
+
+
+def test_nothing_to_catch_up_is_not_asked_for() -> None:
+    machine, first = at_snapshot()
+    second = only(machine.handle(page(first)), GetPage)
+    machine.handle(page(second))
+    assert only(machine.handle(TargetScnAnswered(10)), EndBootstrap)
+
+
+@pytest.mark.parametrize("order", ["linear", "classic"])
+def test_a_restart_at_any_step_asks_for_what_would_have_come_next(order: str) -> None:
+    machine, asked = at_start_scn(bootstrap_order=order)
+    message: Any = StartScnAnswered(10, "one")
+    request: Any = asked
+    seen = []
+    for _ in range(30):
+        seen.append((machine.position, request))
+        request = machine.handle(message)[-1]
+        if isinstance(request, GetSources):
+            break
+        targets = sum(isinstance(r, GetTargetScn) for _, r in seen)
+        if isinstance(request, GetTargetScn):
+            message = TargetScnAnswered(20 + 10 * targets)
+        else:
+            at = request.checkpoint
+            if at.mode is ConsumptionMode.SNAPSHOT:
+                message = page(request, to=7) if at.snapshot_offset == 0 else page(request)
+            else:
+                is_begun = at.window_scn not in (10, 20)
+                message = page(request) if is_begun else page(request, scn=at.window_scn + 1)
+    assert len(seen) == (8 if order == "linear" else 13)
+    for position, expected in seen[1:]:
+        # The order is that of the checkpoint, whatever the settings say by now.
+        again = make_machine(subscription=Subscription(SOURCES), bootstraps=(X,))
+        again.position = position
+        for each in (Started(), SourcesAnswered(BOTH)):
+            again.handle(each)
+        begun, picked = again.handle(SchemasAnswered(SCHEMAS))[-2:]
+        assert begun == BeginBootstrap(position.checkpoint)
+        assert picked == GetSchemas(X, (ORDERS_ID, CUSTOMERS_ID))
+        assert again.handle(SchemasAnswered(SCHEMAS))[-1] == expected
+
+
+def test_a_checkpoint_of_other_sources_is_refused() -> None:
+    checkpoint = Checkpoint.at(3).start_bootstrap().with_extra(bootstrap_order="linear")
+    checkpoint = checkpoint.with_start_scn(5).start_snapshot("shop.others", 0)
+    for damaged in (checkpoint, Checkpoint.at(3).start_bootstrap()):
+        machine = make_machine(subscription=Subscription(SOURCES), bootstraps=(X,))
+        machine.position = Position(damaged)
+        for each in (Started(), SourcesAnswered(BOTH)):
+            machine.handle(each)
+        error = only(machine.handle(SchemasAnswered(SCHEMAS)), Fail).error
+        assert isinstance(error, CheckpointError)
+
+
+def test_a_server_that_is_not_as_far_is_asked_again_later_and_that_is_no_failure() -> None:
+    machine, _ = at_start_scn()
+    for _ in range(20):
+        assert kinds(machine.handle(failed(TOO_OLD))) == ["Disconnect", "Wait"]
+        machine.handle(Waited())
+        only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+    only(machine.handle(StartScnAnswered(10)), GetPage)
+
+
+def test_a_server_behind_the_consumer_is_not_believed() -> None:
+    machine, _ = at_start_scn()
+    instructions = machine.handle(StartScnAnswered(2))
+    assert "starts at 2, we are at 3" in str(only(instructions, Tell).error)
+    machine, first = at_snapshot()
+    machine.handle(page(only(machine.handle(page(first)), GetPage)))
+    assert only(machine.handle(TargetScnAnswered(9)), Tell)
+    # The snapshots stay read.
+    machine.handle(Waited())
+    assert only(machine.handle(SchemasAnswered(SCHEMAS)), GetTargetScn)
+
+
+def test_every_server_is_asked_before_too_young_is_the_end() -> None:
+    machine, asked = at_start_scn(X, Y)
+    assert kinds(machine.handle(failed(TOO_YOUNG))) == ["Disconnect", "Wait"]
+    assert only(machine.handle(Waited()), GetSchemas).server != asked.server
+    machine.handle(SchemasAnswered(SCHEMAS))
+    error = only(machine.handle(failed(TOO_YOUNG)), Fail).error
+    assert "deleted rows are known from 9 on" in str(error)
+
+
+def test_too_young_in_a_bootstrap_begins_it_anew_so_often() -> None:
+    machine, _ = at_snapshot()
+    for _ in range(MOST_BEGINNINGS - 1):
+        instructions = machine.handle(failed(TOO_YOUNG))
+        begun = only(instructions, BeginBootstrap).checkpoint
+        assert (begun.bootstrap_since_scn, begun.bootstrap_start_scn) == (3, -1)
+        assert "bootstrap_store_id" not in begun.extra
+        machine.handle(Waited())
+        machine.handle(SchemasAnswered(SCHEMAS))
+        machine.handle(StartScnAnswered(10, "one"))
+    assert only(machine.handle(failed(TOO_YOUNG)), Fail)
+
+
+def test_a_snapshot_is_asked_of_its_server_several_times_before_another_begins_it_anew() -> None:
+    machine, asked = at_snapshot(X, Y)
+    machine.handle(page(asked, to=7))
+    servers = []
+    for _ in range(STICKY_TRIES):
+        machine.handle(failed("down"))
+        servers.append(only(machine.handle(Waited()), GetSchemas).server)
+    (holder,), other = set(servers[:-1]), servers[-1]
+    assert holder == asked.server != other
+    fresh = only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+    assert fresh.checkpoint.bootstrap_start_scn == -1
+    # Nothing is told before it is sure: the first one may come back.
+    assert machine.position.checkpoint.snapshot_offset == 7
+    instructions = machine.handle(StartScnAnswered(12, "two"))
+    assert kinds(instructions) == ["BeginBootstrap", "KeepCheckpoint", "GetPage"]
+    begun = only(instructions, GetPage).checkpoint
+    assert (begun.bootstrap_start_scn, begun.snapshot_offset) == (12, 0)
+    assert (begun.bootstrap_since_scn, begun.extra["bootstrap_store_id"]) == (3, "two")
+
+
+def test_a_snapshot_goes_on_when_its_server_is_back_before_another_has_begun_it() -> None:
+    machine, asked = at_snapshot(X, Y)
+    machine.handle(page(asked, to=7))
+    for _ in range(STICKY_TRIES + 1):
+        machine.handle(failed("down"))
+        picked = only(machine.handle(Waited()), GetSchemas)
+    assert picked.server == asked.server
+    again = only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
+    assert again.checkpoint.snapshot_offset == 7
+
+
+def test_a_catch_up_goes_on_at_the_next_server_at_once() -> None:
+    machine, first = at_snapshot(X, Y)
+    machine.handle(page(only(machine.handle(page(first)), GetPage)))
+    log = only(machine.handle(TargetScnAnswered(20)), GetPage)
+    machine.handle(page(log, scn=15))
+    machine.handle(failed("down"))
+    assert only(machine.handle(Waited()), GetSchemas).server != first.server
+    again = only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
+    assert again.checkpoint.window_scn == 15
+
+
+def test_a_server_that_knows_no_register_is_read_with_the_relays_schemas() -> None:
+    machine, _ = at_start_scn()
+    machine.handle(failed("down"))
+    machine.handle(Waited())
+    instructions = machine.handle(failed("status 404 UnknownCommandException register"))
+    assert kinds(instructions) == ["UseBindings", "GetStartScn"]
+    assert set(only(instructions, UseBindings).bindings) == {ORDERS_ID, CUSTOMERS_ID}
+
+
+def test_a_schema_is_asked_for_once_more_and_then_the_client_stops() -> None:
+    machine, asked = at_snapshot()
+    assert kinds(machine.handle(SchemaUnknown(b"?" * 16))) == ["Disconnect", "GetSchemas"]
+    assert machine.handle(SchemasAnswered(SCHEMAS))[-1] == asked
+    error = only(machine.handle(SchemaUnknown(b"?" * 16)), Fail).error
+    assert isinstance(error, SchemaNotFoundError)
+    assert X in str(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Checkpoint(ConsumptionMode.SNAPSHOT, snapshot_offset=0),  # no further
+        Checkpoint(ConsumptionMode.SNAPSHOT),  # a missing key is no end of the snapshot
+        Checkpoint(ConsumptionMode.SNAPSHOT, snapshot_offset=9, snapshot_source="shop.customers"),
+    ],
+)
+def test_a_page_that_does_not_lead_on_is_not_handed_over(answer: Checkpoint) -> None:
+    machine, asked = at_snapshot()
+    instructions = machine.handle(PageAnswered(PageFacts(answer, 5, 1)))
+    assert kinds(instructions) == ["Tell", "Disconnect", "Wait"]
+    machine.handle(Waited())
+    assert machine.handle(SchemasAnswered(SCHEMAS))[-1] == asked
+
+
+def test_log_rows_beyond_the_target_or_twice_are_not_handed_over() -> None:
+    for scn in (21, 10, 9):
+        machine, first = at_snapshot()
+        machine.handle(page(only(machine.handle(page(first)), GetPage)))
+        log = only(machine.handle(TargetScnAnswered(20)), GetPage)
+        assert kinds(machine.handle(page(log, scn=scn))) == ["Tell", "Disconnect", "Wait"]
+
+
+def test_a_page_of_nothing_is_an_error_and_one_too_large_asks_for_more() -> None:
+    machine, _ = at_snapshot(fetch_bytes=2048)
+    again = only(machine.handle(PageAnswered(None, PageHeaders(False, 9000))), GetPage)
+    assert again.size_bytes == 9000
+    assert only(machine.handle(page(again, to=5)), GetPage).size_bytes == 2048
+    assert only(machine.handle(PageAnswered()), Tell)
+
+
+def test_new_servers_in_a_bootstrap_take_effect_when_the_present_one_goes() -> None:
+    machine, _ = at_snapshot(X)
+    assert machine.handle(ServersTaken(Servers((A,), (X, Y)))) == []
+    instructions = machine.handle(ServersTaken(Servers((A,), (Y,))))
+    assert instructions == [Disconnect(), GetSchemas(Y, (ORDERS_ID, CUSTOMERS_ID))]
+    assert machine.handle(ServersTaken(Servers((A,), ()))) == [Disconnect(), Wait(2.0)]
+
+
+def test_new_bootstrap_servers_change_nothing_for_a_client_that_streams() -> None:
+    machine = make_machine(subscription=Subscription(SOURCES), bootstraps=(X,))
+    for message in (Started(), SourcesAnswered(BOTH), SchemasAnswered(SCHEMAS)):
+        machine.handle(message)
+    assert machine.handle(ServersTaken(Servers((A,), (Y,)))) == []
+    assert machine.state is Connection.STREAMING
+
+
+def test_bootstraps_that_bring_nothing_are_not_begun_in_haste() -> None:
+    machine, _ = at_start_scn()
+    waits = []
+    for _ in range(4):
+        empty = PageAnswered(
+            PageFacts(Checkpoint(ConsumptionMode.SNAPSHOT), 0, -1), PageHeaders(True)
+        )
+        for message in (StartScnAnswered(3), empty, empty, TargetScnAnswered(3)):
+            machine.handle(message)
+        machine.handle(SourcesAnswered(BOTH))
+        machine.handle(SchemasAnswered(SCHEMAS))
+        gone = machine.handle(PointNotFound(ScnNotFoundError(3, 100)))
+        waits.append(only(gone, Wait).seconds)
+        machine.handle(Waited())
+        machine.handle(SchemasAnswered(SCHEMAS))
+    assert waits == sorted(set(waits)), "they grow"

@@ -7,7 +7,7 @@ that drawing is no part of the latencies shown.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
@@ -49,8 +49,9 @@ class Screen(Protocol):
 class LiveScreen:
     """A table of the latest arrivals above a line of counters."""
 
-    def __init__(self, console: Console, arrivals: Arrivals) -> None:
+    def __init__(self, console: Console, arrivals: Arrivals, footer: Callable[[], str]) -> None:
         self._arrivals = arrivals
+        self._footer = footer
         self._latest: deque[Arrival] = deque(maxlen=ROWS_SHOWN)
         self._live = Live(console=console, auto_refresh=False, get_renderable=self.render)
 
@@ -73,7 +74,7 @@ class LiveScreen:
             row = Text(excerpt(arrival.row))
             cells = (clock(arrival.received_ns), op, arrival.source, str(arrival.key), row)
             table.add_row(*cells, f"{arrival.latency_ns / 1e6:.1f} ms")
-        return Group(table, Text(counters(self._arrivals)))
+        return Group(table, Text(counters(self._arrivals)), Text(self._footer(), "cyan"))
 
     def __enter__(self) -> LiveScreen:
         self._live.start()
@@ -92,8 +93,10 @@ class LiveScreen:
 class PlainScreen:
     """One line an arrival, for pipes and logs."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, footer: Callable[[], str]) -> None:
         self._console = console
+        self._footer = footer
+        self._shown = ""
         self._waiting: deque[Arrival] = deque()
 
     def add(self, arrival: Arrival) -> None:
@@ -105,6 +108,10 @@ class PlainScreen:
         while self._waiting:
             line = plain_line(self._waiting.popleft())
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        # What it is doing, not how much of it is done: a line a phase is enough.
+        if (phase := self._footer().partition(":")[0]) != self._shown:
+            self._shown = phase
+            self._console.print(phase, markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -118,9 +125,14 @@ class PlainScreen:
         self.refresh()
 
 
-def screen_for(console: Console, arrivals: Arrivals) -> Screen:
-    """Return the live table for a terminal, the plain lines for anything else."""
-    return LiveScreen(console, arrivals) if console.is_terminal else PlainScreen(console)
+def screen_for(console: Console, arrivals: Arrivals, footer: Callable[[], str] = str) -> Screen:
+    """Return the live table for a terminal, the plain lines for anything else.
+
+    `footer` is a line below, asked for at each drawing; empty = none.
+    """
+    if console.is_terminal:
+        return LiveScreen(console, arrivals, footer)
+    return PlainScreen(console, footer)
 
 
 def clock(time_ns: int) -> str:

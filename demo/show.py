@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.demo.arrivals import Arrivals, arrival_of
 from databus.demo.databases import Dialect
-from databus.demo.processes import Child, check_signals, python_module
+from databus.demo.latecomer import Latecomer, late_client, shop_rows
+from databus.demo.processes import Child, check_signals, python_module, wait_until
 from databus.demo.screen import REFRESH_PER_S, Screen, screen_for
 from databus.demo.shop import SOURCES, create_statements
 from databus.demo.stage import Stage
@@ -23,6 +24,10 @@ from databus.demo.stage import Stage
 NOTHING_NEW_S = 15.0  # the writer is done and nothing came for so long: it never will
 VISIBLE_RATE = 12.0
 COUNTED_RATE = 200.0
+# By then the smallest ring no longer holds the shop's opening.
+LATE_AFTER = 400
+SMALLEST_RING = "64KiB"
+CAUGHT_UP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,13 @@ class Plan:
         """The rate asked for; otherwise one to watch, or one to get done with."""
         return self.rate or (VISIBLE_RATE if self.changes is None else COUNTED_RATE)
 
+    @property
+    def late_after(self) -> int | None:
+        """After how many changes the late consumer starts; None in a demo too short for it."""
+        if self.changes is None:
+            return LATE_AFTER
+        return self.changes // 2 if self.changes >= 2 * LATE_AFTER else None
+
 
 class Show:
     """The demo, from the first file to the last line."""
@@ -50,6 +62,9 @@ class Show:
         self._done = threading.Event()
         self._last_arrival_s = time.monotonic()
         self.arrivals = Arrivals(plan.changes)
+        self.latecomer = Latecomer()
+        self.is_late_one_right = True
+        self._has_begun_late = False
 
     def run(self) -> None:
         """Run until all changes came, or for ever; raises ChildError when a process fails.
@@ -58,20 +73,31 @@ class Show:
         KeyboardInterrupt passes through, after everything was cleaned up.
         """
         plan = self._plan
-        screen = screen_for(self._console, self.arrivals)
-        stage = Stage(plan.dialect, create_statements(plan.dialect), SOURCES, port=plan.port)
+        screen = screen_for(self._console, self.arrivals, self._footer)
+        stage = Stage(
+            plan.dialect,
+            create_statements(plan.dialect),
+            SOURCES,
+            port=plan.port,
+            ring_bytes=SMALLEST_RING,
+        )
         with ExitStack() as stack:
             with self._doing("making a shop"):
                 stack.enter_context(stage)
             with self._doing("starting the relay"):
                 stage.start_relay()
+            if plan.late_after is not None:
+                with self._doing("starting the bootstrap pair"):
+                    stage.start_bootstrap()
             with self._doing("starting the consumer"):
                 stack.enter_context(self._consumer(stage, screen))
-            self._say(guide(stage.url, stage.folder, plan.dialect))
+            self._say(guide(stage, plan))
             writer = stage.child("writer", writer_command(stage, plan))
             writer.start()
-            stack.enter_context(screen)
-            self._watch(screen, writer, stage.relay)
+            with screen:
+                self._watch(screen, writer, stage, stack)
+            if self._has_begun_late and plan.changes is not None:
+                self._judge_latecomer(stage)
 
     def _say(self, lines: list[str]) -> None:
         # Not wrapped by us: a URL that a terminal wraps can still be copied whole.
@@ -101,15 +127,39 @@ class Show:
 
         return client
 
-    def _watch(self, screen: Screen, writer: Child, relay: Child) -> None:
+    def _watch(self, screen: Screen, writer: Child, stage: Stage, stack: ExitStack) -> None:
+        late_after = self._plan.late_after
         while not self._done.wait(1 / REFRESH_PER_S):
             check_signals()
             screen.refresh()
-            relay.check()
-            writer.check()
+            stage.check()
+            is_late = late_after is not None and self.arrivals.count >= late_after
+            if is_late and stage.is_seeded:
+                late_after = None
+                self._has_begun_late = True
+                stack.enter_context(
+                    late_client(stage.url, stage.bootstrap_url, SOURCES, self.latecomer)
+                )
             waited_s = time.monotonic() - self._last_arrival_s
             if writer.exit_code == 0 and waited_s > NOTHING_NEW_S:
                 return
+
+    def _footer(self) -> str:
+        """Return what is shown of the late consumer; nothing before it starts."""
+        return self.latecomer.describe() if self._has_begun_late else ""
+
+    def _judge_latecomer(self, stage: Stage) -> None:
+        """Let it come to the end, and compare its rows with the shop's."""
+        session = stage.database.connect()
+        try:
+            shop = shop_rows(session.rows, SOURCES)
+        finally:
+            session.close()
+        with suppress(TimeoutError):
+            wait_until(lambda: self.latecomer.rows == shop, CAUGHT_UP_S, "the late consumer")
+        verdict = self.latecomer.verdict(shop)
+        self.is_late_one_right = not verdict.startswith("NOT")
+        self._say([f"{self.latecomer.describe()}, which are {verdict}"])
 
 
 def writer_command(stage: Stage, plan: Plan) -> list[str]:
@@ -125,15 +175,26 @@ def databus_command() -> str:
     return sys.argv[0] if Path(sys.argv[0]).name == "databus" else "databus"
 
 
-def guide(url: str, folder: Path, dialect: Dialect) -> list[str]:
+def guide(stage: Stage, plan: Plan) -> list[str]:
     """Return what to look at and what to type in another terminal, as lines to copy from."""
-    database = "SQLite" if dialect == "sqlite" else "a private MariaDB"
+    database = "SQLite" if plan.dialect == "sqlite" else "a private MariaDB"
+    url = stage.url
     stream = f"{url}/stream?sources=1,2,3&size=100000&output=json_plain_value"
+    looks = [f"{url}{path}" for path in ("/sources", "/health", "/metrics")]
+    late = []
+    if plan.late_after is not None:
+        looks.append(f"{stage.bootstrap_url}/bootstrapStatus")
+        late = [
+            f"After {plan.late_after} changes another consumer starts. The ring is as small as can be",
+            "and no longer holds the beginning: the bootstrap server does.",
+        ]
     return [
-        f"A shop in {database}, a relay, and this consumer; all their files are in {folder}",
-        "and go when it ends (Ctrl-C). To look at:",
-        *(f"  {url}{path}" for path in ("/sources", "/health", "/metrics")),
-        "To type in another terminal (every change so far; the next ones; as a client sees them):",
+        f"A shop in {database}, a relay, and this consumer; all their files are in {stage.folder}",
+        "and go when it ends (Ctrl-C).",
+        *late,
+        "To look at:",
+        *(f"  {look}" for look in looks),
+        "To type in another terminal (what the ring has; the next changes; as a client sees them):",
         f"  curl -s '{stream}'",
         f"  curl -s '{stream}&streamFromLatestScn=true&wait=10000'",
         f"  {databus_command()} tail shop.orders --relay {url} --from earliest",

@@ -59,11 +59,18 @@ class Stage:
         self._ring_bytes = ring_bytes
         self._command_module = command_module
         self._stack = ExitStack()
+        self._bootstrap: Child | None = None
+        self._bootstrap_port = 0
 
     @property
     def url(self) -> str:
         """The relay's URL."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def bootstrap_url(self) -> str:
+        """The bootstrap server's URL, once it was started."""
+        return f"http://127.0.0.1:{self._bootstrap_port}"
 
     def child(self, name: str, arguments: Sequence[str]) -> Child:
         """Make a child that is stopped with the stage; start it yourself."""
@@ -102,11 +109,35 @@ class Stage:
         except TimeoutError as error:
             raise ChildError(f"{error}; it said:\n{self.relay.log_tail()}") from None
 
+    def start_bootstrap(self) -> None:
+        """Start a bootstrap pair over the relay and wait until it answers.
+
+        It can serve a source once that has a change and was seeded: `is_seeded`.
+        """
+        self._bootstrap_port = free_port()
+        settings = bootstrap_settings(self.database, self._sources, self.url, self._bootstrap_port)
+        file = self.folder / "bootstrap.toml"
+        file.write_text(settings, encoding="utf-8")
+        command = python_module(self._command_module, "bootstrap", "run", "-c", file)
+        self._bootstrap = self.child("bootstrap", command)
+        self._bootstrap.start()
+        try:
+            wait_until(
+                lambda: self._bootstrap_status() is not None, READY_TIMEOUT_S, "the bootstrap pair"
+            )
+        except TimeoutError as error:
+            raise ChildError(f"{error}; it said:\n{self._bootstrap.log_tail()}") from None
+
     def get(self, path: str) -> bytes:
         """GET a path of the relay; raises OSError when it does not answer with success."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=HTTP_TIMEOUT_S) as answer:
             found: bytes = answer.read()
             return found
+
+    def check(self) -> None:
+        """Raise ChildError when a child ended other than well."""
+        for child in self.children:
+            child.check()
 
     def close(self) -> None:
         """Stop the children, latest first, then the database, then remove the folder."""
@@ -124,6 +155,22 @@ class Stage:
                 session.execute(statement)
         finally:
             session.close()
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the bootstrap server serves every source."""
+        return (self._bootstrap_status() or "").count('"active"') == len(self._sources)
+
+    def _bootstrap_status(self) -> str | None:
+        assert self._bootstrap is not None
+        self._bootstrap.check()
+        try:
+            url = f"{self.bootstrap_url}/bootstrapStatus"
+            with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+                text: str = answer.read().decode()
+                return text
+        except OSError:
+            return None
 
     def _is_ready(self) -> bool:
         self.relay.check()
@@ -150,13 +197,36 @@ def relay_settings(
         "[http]",
         f"port = {port}",
         "",
+        *_physical_source(database, sources),
+        'start = "earliest"',
+        f"ring_bytes = {json.dumps(ring_bytes)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def bootstrap_settings(
+    database: Database, sources: Sequence[str], relay_url: str, port: int
+) -> str:
+    """Return the TOML of a bootstrap pair over a relay of these sources."""
+    lines = [
+        'data_dir = "bootstrap"',
+        f"relays = {json.dumps([relay_url])}",
+        "",
+        "[http]",
+        f"port = {port}",
+        "",
+        *_physical_source(database, sources),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _physical_source(database: Database, sources: Sequence[str]) -> list[str]:
+    lines = [
         "[[physical_sources]]",
         'name = "shop"',
         f"uri = {json.dumps(database.uri)}",
         f"sources = {json.dumps(list(sources))}",
-        'start = "earliest"',
-        f"ring_bytes = {json.dumps(ring_bytes)}",
     ]
     if database.password_file is not None:
         lines.append(f"password_file = {json.dumps(str(database.password_file))}")
-    return "\n".join(lines) + "\n"
+    return lines

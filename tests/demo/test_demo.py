@@ -114,6 +114,21 @@ def test_what_it_says_to_type_shows_rows(demo: Demo) -> None:
     assert all(b'"change_no":' in body for body in bodies)
 
 
+def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(demo: Demo) -> None:
+    demo.start("--changes", 900, "--rate", 450)
+    assert demo.wait() == 0, demo.text()
+    *_, late, last = demo.text().strip().splitlines()
+    assert re.fullmatch(LAST_LINE.format(n=900), last)
+    found = re.fullmatch(
+        r"late consumer is live: (\d+) rows and changes from the bootstrap server, (\d+) changes "
+        r"from the relay; (\d+) rows, which are exactly the shop's \3 rows",
+        late,
+    )
+    assert found, late
+    assert int(found[1]) > 0
+    demo.assert_nothing_is_left()
+
+
 @pytest.mark.mariadb
 def test_the_same_on_a_private_mariadb(demo: Demo) -> None:
     demo.start("--mysql", "--changes", 50)

@@ -47,6 +47,8 @@ class PageReader(RowReader):
         super()._look(scn, src_id, digest)
 
     def _end(self, event: Event, offset: int) -> RowPage:  # type: ignore[override]
+        if event.is_eop:
+            self._end_window(event.scn, event.timestamp_ns, offset)
         if event.is_error:
             text = event.value.decode("utf-8", "replace")
             raise ProtocolError(f"the server sent error event {event.src_id}: {text}", offset)

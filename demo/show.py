@@ -185,8 +185,8 @@ def guide(stage: Stage, plan: Plan) -> list[str]:
     if plan.late_after is not None:
         looks.append(f"{stage.bootstrap_url}/bootstrapStatus")
         late = [
-            f"After {plan.late_after} changes another consumer starts. The ring is as small as can be",
-            "and no longer holds the beginning: the bootstrap server does.",
+            f"After {plan.late_after} changes another consumer starts. The small ring has lost the",
+            "beginning by then; the bootstrap server has not.",
         ]
     return [
         f"A shop in {database}, a relay, and this consumer; all their files are in {stage.folder}",

@@ -57,7 +57,8 @@ class Shop:
     def status(self) -> dict[str, Any]:
         """Return what the command prints about the one source."""
         found = json.loads(invoke("status", "-c", self.config, "--json").stdout)
-        return found["shop"]["sources"].get(SOURCE, {})  # type: ignore[no-any-return]
+        sources: dict[str, dict[str, Any]] = found["shop"]["sources"]
+        return sources.get(SOURCE, {})
 
     def get(self, path: str, url: str | None = None) -> bytes:
         with urllib.request.urlopen((url or self.url) + path, timeout=10) as answer:
@@ -103,7 +104,7 @@ def test_run_produces_seeds_and_serves_and_ends_at_a_signal(shop: Shop) -> None:
     at = snapshot_at(SOURCE, start_scn).to_json()
     page = shop.get(f"/bootstrap?sources={SOURCE}&batchSize=9999&maxev=2&checkPoint={at}")
     events, _ = split(page)
-    assert sorted(event.key for event in events) == [1, 2, 3]  # type: ignore[type-var]
+    assert sorted(event.key for event in events) == [1, 2, 3]
     assert f"listening on {shop.url}" in pair.log_tail()
     pair.stop()
     assert pair.exit_code == 0

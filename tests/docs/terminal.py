@@ -1,8 +1,8 @@
 """What a reader has: a folder, some terminals, and a MariaDB when a page asks for one.
 
 A terminal is a bash that blocks are pasted into, so that variables, `cd`, `&`
-and `$!` mean what they mean to the reader. The ports of the text, 11115 and
-3306, become free ones; `databus` and `python` are those under test.
+and `$!` mean what they mean to the reader. The ports of the text, 11115, 11116
+and 3306, become free ones; `databus` and `python` are those under test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.docs.markdown import ROOT, Block
 from tests.mariadb_server import connect
 
 PATIENCE_S = 12.0
-RELAY_PORT, MARIADB_PORT = "11115", "3306"
+RELAY_PORT, BOOTSTRAP_PORT, MARIADB_PORT = "11115", "11116", "3306"
 # What is between a reader and a port of the relay's default: nothing that a page shows.
 _DATABUS = """#!/bin/sh
 case "$1 $2" in
@@ -111,7 +111,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "reader"
         self.folder.mkdir()
-        self.port = free_port()
+        self.port, self.bootstrap_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._terminals: dict[str, Terminal] = {}
         self._mariadb: PrivateMariaDB | None = None
@@ -190,6 +190,7 @@ class Reader:
     def localized(self, text: str) -> str:
         """Return the text with this machine's ports."""
         text = text.replace(RELAY_PORT, str(self.port))
+        text = text.replace(BOOTSTRAP_PORT, str(self.bootstrap_port))
         if self._mariadb is not None:
             text = text.replace(MARIADB_PORT, str(self._mariadb.port))
         return text

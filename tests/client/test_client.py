@@ -393,6 +393,28 @@ def test_resume_deals_with_an_error_of_the_reading_that_came_meanwhile(relay: Fa
     assert fatal.calls == ["start", "error ConsumerError", "stop"]
 
 
+def test_new_servers_are_taken_while_the_reading_waits_for_the_callbacks(keeper: Keeper) -> None:
+    let_go = threading.Event()
+    windows = orders(range(1, 100), item="x" * 200)
+    with FakeRelay(windows) as relay, FakeRelay(windows) as other:
+        client = make_client(relay, fetch_bytes=2048, buffer_bytes=4096)
+        client.register(keeper, ["shop.orders"])
+
+        @client.on("shop.orders", name="slow")
+        def wait(_event: DataEvent) -> None:
+            assert let_go.wait(30)
+
+        with client:
+            wait_until(lambda: 99 in keeper.scns)
+            before = len(relay.streams())
+            client.use_servers([other.url])
+            # Both: the one that waits for news, and the one that waits for room.
+            wait_until(lambda: other.paths().count("/sources") == 2)
+            assert len(relay.streams()) == before
+            let_go.set()
+            wait_until(lambda: all(status.scn == 99 for status in client.status()))
+
+
 def test_a_stuck_callback_stops_the_client_after_its_budget(relay: FakeRelay) -> None:
     let_go = threading.Event()
     client = make_client(relay, callback_budget_s=0.05)

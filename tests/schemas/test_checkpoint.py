@@ -177,6 +177,41 @@ def test_a_bootstrap_keeps_the_keys_nobody_knows() -> None:
     assert online.start_bootstrap().extra == {"novel": 1}
 
 
+def test_what_a_consumer_adds_about_its_bootstrap_ends_with_it() -> None:
+    online = Checkpoint(ConsumptionMode.ONLINE, 1, extra={"novel": 1, "bootstrap_store_id": "old"})
+    begun = online.start_bootstrap()
+    assert begun.extra == {"novel": 1}
+    kept = begun.with_extra(bootstrap_store_id="new")
+    assert Checkpoint.from_json(kept.to_json()).extra == {"novel": 1, "bootstrap_store_id": "new"}
+    log = kept.with_start_scn(5).start_snapshot("shop.a", 0).end_snapshot().with_target_scn(9)
+    assert log.start_catch_up("shop.a", 0).online_at(9).extra == {"novel": 1}
+
+
+def test_a_bootstrap_begins_anew_after_the_same_scn() -> None:
+    begun = Checkpoint.at(3).start_bootstrap().with_start_scn(10).start_snapshot("shop.a", 0)
+    log = begun.end_snapshot().with_target_scn(20).start_catch_up("shop.a", 0)
+    for checkpoint in (begun, log.after_log_rows(15, -1)):
+        assert checkpoint.start_bootstrap() == Checkpoint.at(3).start_bootstrap()
+
+
+def test_a_catch_up_goes_by_window_and_rows_of_it() -> None:
+    begun = Checkpoint.at(3).start_bootstrap().with_start_scn(10).start_snapshot("shop.a", 0)
+    log = begun.end_snapshot().with_target_scn(20).start_catch_up("shop.a", 0)
+    within = log.after_log_rows(12, 3, 99)
+    assert (within.window_scn, within.window_offset, within.ts_ns) == (12, 3, 99)
+    assert within.after_log_rows(12, -1).is_whole_window
+    assert log.after_log_rows(20, -1).is_caught_up
+    assert not log.after_log_rows(20, 4).is_caught_up
+    assert begun.end_snapshot().with_target_scn(20).start_catch_up("a", 0, 15).window_scn == 15
+    for scn, offset in ((21, -1), (10, -1), (9, 5), (10, 4)):
+        with pytest.raises(CheckpointError):
+            log.after_log_rows(scn, offset)
+    with pytest.raises(CheckpointError):
+        within.after_log_rows(12, 3)
+    with pytest.raises(CheckpointError):
+        begun.after_log_rows(12, 3)
+
+
 def test_a_bootstrap_out_of_order_is_refused() -> None:
     asked = Checkpoint.flexible().start_bootstrap()
     started = asked.with_start_scn(10).start_snapshot("shop.a", 0)

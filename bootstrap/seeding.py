@@ -9,6 +9,7 @@ it is tried again at the next start, or when it is marked as new.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -29,13 +30,17 @@ from databus.schemas.errors import (
     BootstrapError,
     DatabusError,
     SettingsError,
-    SourceError,
     SourceUnavailableError,
 )
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+_LOOKS_IN_SILENCE = 30
+_NOTHING_YET = (
+    "%s: seeding waits for the producer's first window: is the relay running, and has anything "
+    "been written to the database since it began?"
+)
 _TO_SEED = (SourceStatus.NEW, SourceStatus.SEEDING)
 
 OpenScan = Callable[[PhysicalSourceSettings], TableScan]
@@ -44,6 +49,17 @@ OpenScan = Callable[[PhysicalSourceSettings], TableScan]
 def store_path(settings: BootstrapSettings, physical: PhysicalSourceSettings) -> Path:
     """Return the file of a physical source's store."""
     return settings.data_dir / f"{physical.name}.db"
+
+
+def listed(physical: PhysicalSourceSettings) -> list[str]:
+    """Return the names of the physical source's sources."""
+    return [source if isinstance(source, str) else source.name for source in physical.sources]
+
+
+def only(physical: PhysicalSourceSettings, sources: Sequence[str]) -> PhysicalSourceSettings:
+    """Return the settings of the physical source with only these of its sources."""
+    pairs = zip(listed(physical), physical.sources, strict=True)
+    return physical.model_copy(update={"sources": tuple(s for name, s in pairs if name in sources)})
 
 
 @contextmanager
@@ -61,7 +77,7 @@ def hold_seeding(path: Path) -> Iterator[bool]:
 
 
 class TableSeeding:
-    """Seeds tables of one store, each as far as it can be, on one thread.
+    """Seeds tables of one store, one after the other, on one thread.
 
     `stop` ends it after the chunk at hand.
     """
@@ -85,10 +101,11 @@ class TableSeeding:
         self._given_up: dict[str, str] = {}  # source: its problem
 
     def seed_all(self, sources: Sequence[str]) -> None:
-        """Seed those of the sources that are to be, over as many connections as it takes."""
+        """Seed those of the sources that are to be; waits as long as the database is away."""
         while left := self._left(sources):
             try:
-                self._seed_left(left)
+                for source in left:
+                    self._seed_one(source)
                 break
             except SourceUnavailableError as error:
                 wait_s = self._back_off.next_s()
@@ -108,41 +125,37 @@ class TableSeeding:
             and (not state.problem or self._given_up.get(state.name) != state.problem)
         ]
 
-    def _seed_left(self, sources: Sequence[str]) -> None:
-        scan = self._open_scan(self._physical)
+    def _seed_one(self, source: str) -> None:
+        # A scan for each: one that cannot be opened must not keep others from being read.
+        scan = self._open_scan(only(self._physical, [source]))
         try:
             scan.open()
-            seeder = Seeder(
-                self._store,
-                scan,
-                self._settings.chunk_rows,
-                self._settings.most_rows_per_s,
-                self._on_progress,
-                self._stop,
-            )
-            for source in sources:
-                self._seed_one(seeder, source)
-        except SourceUnavailableError:
-            raise
-        except SourceError as error:
-            for source in sources:
-                self._give_up(source, error)
-        finally:
-            scan.close()
-
-    def _seed_one(self, seeder: Seeder, source: str) -> None:
-        if self._store.source(source).problem:
-            self._store.set_problem(source, "")
-        try:
-            seeder.seed(source)
+            if self._store.source(source).problem:
+                self._store.set_problem(source, "")
+            self._seeder(scan).seed(source)
         except (SourceUnavailableError, BootstrapError):
             raise
         except DatabusError as error:
             self._give_up(source, error)
+        finally:
+            scan.close()
+
+    def _seeder(self, scan: TableScan) -> Seeder:
+        return Seeder(
+            self._store,
+            scan,
+            self._settings.chunk_rows,
+            self._settings.most_rows_per_s,
+            self._on_progress,
+            self._stop,
+        )
 
     def _give_up(self, source: str, error: DatabusError) -> None:
         log.error("seeding of %s stopped: %s", source, error)
         self._given_up[source] = str(error)
+        # From the beginning next time: a seeding that nobody goes on with would
+        # keep the log from being shortened, for ever.
+        self._store.reset_source(source)
         self._store.set_problem(source, str(error))
 
     def _on_progress(self, progress: Progress) -> None:
@@ -214,11 +227,15 @@ class SeedingThread:
                     self._stop,
                     self._open_scan,
                 )
-                while not self._stop.is_set():
-                    tables.seed_all([s.name for s in store.sources() if has_log(store, s)])
+                for look in itertools.count(1):
+                    begun = [state.name for state in _kept(store, self._physical)]
+                    if look == _LOOKS_IN_SILENCE and not begun:
+                        log.warning(_NOTHING_YET, self._physical.name)
+                    tables.seed_all(begun)
                     store.activate_caught_up()
                     self._problem = ""
-                    self._stop.wait(LOOK_S)
+                    if self._stop.wait(LOOK_S):
+                        return
 
 
 def seed(
@@ -239,9 +256,9 @@ def seed(
     if not path.exists():
         raise _not_begun(path)
     with closing(Store.open(path)) as store:
-        if not any(has_log(store, state) for state in store.sources()):
+        if not _kept(store, physical):
             raise _not_begun(path)
-        names = _mark(store, sources)
+        names = _mark(store, physical, sources)
         with hold_seeding(path) as is_mine:
             if is_mine:
                 TableSeeding(settings, physical, store, report, stop, open_scan).seed_all(names)
@@ -257,10 +274,20 @@ def _not_begun(path: Path) -> BootstrapError:
     )
 
 
-def _mark(store: Store, sources: Sequence[str] | None) -> list[str]:
+def _kept(store: Store, physical: PhysicalSourceSettings) -> list[SourceState]:
+    """Return the sources that the producer has begun with and the settings still list."""
+    names = listed(physical)
+    return [s for s in store.sources() if s.name in names and has_log(store, s)]
+
+
+def _mark(
+    store: Store, physical: PhysicalSourceSettings, sources: Sequence[str] | None
+) -> list[str]:
     """Return which sources to seed: those that were named as new ones, all with no problem yet."""
-    states = store.sources() if sources is None else [store.source(name) for name in sources]
-    wanted = [state for state in states if sources is not None or state.status in _TO_SEED]
+    if sources is None:
+        wanted = [state for state in _kept(store, physical) if state.status in _TO_SEED]
+    else:
+        wanted = [store.source(name) for name in sources]
     for state in wanted:
         if state.status not in _TO_SEED:
             store.reset_source(state.name)

@@ -22,7 +22,7 @@ from threading import Event
 
 from databus.bootstrap.comparison import Comparison, Kind, Look
 from databus.bootstrap.pace import Pace, Progress, Report
-from databus.bootstrap.seeding import OpenScan, store_path
+from databus.bootstrap.seeding import OpenScan, listed, only, store_path
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify_notes import Candidate, Notes
@@ -197,15 +197,14 @@ def verify(
     most_examples: int = 20,
     open_scan: OpenScan = open_scan,
 ) -> list[Comparison]:
-    """Compare the sources of a store that are named, or all that are served.
+    """Compare the sources of a store that are named, or all.
 
     Raises as `Verifier.verify` does, and UnknownSourceError.
     """
     path = store_path(settings, physical)
     with closing(Store.open(path, is_read_only=True)) as store:
-        if sources is None:
-            sources = [s.name for s in store.sources() if s.status is not SourceStatus.INACTIVE]
-        scan = open_scan(physical)
+        sources = listed(physical) if sources is None else sources
+        scan = open_scan(only(physical, sources))
         try:
             scan.open()
             verifier = Verifier(store, scan, settings.chunk_rows, report, stop, most_examples)

@@ -15,7 +15,12 @@ from databus.bootstrap.seeding import SeedingThread, hold_seeding, seed, store_p
 from databus.bootstrap.store import SourceStatus
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.table_scan import TableScan, open_scan
-from databus.schemas.errors import BootstrapError, SourceUnavailableError, UnknownSourceError
+from databus.schemas.errors import (
+    BootstrapError,
+    SourceStoppedError,
+    SourceUnavailableError,
+    UnknownSourceError,
+)
 from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at
 from tests.promises.running import wait_until
 
@@ -104,8 +109,20 @@ def test_a_table_that_cannot_be_read_stops_alone_and_says_why(shop: Shop) -> Non
     shop.begin()
     states = seed_now(shop)
     assert states[ORDERS].status is SourceStatus.ACTIVE
-    assert states[CODES].status is SourceStatus.SEEDING
+    assert states[CODES].status is SourceStatus.NEW  # nothing of it keeps the log from its end
     assert "column 'n': str 'many' does not fit" in states[CODES].problem
+
+
+def test_a_table_that_is_not_captured_keeps_no_other_from_being_read(shop: Shop) -> None:
+    shop.begin()
+    shop.store.add_sources(shop.src_ids | {"shop.lost": 99})
+    physical = shop.physical.model_copy(update={"sources": ("shop.lost", ORDERS)})
+    with pytest.raises(SourceStoppedError):
+        open_scan(physical).open()
+    states = seed(settings_of(shop), physical, None, shop.progress.append, shop.stop)
+    problems = {state.name: state.problem for state in states}
+    assert "lost" in problems["shop.lost"]
+    assert shop.store.source(ORDERS).status is SourceStatus.ACTIVE
 
 
 def test_a_table_that_was_mended_is_seeded_when_asked_for(shop: Shop) -> None:

@@ -141,8 +141,12 @@ def clock(time_ns: int) -> str:
 
 
 def excerpt(row: Mapping[str, Any]) -> str:
-    """Write a row's values without key and stamps; what does not fit is cut by the screen."""
-    shown = [(name, value) for name, value in row.items() if name != "id" and name not in STAMPS]
+    """Write a row's values without key and stamps; what does not fit is cut by the screen.
+
+    An order's status comes first: that is what changes.
+    """
+    names = sorted(row.keys() - {"id", *STAMPS}, key=lambda n: (n != "status", list(row).index(n)))
+    shown = [(name, row[name]) for name in names]
     return "  ".join(f"{name}={value}" for name, value in shown if value is not None)
 
 

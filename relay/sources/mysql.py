@@ -4,9 +4,9 @@ The SCN of a transaction is the place its commit ends (epoch, file, offset), so
 it is also where reading goes on. Everything about a transaction comes from the
 server; two sources of one server yield equal ones.
 
-What the binlog does not carry as rows (TRUNCATE, DROP, XA, statements of
-sessions without row format, images that lack columns) stops capture with the
-place and what to do. Once that is done, the number in the message goes into
+What the binlog does not carry as rows (TRUNCATE, DROP, statements of sessions
+without row format, images that lack columns) stops capture with the place and
+what to do. Once that is done, the number in the message goes into
 `acknowledged_scns`, and capture passes that one place.
 """
 
@@ -33,8 +33,13 @@ from databus.relay.sources.mysql_position import (
     start_at_setting,
 )
 from databus.relay.sources.mysql_replica import CLASHES, clash_text, replica_host, replica_id
-from databus.relay.sources.mysql_scan import events_to_the_end, last_column_changes
+from databus.relay.sources.mysql_scan import (
+    PreparedInLog,
+    events_to_the_end,
+    last_column_changes,
+)
 from databus.relay.sources.mysql_tables import Names, WatchedTables, split_name
+from databus.relay.sources.mysql_xa import PreparedTransactions
 from databus.relay.sources.source import Newest, Transaction
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
@@ -147,7 +152,8 @@ class MysqlSource:
         zero_dates_are_null = self._settings.zero_dates == "null"
         dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
         start, is_first = self._start(after_scn, catalog.log_files(), is_mariadb)
-        catalog.scan = self._scanner(catalog, names, dialect)
+        open_dump = self._open_dump_to_scan(is_mariadb)
+        catalog.scan = self._scanner(catalog, names, dialect, open_dump)
         self._tables = WatchedTables(names, dialect, catalog)
         self._assembler = Assembler(
             self._tables,
@@ -156,6 +162,11 @@ class MysqlSource:
             acknowledged=self._settings.acknowledged_scns,
             # Without it, a break before the first change would begin at the newest again.
             announces_start=is_first and self._settings.start == "latest",
+            prepared=PreparedTransactions(
+                PreparedInLog(
+                    self._tables, dialect, self._settings.epoch, catalog.log_files, open_dump
+                )
+            ),
         )
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
 
@@ -206,14 +217,24 @@ class MysqlSource:
             return SourceStoppedError(self.name, self._scn, text)
         return SourceUnavailableError(f"source {self.name}: {text}")
 
+    def _open_dump_to_scan(self, is_mariadb: bool) -> Callable[[Start], BinlogDump]:
+        def open_dump(start: Start) -> BinlogDump:
+            # An id of its own: the server drops the older of two dumps of one id.
+            server_id = replica_id(self._settings.model_copy(update={"server_id": 0}))
+            return self._request(start, is_mariadb, server_id, follows=False)
+
+        return open_dump
+
     def _scanner(
-        self, catalog: ServerCatalog, names: Names, dialect: Dialect
+        self,
+        catalog: ServerCatalog,
+        names: Names,
+        dialect: Dialect,
+        open_dump: Callable[[Start], BinlogDump],
     ) -> Callable[[int, int], Mapping[str, int]]:
         def scan(begin: int, end: int) -> Mapping[str, int]:
             epoch = self._settings.epoch
-            start = start_at_position(binlog_position(begin), epoch, catalog.log_files())
-            server_id = replica_id(self._settings.model_copy(update={"server_id": 0}))
-            dump = self._request(start, dialect.is_mariadb, server_id, follows=False)
+            dump = open_dump(start_at_position(binlog_position(begin), epoch, catalog.log_files()))
             try:
                 events = events_to_the_end(dump)
                 return last_column_changes(events, names, dialect.collations, epoch, end)

@@ -4,40 +4,59 @@
                              or a group follows, in MySQL a QUERY `BEGIN` does
     TABLE_MAP, rows          its changes
     XID, QUERY `COMMIT`      ends it; its end offset makes the SCN
+    XA_PREPARE               ends it, but its changes wait for XA COMMIT
     QUERY of anything else   a statement: a group of its own, or inside one
+    TRANSACTION_PAYLOAD      holds all of these but the GTID, at one place
 
 Every other event is on a list: harmless, or one that stops capture. Nothing is
-skipped because it is not known. Time, GTID and position are the server's, so
-two readers of one server yield the same transactions. One without a watched
-row is yielded only when it is the first of its second or nothing follows it,
-to move the SCN of a quiet table without filling the ring.
+skipped because it is not known, unless it says itself that it may be. Time,
+GTID and position are the server's, so two readers of one server yield the same
+transactions. One without a watched row is yielded only when it is the first of
+its second or nothing follows it, to move the SCN of a quiet table without
+filling the ring.
+
+The SCN has 32 bits for the offset, and so has the request for a dump, while a
+file may grow beyond 4 GiB with the transaction that fills it. Those that end
+there become one transaction at the beginning of the next file, which is the
+place to go on from.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources import mysql_events as events
+from databus.relay.sources.mysql_compressed import (
+    COMPRESSED_ROWS,
+    events_inside,
+    plain_query,
+    plain_rows,
+)
 from databus.relay.sources.mysql_ddl import Effect, read_statement
-from databus.relay.sources.mysql_events import Event, Gtid, event_name
+from databus.relay.sources.mysql_events import Event, event_name
+from databus.relay.sources.mysql_group import Group, savepoint_name, statement_comment
+from databus.relay.sources.mysql_gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
 from databus.relay.sources.mysql_layout import Dialect
-from databus.relay.sources.mysql_position import file_number
+from databus.relay.sources.mysql_offsets import LogCursor, is_made_up
+from databus.relay.sources.mysql_position import FIRST_OFFSET
 from databus.relay.sources.mysql_rows import ROWS_EVENTS, RowLayout, row_changes, table_id
 from databus.relay.sources.mysql_tables import WatchedTables
+from databus.relay.sources.mysql_xa import (
+    PreparedTransactions,
+    Xid,
+    parse_xa_end,
+    parse_xa_prepare,
+)
 from databus.relay.sources.source import Origin, RowChange, Transaction
 from databus.schemas.errors import ProtocolError
-from databus.schemas.scn import BinlogPosition
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
 _HARMLESS = frozenset(
     {
         B.STOP_EVENT,
-        B.HEARTBEAT_LOG_EVENT,
-        events.HEARTBEAT_V2,
         B.PREVIOUS_GTIDS_LOG_EVENT,
         events.TRANSACTION_CONTEXT,
         events.VIEW_CHANGE,
@@ -54,27 +73,13 @@ _HARMLESS = frozenset(
         events.DELETE_FILE,
     }
 )
+_LOST = (
+    "the server says that changes were lost from its log; bring the consumers in line (seed them "
+    "again) and then let capture go on"
+)
 
-_OFF_COMPRESSION = "SET GLOBAL log_bin_compress = OFF"
-_STOPPING = {
-    B.INCIDENT_EVENT: "the server says that changes were lost from its log",
-    B.PARTIAL_UPDATE_ROWS_EVENT: "parts of JSON values are logged instead of rows; "
-    "SET GLOBAL binlog_row_value_options = '', and in every session",
-    events.TRANSACTION_PAYLOAD: "a compressed transaction; "
-    "SET GLOBAL binlog_transaction_compression = OFF, and in every session",
-    events.GTID_TAGGED: "a tagged GTID, which is not supported; "
-    "let applications use gtid_next = AUTOMATIC",
-    events.QUERY_COMPRESSED: f"a compressed statement; {_OFF_COMPRESSION}",
-    **dict.fromkeys(
-        range(events.FIRST_ROWS_COMPRESSED, events.LAST_ROWS_COMPRESSED + 1),
-        f"compressed rows; {_OFF_COMPRESSION}",
-    ),
-}
-
-_COMMENT = re.compile(r"/\*(?![!M+])\s*(.*?)\s*\*/", re.DOTALL)
 _END_OF_STATEMENT = 1
-_XA_BEGIN = ("XA START", "XA BEGIN")
-_XA_OTHER = ("XA END", "XA COMMIT", "XA ROLLBACK", "XA PREPARE")
+_NS = 1_000_000_000
 
 
 class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError with its place
@@ -85,16 +90,6 @@ class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError w
         self.problem = problem
         self.position = position
         self.scn = scn
-
-
-@dataclass(slots=True)
-class _Group:
-    """A transaction under way."""
-
-    start_offset: int
-    gtid: Gtid
-    is_begun: bool = False  # rows follow until a commit; else one statement does
-    changes: list[RowChange] = field(default_factory=list)
 
 
 class Assembler:
@@ -108,20 +103,23 @@ class Assembler:
         epoch: int = 0,
         acknowledged: Collection[int] = (),
         announces_start: bool = False,
+        prepared: PreparedTransactions | None = None,
     ) -> None:
         self._tables = tables
         self._dialect = dialect
         self._epoch = epoch
         self._acknowledged = frozenset(acknowledged)
         self._announces_start = announces_start
+        self._prepared = prepared if prepared is not None else PreparedTransactions()
         self._reader = events.EventReader()
-        self._file = ""
-        self._file_number = 0
-        self._offset = 0
-        self._group: _Group | None = None
+        self._cursor = LogCursor()
+        self._group: Group | None = None
         self._layouts: dict[int, RowLayout | None] = {}
         self._comment: str | None = None
         self._held: Transaction | None = None
+        self._beyond: Transaction | None = None
+        self._heartbeat = ("", 0)
+        self._newest_ns = 0
         self._yielded_second = -1
         self._event: Event | None = None
         self._handlers = self._handler_table()
@@ -129,7 +127,7 @@ class Assembler:
     @property
     def position(self) -> str:
         """Where the stream is, in the server's words."""
-        return f"{self._file}:{self._offset}"
+        return f"{self._cursor.file}:{self._cursor.offset}"
 
     @property
     def is_inside_transaction(self) -> bool:
@@ -143,13 +141,8 @@ class Assembler:
         """
         self._event = None
         try:
-            event = self._event = self._reader.read(data)
-            handler = self._handlers.get(event.type_code)
-            if handler is not None:
-                return handler(event)
-            if event.type_code not in _HARMLESS:
-                self._stop(_STOPPING.get(event.type_code, "an event that is not known"))
-            return None
+            self._event = self._reader.read(data)
+            return self._handle(self._cursor.place(self._event))
         except (ValueError, LookupError, struct.error, ProtocolError) as error:
             self._stop(str(error))
             return None
@@ -159,42 +152,78 @@ class Assembler:
         held, self._held = self._held, None
         return held
 
+    def _handle(self, event: Event) -> Transaction | None:
+        self._event = event
+        handler = self._handlers.get(event.type_code)
+        if handler is not None:
+            return handler(event)
+        if event.type_code == B.INCIDENT_EVENT:
+            self._stop(_LOST)
+        elif event.type_code not in _HARMLESS and not event.is_ignorable:
+            self._stop("an event that is not known, and that does not say that it may be ignored")
+        return None
+
     def _handler_table(self) -> dict[int, Callable[[Event], Transaction | None]]:
         return {
-            **dict.fromkeys(ROWS_EVENTS, self._on_rows),
+            **dict.fromkeys((*ROWS_EVENTS, *COMPRESSED_ROWS), self._on_rows),
             B.TABLE_MAP_EVENT: self._on_table_map,
             B.MARIADB_GTID_EVENT: self._on_mariadb_gtid,
             B.GTID_LOG_EVENT: self._on_mysql_gtid,
             B.ANONYMOUS_GTID_LOG_EVENT: self._on_mysql_gtid,
+            events.GTID_TAGGED: self._on_mysql_gtid,
             B.XID_EVENT: self._on_commit,
             B.QUERY_EVENT: self._on_query,
+            events.QUERY_COMPRESSED: self._on_compressed_query,
             B.EXECUTE_LOAD_QUERY_EVENT: self._on_load,
             B.XA_PREPARE_EVENT: self._on_xa_prepare,
+            events.TRANSACTION_PAYLOAD: self._on_payload,
             B.MARIADB_ANNOTATE_ROWS_EVENT: self._on_annotate,
             B.ROWS_QUERY_LOG_EVENT: self._on_rows_query,
+            B.HEARTBEAT_LOG_EVENT: self._on_heartbeat,
+            events.HEARTBEAT_V2: self._on_heartbeat,
             B.ROTATE_EVENT: self._on_rotate,
             B.FORMAT_DESCRIPTION_EVENT: self._on_format,
         }
 
-    def _on_rotate(self, event: Event) -> None:
-        self._file, self._offset = events.parse_rotate(event.body)
-        self._file_number = file_number(self._file)
+    def _on_rotate(self, event: Event) -> Transaction | None:  # noqa: ARG002 - the cursor read it
         self._forget()
+        beyond, self._beyond = self._beyond, None
+        if beyond is None:
+            return None
+        scn = self._scn_at(FIRST_OFFSET)
+        return self._yield(Transaction(scn, beyond.timestamp_ns, beyond.changes, beyond.origin))
 
     def _on_format(self, event: Event) -> Transaction | None:
         # A server that crashed in the middle of a transaction begins a new file
         # without having committed it.
         self._forget()
-        if event.is_artificial:
+        if is_made_up(event):
             return self._announce_start(event)
         # A new file moves the SCN, so that it never points into one that is purged.
         return self._complete(event, Origin())
 
     def _announce_start(self, event: Event) -> Transaction | None:
-        if not self._announces_start or not self._offset:
+        offset = self._cursor.offset
+        if not self._announces_start or not offset:
             return None
         self._announces_start = False
-        return Transaction(self._scn_at(self._offset), event.timestamp_s * 1_000_000_000, ())
+        return Transaction(self._scn_at(offset), event.timestamp_s * _NS, ())
+
+    def _on_heartbeat(self, event: Event) -> Transaction | None:
+        """Move on over what the server does not send, when a heartbeat says so twice.
+
+        One alone may come from the middle of a transaction that is left out; two
+        of one place come from a server that waits at the end of its log.
+        """
+        place = file, offset = events.parse_heartbeat(event)
+        is_again, self._heartbeat = place == self._heartbeat, place
+        at = self._cursor
+        if self._group is not None or not is_again or file != at.file:
+            return None
+        if not at.offset < offset <= MAX_OFFSET:
+            return None
+        at.offset = offset
+        return self._yield(Transaction(self._scn_at(offset), self._newest_ns, ()))
 
     def _forget(self) -> None:
         self._group = None
@@ -202,22 +231,35 @@ class Assembler:
         self._layouts.clear()
 
     def _on_mariadb_gtid(self, event: Event) -> None:
-        self._begin(event, events.parse_mariadb_gtid(event))
+        self._begin(event, parse_mariadb_gtid(event))
 
     def _on_mysql_gtid(self, event: Event) -> None:
-        self._begin(event, events.parse_mysql_gtid(event))
+        self._begin(event, parse_mysql_gtid(event))
 
-    def _begin(self, event: Event, gtid: Gtid) -> None:
-        self._check_has_position(event)
+    def _begin(self, event: Event, gtid: Gtid) -> Group:
         if self._group is not None:
             raise ValueError("a transaction begins inside another")
-        self._group = _Group(event.start_offset, gtid, gtid.is_standalone is False)
         self._comment = None
+        self._group = Group(event.start_offset, gtid, gtid.is_standalone is False)
+        return self._group
+
+    def _on_payload(self, event: Event) -> Transaction | None:
+        found = None
+        is_ended = False
+        for inner in events_inside(event):
+            if is_ended:
+                raise ValueError("events behind the end of a compressed transaction")
+            found = self._handle(inner)
+            is_ended = self._group is None
+        self._event = event
+        if not is_ended:
+            raise ValueError("a compressed transaction without its end")
+        return found
 
     def _on_table_map(self, event: Event) -> None:
-        position = self._scn_at(event.end_offset or self._offset)
-        self._layouts[table_id(event.body)] = None
-        self._layouts[table_id(event.body)] = self._tables.layout(event.body, position)
+        number = table_id(event.body)
+        self._layouts[number] = None
+        self._layouts[number] = self._tables.layout(event.body, self._scn_at(event.end_offset))
 
     def _on_rows(self, event: Event) -> None:
         number = table_id(event.body)
@@ -229,10 +271,14 @@ class Assembler:
         if layout is not None:
             if self._group is None:
                 raise ValueError("rows outside a transaction")
-            changes = row_changes(layout, event.type_code, event.body, self._comment)
+            plain = plain_rows(event) if event.type_code in COMPRESSED_ROWS else event
+            changes = row_changes(layout, plain.type_code, plain.body, self._comment)
             self._group.changes.extend(changes)
         if event.body[6] & _END_OF_STATEMENT:
             self._comment = None
+
+    def _on_compressed_query(self, event: Event) -> Transaction | None:
+        return self._on_query(plain_query(event))
 
     def _on_query(self, event: Event) -> Transaction | None:
         return self._statement(event, events.parse_query(event.body, self._dialect.collations))
@@ -243,30 +289,29 @@ class Assembler:
 
     def _statement(self, event: Event, query: events.Query) -> Transaction | None:
         head = query.text[:16].upper()
-        if head == "BEGIN" or head.startswith(_XA_BEGIN):
-            if self._group is None:
-                self._begin(event, Gtid(None))
-            assert self._group is not None
-            self._group.is_begun = True
+        if head == "BEGIN" or head.startswith(("XA START", "XA BEGIN")):
+            group = self._group if self._group is not None else self._begin(event, Gtid(None))
+            group.is_begun = True
             return None
         if head == "COMMIT":
             return self._on_commit(event)
+        if head.startswith(("XA COMMIT", "XA ROLLBACK")):
+            return self._end_xa(event, query.text, is_commit=head.startswith("XA COMMIT"))
         if head.startswith("ROLLBACK"):
-            return self._roll_back(event, head)
-        if not head.startswith(("SAVEPOINT", *_XA_OTHER)):
+            return self._roll_back(event, query.text)
+        if head.startswith("SAVEPOINT") and self._group is not None:
+            self._group.mark(savepoint_name(query.text))
+        elif not head.startswith(("XA END", "RELEASE ")):
             self._apply(event, query)
         if self._group is not None and self._group.is_begun:
             return None
         return self._on_commit(event)
 
-    def _roll_back(self, event: Event, head: str) -> Transaction | None:
+    def _roll_back(self, event: Event, text: str) -> Transaction | None:
+        is_partial = " TO " in text[:24].upper()
         if self._group is not None and self._group.changes:
-            self._stop(
-                "rows were rolled back after they were logged, which only tables without "
-                "transactions cause; convert them to InnoDB"
-            )
-            self._group.changes.clear()
-        return None if head.startswith("ROLLBACK TO") else self._on_commit(event)
+            self._group.roll_back(savepoint_name(text) if is_partial else None)
+        return None if is_partial else self._on_commit(event)
 
     def _apply(self, event: Event, query: events.Query) -> None:
         """Notice what a statement does to the watched tables."""
@@ -274,7 +319,7 @@ class Assembler:
         if statement.effect is Effect.NONE:
             return
         touched = self._tables.names.touched_by(statement)
-        if not touched:
+        if not touched or (self._group is not None and self._group.gtid.is_unfinished_ddl):
             return
         position = self._scn_at(event.end_offset)
         if statement.effect is Effect.DATA:
@@ -288,37 +333,44 @@ class Assembler:
             self._stop("; ".join(problems))
 
     def _on_xa_prepare(self, event: Event) -> Transaction | None:
-        # First byte 1: XA COMMIT … ONE PHASE, a commit like any other.
-        if event.body[:1] != b"\x01" and self._group is not None and self._group.changes:
-            self._stop(
-                "XA PREPARE: whether these rows are committed is decided later, and that is not "
-                "supported; keep watched tables out of XA transactions"
-            )
-            self._group.changes.clear()
+        xid = parse_xa_prepare(event.body)
+        if xid is not None:
+            group = self._group or Group(event.start_offset, Gtid(None))
+            self._prepared.hold(xid, self._scn_at(group.start_offset), tuple(group.changes))
+            group.changes.clear()
         return self._on_commit(event)
 
+    def _end_xa(self, event: Event, text: str, *, is_commit: bool) -> Transaction | None:
+        xid = parse_xa_end(text)
+        group = self._group or self._begin(event, Gtid(None))
+        if xid is not None and is_commit:
+            group.changes.extend(self._prepared_changes(xid, group))
+        elif xid is not None:
+            self._prepared.drop(xid)
+        return self._on_commit(event)
+
+    def _prepared_changes(self, xid: Xid, group: Group) -> Collection[RowChange]:
+        try:
+            return self._prepared.take(xid, self._scn_at(group.start_offset))
+        except ValueError as error:
+            self._stop(
+                f"XA COMMIT {xid} commits rows that cannot be read: {error}; bring the consumers "
+                "in line (seed them again) and then let capture go on"
+            )
+            return ()
+
     def _on_annotate(self, event: Event) -> None:
-        self._note_comment(event.body)
+        self._comment = statement_comment(event.body)
 
     def _on_rows_query(self, event: Event) -> None:
-        self._note_comment(event.body[1:])
-
-    def _note_comment(self, statement: bytes) -> None:
-        """Keep the comment that a statement begins or ends with."""
-        self._comment = None
-        if b"/*" in statement:
-            text = statement.decode("utf-8", "replace").strip().rstrip(";").rstrip()
-            found = _COMMENT.match(text)
-            if found is None and text.endswith("*/"):
-                found = _COMMENT.fullmatch(text, text.rfind("/*"))
-            self._comment = found[1] if found else None
+        self._comment = statement_comment(event.body[1:])
 
     def _on_commit(self, event: Event) -> Transaction | None:
-        group = self._group or _Group(event.start_offset, Gtid(None))
+        group = self._group or Group(event.start_offset, Gtid(None))
         gtid = group.gtid
-        origin = Origin(gtid.text, event.server_id, self._file, group.start_offset, self._epoch)
-        timestamp_ns = gtid.commit_timestamp_ns or event.timestamp_s * 1_000_000_000
-        return self._complete(event, origin, group.changes, timestamp_ns)
+        file = self._cursor.file
+        origin = Origin(gtid.text, event.server_id, file, group.start_offset, self._epoch)
+        return self._complete(event, origin, group.changes, gtid.commit_timestamp_ns)
 
     def _complete(
         self,
@@ -327,37 +379,41 @@ class Assembler:
         changes: Collection[RowChange] = (),
         timestamp_ns: int = 0,
     ) -> Transaction | None:
-        self._check_has_position(event)
         self._forget()  # each statement announces its tables anew
-        self._offset = event.end_offset
-        timestamp_ns = timestamp_ns or event.timestamp_s * 1_000_000_000
+        self._newest_ns = timestamp_ns or event.timestamp_s * _NS
+        if event.end_offset > MAX_OFFSET:
+            self._keep_beyond(origin, tuple(changes))
+            return None
         scn = self._scn_at(event.end_offset)
-        transaction = Transaction(scn, timestamp_ns, tuple(changes), origin)
-        second = timestamp_ns // 1_000_000_000
-        if not changes and second <= self._yielded_second:
+        return self._yield(Transaction(scn, self._newest_ns, tuple(changes), origin))
+
+    def _keep_beyond(self, origin: Origin, changes: tuple[RowChange, ...]) -> None:
+        earlier = self._beyond
+        if earlier is not None:
+            changes = (*earlier.changes, *changes)
+            origin = earlier.origin if earlier.changes else origin
+        self._beyond = Transaction(0, self._newest_ns, changes, origin)
+
+    def _yield(self, transaction: Transaction) -> Transaction | None:
+        second = transaction.timestamp_ns // _NS
+        if not transaction.changes and second <= self._yielded_second:
             self._held = transaction
             return None
         self._held = None
         self._yielded_second = second
         return transaction
 
-    def _check_has_position(self, event: Event) -> None:
-        if event.end_offset == 0:
-            raise ValueError(
-                "the event does not say where it ends; SET GLOBAL binlog_legacy_event_pos = ON"
-            )
-        if event.end_offset < self._offset:
-            raise ValueError("the binlog file is larger than 4 GiB, beyond what a position can say")
-
     def _scn_at(self, offset: int) -> int:
-        return BinlogPosition(self._epoch, self._file_number, offset).to_scn()
+        """Return the SCN of a place; one beyond 4 GiB is named by the last that there is."""
+        number = self._cursor.file_number
+        return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
 
     def _stop(self, problem: str) -> None:
         """Raise AssemblyStopped, unless an operator has let this place pass."""
         event = self._event
-        offset = event.end_offset if event is not None and event.end_offset else self._offset
+        offset = event.end_offset if event is not None and event.end_offset else self._cursor.offset
         scn = self._scn_at(offset)
         if scn in self._acknowledged:
             return
         kind = event_name(event.type_code) if event is not None else "damaged event"
-        raise AssemblyStopped(problem, f"{self._file}:{offset}, event {kind}", scn)
+        raise AssemblyStopped(problem, f"{self._cursor.file}:{offset}, event {kind}", scn)

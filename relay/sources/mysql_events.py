@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple
-from uuid import UUID
 from zlib import crc32
 
 from pymysqlreplication.constants import BINLOG as B
@@ -21,14 +20,14 @@ from databus.relay.sources.mysql_charsets import decoder_of
 from databus.relay.sources.mysql_columns import ByteReader
 
 HEADER_SIZE = 19
-_HEADER = struct.Struct("<IBIIIH")
-_ARTIFICIAL = 0x20
+HEADER = struct.Struct("<IBIIIH")
+_ARTIFICIAL, _IGNORABLE = 0x20, 0x80
 
 # What mysql-replication has no constant for.
 APPEND_BLOCK, DELETE_FILE = 9, 11
 TRANSACTION_CONTEXT, VIEW_CHANGE = 36, 37
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
-QUERY_COMPRESSED, FIRST_ROWS_COMPRESSED, LAST_ROWS_COMPRESSED = 165, 166, 171
+QUERY_COMPRESSED = 165
 
 NAMES = {
     code: name.removesuffix("_EVENT")
@@ -41,12 +40,15 @@ NAMES = {
     HEARTBEAT_V2: "HEARTBEAT_V2",
     GTID_TAGGED: "GTID_TAGGED",
     QUERY_COMPRESSED: "QUERY_COMPRESSED",
-    **dict.fromkeys(range(FIRST_ROWS_COMPRESSED, LAST_ROWS_COMPRESSED + 1), "ROWS_COMPRESSED"),
+    **dict.fromkeys(range(166, 172), "ROWS_COMPRESSED"),
 }
 
 
 class Event(NamedTuple):
-    """An event without its checksum; `body` begins after the header."""
+    """An event without its checksum; `body` begins after the header.
+
+    `end_offset` is what the header says until `LogCursor` has counted it.
+    """
 
     timestamp_s: int
     type_code: int
@@ -63,8 +65,13 @@ class Event(NamedTuple):
 
     @property
     def is_artificial(self) -> bool:
-        """Whether the server made it up for this stream; it then stands in no file."""
-        return bool(self.flags & _ARTIFICIAL) or self.end_offset == 0
+        """Whether it says that the server made it up for this stream."""
+        return bool(self.flags & _ARTIFICIAL)
+
+    @property
+    def is_ignorable(self) -> bool:
+        """Whether a reader that does not know its type may pass it."""
+        return bool(self.flags & _IGNORABLE)
 
 
 def event_name(type_code: int) -> str:
@@ -86,7 +93,7 @@ class EventReader:
         """Return one event; raises ValueError on damage."""
         if len(data) < HEADER_SIZE:
             raise ValueError(f"an event of {len(data)} bytes")
-        header = _HEADER.unpack_from(data)
+        header = HEADER.unpack_from(data)
         type_code, size = header[1], header[3]
         if size != len(data):
             raise ValueError(f"{event_name(type_code)} says {size} bytes and has {len(data)}")
@@ -170,35 +177,24 @@ def _statement_text(statement: bytes, charset: bytes | None, collations: Mapping
         return statement.decode("utf-8", "replace")
 
 
-class Gtid(NamedTuple):
-    """A GTID event: what begins a transaction."""
-
-    text: str | None
-    is_standalone: bool | None = None  # MariaDB says whether one statement follows, or a group
-    commit_timestamp_ns: int = 0  # MySQL 8 says when it was committed on this server
-
-
-def parse_mariadb_gtid(event: Event) -> Gtid:
-    """Read a MariaDB GTID event."""
-    sequence, domain, flags = struct.unpack_from("<QIB", event.body)
-    return Gtid(f"{domain}-{event.server_id}-{sequence}", bool(flags & 1))
-
-
-def parse_mysql_gtid(event: Event) -> Gtid:
-    """Read a MySQL GTID event; an anonymous one has no text."""
-    body = event.body
-    text = None
-    if event.type_code == B.GTID_LOG_EVENT:
-        sequence = int.from_bytes(body[17:25], "little")
-        text = f"{UUID(bytes=body[1:17])}:{sequence}"
-    micros = 0
-    # After the logical clock (type 2 and two numbers): 7 bytes, the highest bit
-    # saying that the original's time follows.
-    if len(body) >= 49 and body[25] == 2:
-        micros = int.from_bytes(body[42:49], "little") & ((1 << 55) - 1)
-    return Gtid(text, None, micros * 1000)
-
-
 def parse_rotate(body: bytes) -> tuple[str, int]:
     """Return the file that follows, and the offset in it."""
     return body[8:].decode("utf-8"), int.from_bytes(body[:8], "little")
+
+
+def parse_heartbeat(event: Event) -> tuple[str, int]:
+    """Return the file and offset that an idle stream has come to; raises ValueError.
+
+    Version 2 has fields of tag, length and value: 1 the file, 2 the offset, 0 the end.
+    """
+    if event.type_code != HEARTBEAT_V2:
+        return event.body.decode("utf-8"), event.end_offset
+    reader = ByteReader(event.body)
+    file, offset = "", 0
+    while reader.position < len(event.body) and (tag := reader.packed()):
+        value = reader.take(reader.packed())
+        if tag == 1:
+            file = value.decode("utf-8")
+        elif tag == 2:
+            offset = ByteReader(value).packed()
+    return file, offset

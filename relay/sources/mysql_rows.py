@@ -6,6 +6,10 @@
     image        a bit for each column present, 1 = NULL, then the values
 
 An image that lacks columns is refused: absent is not NULL.
+
+The row after a PARTIAL_UPDATE has options in front (a length-encoded number; 1:
+parts of JSON values) and then a bit for each JSON column of the table, 1 = it
+is differences from the value before (length 4, differences).
 """
 
 from __future__ import annotations
@@ -18,15 +22,19 @@ from typing import Any
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql_columns import ByteReader
+from databus.relay.sources.mysql_json_diff import apply_differences
 from databus.relay.sources.mysql_values import Reader, ZeroDateError
 from databus.relay.sources.source import Row, RowChange
 from databus.schemas.metadata import Op
 from databus.schemas.table import Table
 
 _WRITES = frozenset({B.WRITE_ROWS_EVENT_V1, B.WRITE_ROWS_EVENT_V2})
-_UPDATES = frozenset({B.UPDATE_ROWS_EVENT_V1, B.UPDATE_ROWS_EVENT_V2})
+_PARTIAL = B.PARTIAL_UPDATE_ROWS_EVENT
+_UPDATES = frozenset({B.UPDATE_ROWS_EVENT_V1, B.UPDATE_ROWS_EVENT_V2, _PARTIAL})
 _DELETES = frozenset({B.DELETE_ROWS_EVENT_V1, B.DELETE_ROWS_EVENT_V2})
-_VERSION_2 = frozenset({B.WRITE_ROWS_EVENT_V2, B.UPDATE_ROWS_EVENT_V2, B.DELETE_ROWS_EVENT_V2})
+_VERSION_2 = frozenset(
+    {B.WRITE_ROWS_EVENT_V2, B.UPDATE_ROWS_EVENT_V2, B.DELETE_ROWS_EVENT_V2, _PARTIAL}
+)
 ROWS_EVENTS = _WRITES | _UPDATES | _DELETES
 
 
@@ -57,6 +65,8 @@ def row_changes(
 ) -> list[RowChange]:
     """Decode a rows event; raises ValueError naming the column where it cannot."""
     start, images = _open(layout, type_code, body)
+    if type_code == _PARTIAL:
+        return _partial_updates(layout, body, start, comment)
     rows = _rows(layout, body, start)
     table = layout.table
     if images == 1:
@@ -133,6 +143,58 @@ def _rows(layout: RowLayout, body: bytes, start: int) -> Iterator[dict[str, Any]
         if at > end:
             raise ValueError("the rows event ends inside a row")
         yield row
+
+
+_PARTS_OF_JSON = 1
+
+
+def _partial_updates(
+    layout: RowLayout, body: bytes, start: int, comment: str | None
+) -> list[RowChange]:
+    changes: list[RowChange] = []
+    reader = ByteReader(body, start)
+    while reader.position < len(body):
+        before = _partial_image(layout, reader, 0, {})
+        options = reader.packed()
+        if options & ~_PARTS_OF_JSON:
+            raise ValueError(f"row value options {options}, which are not known")
+        differs = 0
+        if options:
+            count = sum(column.sql_type == "json" for column in layout.table.columns)
+            differs = reader.number((count + 7) // 8)
+        after = _partial_image(layout, reader, differs, before)
+        changes.extend(_update(layout, before, after, comment))
+    return changes
+
+
+def _partial_image(
+    layout: RowLayout, reader: ByteReader, differs: int, before: Row
+) -> dict[str, Any]:
+    """Read a row of which the JSON columns in `differs` are differences from `before`."""
+    nulls = reader.number((len(layout.names) + 7) // 8)
+    row: dict[str, Any] = {}
+    for index, (name, read) in enumerate(zip(layout.names, layout.readers, strict=True)):
+        is_part = False
+        if layout.table.columns[index].sql_type == "json":
+            is_part, differs = bool(differs & 1), differs >> 1
+        try:
+            if nulls >> index & 1:
+                row[name] = None
+            elif is_part:
+                row[name] = _patched(before[name], reader.take(reader.number(4)))
+            else:
+                row[name], reader.position = read(reader.data, reader.position)
+        except (ValueError, LookupError, ArithmeticError, struct.error) as error:
+            raise ValueError(_column_problem(layout, index, error)) from error
+        if reader.position > len(reader.data):
+            raise ValueError("the rows event ends inside a row")
+    return row
+
+
+def _patched(before: str | None, differences: bytes) -> str:
+    if before is None:
+        raise ValueError("parts of a JSON value are logged, and there was no value before")
+    return apply_differences(before, differences)
 
 
 def _column_problem(layout: RowLayout, index: int, error: Exception) -> str:

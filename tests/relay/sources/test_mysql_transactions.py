@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.metadata import Op
@@ -225,36 +224,6 @@ def test_transactions_without_watched_rows_move_the_scn_and_do_not_flood(
         assert len(found) < 30
         assert not any(t.changes for t in found)
         assert [t.scn for t in found] == sorted({t.scn for t in found})
-
-
-def test_xa_transactions_stop_capture_and_can_be_passed(shop: Database, tmp_path: Path) -> None:
-    settings = watching(shop, tmp_path, "a")
-    with opened(settings) as source:
-        begin = source.read()[-1].scn
-        shop.run("XA START 'x'", "INSERT INTO unwatched VALUES (1)", "XA END 'x'")
-        shop.run("XA PREPARE 'x'", "XA COMMIT 'x'")
-        shop.run("INSERT INTO a VALUES (1, 1)")
-        shop.run("XA START 'y'", "INSERT INTO a VALUES (2, 2)", "XA END 'y'")
-        shop.run("XA PREPARE 'y'", "XA ROLLBACK 'y'", "INSERT INTO a VALUES (3, 3)")
-        assert read_changes(source, 1)[0].row["id"] == 1
-        assert passes_the_stop(source, "XA PREPARE", settings, begin) == [1, 3]
-
-
-def test_xa_in_one_phase_is_a_transaction_like_any_other(shop: Database, tmp_path: Path) -> None:
-    with opened(watching(shop, tmp_path, "a")) as source:
-        shop.run("XA START 'z'", "INSERT INTO a VALUES (1, 1)", "XA END 'z'")
-        shop.run("XA COMMIT 'z' ONE PHASE")
-        assert read_changes(source, 1)[0].row["id"] == 1
-
-
-def passes_the_stop(source: MysqlSource, text: str, settings: object, begin: int) -> list[object]:
-    """Read into the stop, acknowledge it, and return the ids that are read from `begin` on."""
-    with pytest.raises(SourceStoppedError, match=text) as caught:
-        read_full(source, 1000)
-    number = int(str(caught.value).split("acknowledged_scns = [")[1].split("]")[0])
-    again = settings.model_copy(update={"acknowledged_scns": (number,)})  # type: ignore[attr-defined]
-    with opened(again, begin) as second:
-        return [c.row["id"] for c in read_changes(second, 2)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""A transaction under way, and what its statements say about its rows. Pure.
+
+A server in row format writes rows of tables without transactions (MyISAM,
+Aria) at once, as a group of their own that ends with COMMIT, whatever becomes
+of the transaction around them. So what a ROLLBACK inside a group takes back is
+taken back from tables that have transactions; it is in the log only because a
+statement of the transaction could not be taken out of it any more.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from databus.relay.sources.mysql_gtid import Gtid
+from databus.relay.sources.source import RowChange
+
+_SAVEPOINT = re.compile(
+    r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?|RELEASE\s+SAVEPOINT)\s*"
+    r"(?:`((?:[^`]|``)*)`|\"((?:[^\"]|\"\")*)\"|([^\s;]+))\s*;?\s*",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"/\*(?![!M+])\s*(.*?)\s*\*/", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Group:
+    """A transaction that has begun and not ended."""
+
+    start_offset: int
+    gtid: Gtid
+    is_begun: bool = False  # rows follow until a commit; else one statement does
+    changes: list[RowChange] = field(default_factory=list)
+    _savepoints: dict[str, int] = field(default_factory=dict)  # name → changes before it
+
+    def mark(self, name: str) -> None:
+        """Set a savepoint; one of the same name is gone."""
+        self._savepoints.pop(name, None)
+        self._savepoints[name] = len(self.changes)
+
+    def roll_back(self, name: str | None) -> None:
+        """Take changes back, to a savepoint or all; raises ValueError when there is no such."""
+        if name is None:
+            self.changes.clear()
+            return
+        if name not in self._savepoints:
+            raise ValueError(f"ROLLBACK TO {name}, a savepoint that was not set")
+        del self.changes[self._savepoints[name] :]
+        later = list(self._savepoints)
+        for other in later[later.index(name) + 1 :]:
+            del self._savepoints[other]
+
+
+def savepoint_name(text: str) -> str:
+    """Return the savepoint that a statement names, as servers compare it; raises ValueError."""
+    found = _SAVEPOINT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"the savepoint of {text[:80]!r} cannot be read")
+    if found[1] is not None:
+        return found[1].replace("``", "`").lower()
+    if found[2] is not None:
+        return found[2].replace('""', '"').lower()
+    return found[3].lower()
+
+
+def statement_comment(statement: bytes) -> str | None:
+    """Return the comment that a statement begins or ends with."""
+    if b"/*" not in statement:
+        return None
+    text = statement.decode("utf-8", "replace").strip().rstrip(";").rstrip()
+    found = _COMMENT.match(text)
+    if found is None and text.endswith("*/"):
+        found = _COMMENT.fullmatch(text, text.rfind("/*"))
+    return found[1] if found else None

@@ -164,6 +164,20 @@ class ServerCatalog:
         """Return where, in a stretch of the log, columns were last changed, by source name."""
         return self.scan(begin, end)
 
+    def definition(self, source: str) -> Definition | None:
+        """Read one table's definition as it is now; None when there is no such table."""
+        with self.session() as connection:
+            return self._definition(connection, source)
+
+    def end_scn(self) -> int:
+        """Return where the log ends now; raises ValueError when the server writes none."""
+        with self.session() as connection:
+            return self._end_scn(connection)
+
+    def ask(self, query: str, arguments: Sequence[Any] = ()) -> Rows:
+        """Return what the server answers to one query."""
+        return self._ask(query, arguments)
+
     def _definition(self, connection: Connection[Any], source: str) -> Definition | None:
         name = split_name(source)
         columns = tuple(

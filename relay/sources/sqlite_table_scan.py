@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,8 +141,10 @@ class SqliteTableScan:
         """Return the newest committed row of the change log."""
         return self.visible_scn()
 
-    def chunks(self, source: str, rows: int, resume: str | None = None) -> Iterator[Chunk]:
-        """Read a table in chunks; see `TableScan`."""
+    def chunks(
+        self, source: str, rows: int, resume: str | None = None
+    ) -> Generator[Chunk, None, None]:
+        """Read a table in chunks; see `TableScan`. Closing it ends the read where it is."""
         if not self.is_chunked(source):
             yield from self._whole(source, rows)
             return

@@ -110,10 +110,14 @@ def insert_into(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> 
 
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 2**53 + 1])
-VALUES = st.none() | INTEGERS | st.floats(allow_nan=False)
-VALUES |= st.text(st.characters(codec="utf-8"), max_size=8)
-VALUES |= st.sampled_from(["1", "1.0", " 12 ", "1e3", "0x10", "2024-01-02", "-0.0", "a\0b"])
-VALUES |= st.binary(max_size=8)
+VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    INTEGERS,
+    st.floats(allow_nan=False),
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.sampled_from(["1", "1.0", " 12 ", "1e3", "0x10", "2024-01-02", "-0.0", "a\0b"]),
+    st.binary(max_size=8),
+)
 
 
 @hypothesis_settings(max_examples=60, deadline=None)

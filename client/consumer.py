@@ -12,6 +12,23 @@ An empty window (other tables' changes) gives `on_checkpoint` alone. Events come
 at least once, in commit order, whole windows; after `on_rollback(scn)` every
 window after `scn` comes again. All callbacks of one registration are made on
 one thread, its dispatcher's.
+
+A client that no relay can serve any more, or that starts from nothing, reads
+from a bootstrap server first:
+
+    on_start_bootstrap()
+      per page:
+        on_start_bootstrap_sequence(scn)
+          on_start_bootstrap_source(source) → on_bootstrap_event(event)…
+            → on_end_bootstrap_source(source)
+        on_end_bootstrap_sequence(scn)
+        on_bootstrap_checkpoint(scn)
+    on_stop_bootstrap()
+
+First the rows as they stand (the snapshot; `scn` is the one it is consistent
+from), then the changes since (the catch-up; `scn` is how far the page leads).
+A page is no transaction: while a snapshot is read, rows may be older or newer
+than each other, and only at `on_stop_bootstrap` they are those of one moment.
 """
 
 from __future__ import annotations
@@ -201,10 +218,10 @@ class Consumer:
     # old rows from new ones need not override them.
 
     def on_start_bootstrap(self) -> Result | None:
-        """Rows as they stand, not changes, follow."""
+        """Pages follow: rows as they stand, then changes; after a restart, the rest of them."""
 
     def on_stop_bootstrap(self) -> Result | None:
-        """Changes follow again."""
+        """What was read is now the source as of one SCN; windows follow again."""
 
     def on_start_bootstrap_sequence(self, scn: int) -> Result | None:
         """As `on_start_data_event_sequence`."""
@@ -231,5 +248,10 @@ class Consumer:
         return self.on_checkpoint(scn)
 
     def on_bootstrap_rollback(self, scn: int) -> Result | None:
-        """As `on_rollback`."""
+        """As `on_rollback`; -1: the bootstrap begins anew, so empty the target.
+
+        For a row that was delivered and deleted since may not come again. With
+        another `scn` only what came since the last `on_bootstrap_checkpoint`,
+        or after `scn`, comes again.
+        """
         return self.on_rollback(scn)

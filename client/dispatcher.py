@@ -49,7 +49,7 @@ class Dispatcher:
         position: Position,
         rng: Random,
         on_error: Callable[[DatabusError], None],
-        on_end: Callable[[], None],
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Deliver what comes into `buffer`; `position` is where the consumers are.
 

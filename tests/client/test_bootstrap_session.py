@@ -101,7 +101,7 @@ def kinds(instructions: Sequence[ConnectionInstruction]) -> list[str]:
     return [type(instruction).__name__ for instruction in instructions]
 
 
-def test_the_linear_conversation() -> None:
+def test_linear_order_reads_the_snapshot_of_every_source_first() -> None:
     machine, asked = at_start_scn(filters={"shop.orders": ModFilter(4, 0, 2)})
     assert (asked.server, asked.sources) == (X, SOURCES)
     assert asked.checkpoint == Checkpoint(
@@ -129,9 +129,12 @@ def test_the_linear_conversation() -> None:
     assert (third.src_ids, third.filters) == ((CUSTOMERS_ID,), None)
     assert third.checkpoint.snapshot_source == SOURCES[1]
 
-    handed, target = machine.handle(page(third))
-    assert target == GetTargetScn(X, SOURCES[1])
+    assert machine.handle(page(third))[-1] == GetTargetScn(X, SOURCES[1])
 
+
+def test_linear_order_catches_up_all_sources_at_once_and_goes_back_to_a_relay() -> None:
+    machine, first = at_snapshot()
+    machine.handle(page(only(machine.handle(page(first)), GetPage)))
     kept, log = machine.handle(TargetScnAnswered(20))
     assert isinstance(log, GetPage)
     assert kept == KeepCheckpoint(log.checkpoint, 10)

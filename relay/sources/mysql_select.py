@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
@@ -195,7 +195,7 @@ def _datetime(text: str) -> datetime:
 
 
 def _timestamp(text: str) -> datetime:
-    return _datetime(text).replace(tzinfo=UTC)
+    return datetime.fromisoformat((text.ljust(26, "0") if len(text) > 19 else text) + "+00:00")
 
 
 def _members(sql: SqlType) -> Convert:

@@ -63,6 +63,7 @@ class WindowWriter(Consumer):
         self._store = store
         self._events: list[tuple[int, StoredEvent]] = []
         self._timestamp_ns = 0
+        self._has_log = False  # whether it is known where the log begins
         self.position = store.position()
         self.windows = 0
         self.event_count = 0
@@ -97,6 +98,7 @@ class WindowWriter(Consumer):
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:  # noqa: ARG002
         """Return the store's position as a checkpoint; None when nothing was applied yet."""
         self.position = position = self._store.position()
+        self._has_log = position.scn != NOTHING_YET
         if position.scn == NOTHING_YET:
             return None
         return Checkpoint.at(position.scn, position.timestamp_ns)
@@ -107,10 +109,11 @@ class WindowWriter(Consumer):
             self._apply(checkpoint.window_scn, checkpoint.ts_ns, ())
 
     def _begin_log(self, scn: int) -> None:
-        if self.position.scn == NOTHING_YET:
+        if not self._has_log:
             # What the relay had before its oldest window is not known: all that
             # is certain is that nothing is missing from this one on.
             self._store.begin_log(scn - 1)
+            self._has_log = True
 
     def _apply(
         self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]

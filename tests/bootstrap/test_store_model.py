@@ -15,16 +15,16 @@ from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from databus.bootstrap import store as store_module
 from databus.bootstrap.retention import Retention
 from databus.bootstrap.store import SourceState, SourceStatus, Store
-from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace
+from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.settings import BootstrapSettings, build_settings
 from databus.schemas.event_v2 import decode
 from databus.schemas.filters import EventFilter, ModFilter, NoFilter
-from tests.bootstrap.filled import SRC_IDS, TEXTS, Change, stored
+from tests.bootstrap.filled import SRC_IDS, Change, stored
 from tests.bootstrap.walking import row_of
 
 Key = int | bytes
@@ -115,6 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.evicted_scn = 10  # the newest window that the relay has no more
         self.store = self.open()
         self.resume: dict[str, int] = {}
+        self.read: dict[str, list[StoredEvent]] = {}  # and not merged yet
         self.consumers: list[Consumer] = []
         self.finished = 0
 
@@ -138,10 +139,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.database.history.clear()
         self.begin_scn = self.evicted_scn = self.database.scn
         self.store.add_sources(SRC_IDS)
-        for src_id, text in TEXTS.items():
-            self.store.add_schemas(src_id, [(1, text)])
         if is_filled:
-            self.fill()
+            self.fill([rows])
 
     # The source, the relay and the producer
 
@@ -180,41 +179,36 @@ class StoreMachine(RuleBasedStateMachine):
 
     # The seeder
 
-    @rule(source=SOURCES, behind=st.integers(0, 2), chunks=st.integers(1, 3), kill=RARELY)
-    def seed(self, source: str, behind: int, chunks: int, kill: bool) -> None:
-        """Do what comes next."""
+    @rule(source=SOURCES, behind=st.integers(0, 2), kill=RARELY)
+    def seed(self, source: str, behind: int = 0, kill: bool = False) -> None:
+        """Merge what was read, and do what comes next."""
         if self.store.position().scn < 0:
             self.produce(1)
-        self.begin_seeding(source, behind)
-        self.merge_chunks(source, chunks)
-        self.end_seeding(source, kill)
-
-    def begin_seeding(self, source: str, behind: int) -> None:
         state = self.store.source(source)
-        is_new = state.status is SourceStatus.NEW and self.store.position().scn >= 0
-        scn = max(state.log_floor_scn, self.database.scn - behind)
-        if is_new:
+        if state.status is SourceStatus.NEW and self.store.position().scn >= 0:
+            scn = max(state.log_floor_scn, self.database.scn - behind)
             self.store.begin_seeding(source, scn, 5)
-            self.resume[source] = 0
+            self.read[source], self.resume[source] = [], 0
+        elif state.status is SourceStatus.SEEDING and state.seed_until_scn < 0:
+            self.store.merge_chunk(source, self.read[source], str(self.resume[source]))
+        if self.resume.get(source, 0) < len(KEYS[state.src_id]):
+            self.read_chunk(source)
+        else:
+            self.end_seeding(source, kill)
 
-    def merge_chunks(self, source: str, chunks: int) -> None:
-        for _ in range(chunks):
-            state = self.store.source(source)
-            if state.status is not SourceStatus.SEEDING or state.seed_until_scn >= 0:
-                return
-            rows = self.database.tables[state.src_id]
-            keys = KEYS[state.src_id][self.resume[source] :][:CHUNK_ROWS]
-            self.resume[source] += CHUNK_ROWS
-            events = [
-                stored(state.src_id, key, state.seed_scn, rows[key]) for key in keys if key in rows
-            ]
-            self.store.merge_chunk(source, events, str(self.resume[source]))
+    def read_chunk(self, source: str) -> None:
+        """Read rows as they are now; they are merged later."""
+        state = self.store.source(source)
+        rows = self.database.tables[state.src_id]
+        keys = KEYS[state.src_id][self.resume.get(source, 0) :][:CHUNK_ROWS]
+        self.read[source] = [
+            stored(state.src_id, key, state.seed_scn, rows[key]) for key in keys if key in rows
+        ]
+        self.resume[source] = self.resume.get(source, 0) + CHUNK_ROWS
 
     def end_seeding(self, source: str, is_killed: bool) -> None:
         state = self.store.source(source)
         if state.status is not SourceStatus.SEEDING:
-            return
-        if self.resume[source] < len(KEYS[state.src_id]):
             return
         until_scn = state.seed_until_scn if state.seed_until_scn >= 0 else self.database.scn
         effect = _Killed if is_killed else None
@@ -253,6 +247,14 @@ class StoreMachine(RuleBasedStateMachine):
                 floor_scn = max(state.seed_scn, before[state.name].log_floor_scn)
                 assert state.log_floor_scn <= floor_scn
                 assert state.tombstone_floor_scn == before[state.name].tombstone_floor_scn
+
+    @invariant()
+    def served_rows_are_the_sources(self) -> None:
+        scn = self.store.position().scn
+        for state in filter(is_active, self.store.sources()):
+            page = self.store.snapshot_page(state.name, 0, scn, 0, None, 1 << 30)
+            rows = {row.key: row_of(decode(row.event)[0])["name"] for row in page.rows}
+            assert rows == self.database.at(scn)[state.src_id]
 
     # Consumers
 
@@ -344,23 +346,22 @@ class StoreMachine(RuleBasedStateMachine):
         }
         assert consumer.rows == expected
 
-    @rule()
-    def fill(self) -> None:
-        """Let the producer and the seeder get to the end of what they are doing."""
-        for _ in range(3):
-            if self.database.scn == self.evicted_scn:
-                self.database.commit(1, [])
+    @rule(between=st.lists(CHANGES, max_size=10), is_anew=st.booleans())
+    def fill(self, between: list[list[tuple[int, int, bool]]], is_anew: bool = False) -> None:
+        """Let the producer and the seeder get to the end, while the source goes on."""
+        for source in SRC_IDS:
+            self.reset(source, is_anew)
+        for step in range(12):
+            self.database.commit(1, between[step] if step < len(between) else [])
             self.produce(100)
             for source in SRC_IDS:
-                self.begin_seeding(source, 0)
-                self.merge_chunks(source, 9)
-                self.end_seeding(source, False)
+                self.seed(source)
         self.produce(100)
         assert all(map(is_active, self.store.sources())), self.store.sources()
 
     def do_all(self) -> None:
         """Let everybody get to the end."""
-        self.fill()
+        self.fill([])
         for consumer in list(self.consumers):
             while self.read_page(consumer):
                 pass

@@ -14,6 +14,10 @@ together. If seals are lost, windows may get other boundaries, but an SCN still
 stands for the same row: what follows it is every row after it, or the whole
 window that it has come to be inside.
 
+The first to open a database whose tables have rows already begins the log with
+an empty window, SCN 1: an SCN as of which those rows can be read. A relay whose
+first start is at the latest hands over where that is, as an empty window.
+
 **Windows.** A window is one or more whole transactions, never a part of one.
 It is one transaction as long as polls come more often than commits; several
 that were committed between two polls become one window, and **everything
@@ -149,6 +153,9 @@ class SqliteSource:
     def read(self) -> Sequence[Transaction]:
         """Return the next windows; waits up to half a second for one."""
         log = self._opened()
+        announced, self._announced = self._announced, None
+        if announced is not None:
+            return [announced]
         deadline = self._clock() + _READ_WAIT_S
         with self._errors():
             while True:
@@ -176,6 +183,7 @@ class SqliteSource:
         self._forget()
 
     def _forget(self) -> None:
+        self._announced: Transaction | None = None
         self._files: tuple[object, object] = (None, None)
         self._file_checked = 0.0
         self._interval = self._settings.poll_interval_s
@@ -227,11 +235,15 @@ class SqliteSource:
             log.seal_again(after_scn)
 
     def _first_scn(self, log: ChangeLog, seals: SealStore) -> int:
+        log.mark_beginning()
         log.seal_all()
         named = {"latest": log.newest.scn, "earliest": seals.oldest().prev_scn}
         scn = named[self._start] if isinstance(self._start, str) else self._start
         if scn > log.newest.scn:
             raise self._stopped(_too_new(scn, log.newest.scn))
+        if self._start == "latest" and scn:
+            # Before the first change there would otherwise be no SCN to speak of.
+            self._announced = _transaction(SealedWindow(log.newest, []))
         return scn
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:

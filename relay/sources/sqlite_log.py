@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from databus.relay.sources.sqlite_catalog import table_from_json
+from databus.relay.sources.sqlite_catalog import quote, table_from_json
 from databus.relay.sources.sqlite_connection import is_busy, transaction
 from databus.relay.sources.sqlite_install import (
     State,
@@ -28,7 +28,7 @@ from databus.relay.sources.sqlite_install import (
     is_installed,
 )
 from databus.relay.sources.sqlite_seals import NO_SEAL, Seal, SealStore
-from databus.relay.sources.sqlite_triggers import LOG, values
+from databus.relay.sources.sqlite_triggers import LOG, NOW, values
 from databus.schemas.table import Table
 
 _VERSION = "PRAGMA data_version"  # moves when another connection has committed
@@ -40,6 +40,11 @@ _GENERATIONS = "SELECT generation, name, columns FROM _databus_generation"
 _ANY_BEFORE = f"SELECT 1 FROM {LOG} WHERE id < ? LIMIT 1"
 _TRIM_ROWS = (
     f"DELETE FROM {LOG} WHERE id IN (SELECT id FROM {LOG} WHERE id < ? ORDER BY id LIMIT ?)"
+)
+# Of no table, so it makes an empty window.
+_MARK_BEGINNING = (
+    f"INSERT INTO {LOG}(generation, op, at) SELECT 0, 'n', {NOW}"
+    f" WHERE NOT EXISTS (SELECT 1 FROM {LOG})"
 )
 _END = (1 << 63) - 1
 _MOST_WINDOWS = 500
@@ -70,6 +75,9 @@ class Generation(NamedTuple):
 
     table: Table | None
     names: tuple[str, ...]
+
+
+NO_TABLE = Generation(None, ())
 
 
 class LogRow(NamedTuple):
@@ -111,7 +119,7 @@ class ChangeLog:
         self._names = tuple(watched)
         self._version = -1  # the data version up to which everything is sealed
         self._schema_version = -1
-        self._generations: dict[int, Generation] = {}
+        self._generations = {0: NO_TABLE}
         self._rows_sql = ""
         self._trim_from = 0
         self.newest = NO_SEAL  # up to here the log is sealed, as far as this relay knows
@@ -155,6 +163,16 @@ class ChangeLog:
         row = self._connection.execute(_TIME, (scn,)).fetchone()
         while row and self.newest.scn < scn:
             self._add(Seal(scn, self._prev_scn(self._number(_FIRST_LOGGED)), *row))
+
+    def mark_beginning(self) -> None:
+        """Begin an empty log with an empty window, if tables have rows that it will never have.
+
+        So there is an SCN as of which those rows can be read, even where nobody
+        changes anything. Takes the application's lock.
+        """
+        if self.last_logged() == 0 and any(self._has_rows(name) for name in self._names):
+            with transaction(self._connection):
+                self._connection.execute(_MARK_BEGINNING)
 
     def seal_all(self) -> None:
         """Seal everything committed; waits for locks as the connections say."""
@@ -230,6 +248,9 @@ class ChangeLog:
             return 0
         with transaction(self._connection) as connection:
             return connection.execute(_TRIM_ROWS, (first_kept, _MOST_TRIMMED_ROWS)).rowcount
+
+    def _has_rows(self, name: str) -> bool:
+        return bool(self._number(f"SELECT EXISTS (SELECT 1 FROM {quote(name)})"))
 
     def _number(self, sql: str) -> int:
         (number,) = self._connection.execute(sql).fetchone()

@@ -94,6 +94,33 @@ def test_each_transaction_seen_by_itself_is_a_window(path: Path, db: sqlite3.Con
             assert (window.scn, [c.row["id"] for c in window.changes]) == (2 * n, [n, -n])
 
 
+def test_rows_from_before_the_log_give_it_an_empty_first_window(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    db.execute("INSERT INTO t VALUES (1, 'older than any relay')")
+    for start in ("latest", "earliest"):
+        with opened(path, "t", start=start) as source:
+            assert [(w.scn, w.changes) for w in source.read()] == [(1, [])]
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (2, 'new')")
+        assert [w.scn for w in drain(source) if w.changes] == [2]
+
+
+def test_a_first_start_at_the_latest_hands_over_where_that_is(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    with opened(path, "t") as source:
+        assert source.read() == []  # nothing was ever there, and nothing is
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        (window,) = drain(source)
+    with opened(path, "t", start="latest") as source:
+        (announced,) = source.read()
+        assert (announced.scn, announced.changes) == (window.scn, [])
+        assert announced.timestamp_ns == window.timestamp_ns
+    with opened(path, "t", after_scn=window.scn) as source:
+        assert source.read() == []
+
+
 def test_a_window_has_the_time_of_its_commit(path: Path, db: sqlite3.Connection) -> None:
     with opened(path, "t") as source:
         db.execute("INSERT INTO t VALUES (1, 'x')")

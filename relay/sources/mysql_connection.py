@@ -92,7 +92,8 @@ def connect(address: MysqlAddress, *, source: str, scn: int = 0, **options: Any)
             host=address.host,
             port=address.port,
             user=address.user,
-            password=address.password,
+            # As bytes: the driver takes a text's password for latin1.
+            password=address.password.encode(),
             ssl=address.tls,
             # Else the driver would use TLS that proves nothing when it is offered.
             ssl_disabled=address.tls is None,

@@ -9,14 +9,17 @@
 
 Counts, sizes and offsets have 2 bytes in the small kinds and 4 in the large;
 offsets count from the container's first byte. Text is laid out as the server
-lays it out (`{"a": 1, "b": [2, 3]}`), and a DOUBLE keeps its `.0`.
+lays it out (`{"a": 1, "b": [2, 3]}`): a DOUBLE keeps its `.0`, and has an
+exponent (`1e20`, `1.5e-16`) where it would take over 14 zeros to fill it up.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
+from decimal import Decimal
 
 from pymysqlreplication.constants import FIELD_TYPE
 
@@ -54,7 +57,7 @@ def _value(kind: int, data: bytes, at: int) -> str:
     if kind == _LITERAL:
         return _LITERALS[data[at]]
     if kind == _DOUBLE:
-        return repr(struct.unpack_from("<d", data, at)[0])
+        return _double_text(struct.unpack_from("<d", data, at)[0])
     if kind == _STRING:
         return json.dumps(_bytes_at(data, at).decode("utf-8"), ensure_ascii=False)
     if kind == _OPAQUE:
@@ -90,6 +93,23 @@ def _key(data: bytes, start: int, at: int, number: struct.Struct) -> str:
     offset = start + number.unpack_from(data, at)[0]
     length = struct.unpack_from("<H", data, at + number.size)[0]
     return json.dumps(data[offset : offset + length].decode("utf-8"), ensure_ascii=False)
+
+
+def _double_text(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not a number of JSON")
+    text = repr(value)
+    if "e" not in text and abs(value) < 1e15:
+        return text
+    number = Decimal(text).normalize()
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    point = len(digits) + exponent
+    if point >= -14 and (point <= 15 or exponent < 0):
+        return format(number, "f")
+    first, *rest = map(str, digits)
+    mantissa = f"{first}.{''.join(rest)}" if rest else first
+    return f"{'-' if sign else ''}{mantissa}e{point - 1}"
 
 
 def _bytes_at(data: bytes, at: int) -> bytes:

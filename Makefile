@@ -18,6 +18,7 @@ demo: $(RUN)
 	$(BIN)/databus demo $(ARGS)
 
 test: $(DEV)
+	$(BIN)/python -m tools.fetch_test_servers
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(DEV)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 from databus.schemas.errors import SettingsError, SourceUnavailableError
 
@@ -30,7 +31,7 @@ HOST = "127.0.0.1"
 
 # mariadbd lives in /usr/sbin, which is not on everybody's PATH.
 _SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
 
 _OPTIONS: Mapping[str, str | int] = {
@@ -51,8 +52,11 @@ class PrivateMariaDB:
     `directory` keeps the data when given (and is used again as it is found);
     otherwise they live in a temporary folder that goes with the server.
     `options` are server options (`{"binlog-checksum": "NONE"}`) on top of a
-    small, quick, row-logging configuration.
+    small, quick, row-logging configuration. `basedir` is the folder of a server
+    that is not installed, with its `bin` and `share`; without one the machine's is run.
     """
+
+    defaults: ClassVar[Mapping[str, str | int]] = _OPTIONS
 
     def __init__(
         self,
@@ -60,9 +64,11 @@ class PrivateMariaDB:
         *,
         options: Mapping[str, str | int] | None = None,
         flush_log_at_commit: int = 0,
+        basedir: Path | None = None,
     ) -> None:
+        self.basedir = basedir
         self.options: dict[str, str | int] = {
-            **_OPTIONS,
+            **self.defaults,
             "innodb-flush-log-at-trx-commit": flush_log_at_commit,
             **(options or {}),
         }
@@ -110,7 +116,7 @@ class PrivateMariaDB:
         """Start the server and wait until it answers; does nothing when it runs."""
         if self._process is not None and self._process.poll() is None:
             return
-        server = _find_program("mariadbd", "mysqld")
+        server = self._find_server()
         self._install()
         # Between choosing a port and using it somebody else may take it.
         for attempt in range(5):
@@ -154,8 +160,9 @@ class PrivateMariaDB:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [
-            _find_program("mariadb-install-db", "mysql_install_db"),
+            _find_program("mariadb-install-db", "mysql_install_db", basedir=self.basedir),
             "--no-defaults",
+            *self._basedir_option(),
             f"--datadir={self.directory}",
             f"--tmpdir={self._run_dir}",
             "--auth-root-authentication-method=socket",
@@ -168,13 +175,30 @@ class PrivateMariaDB:
             tail = (done.stdout + done.stderr).strip().splitlines()[-5:]
             raise SourceUnavailableError(f"mariadb-install-db failed: {' '.join(tail)}")
 
+    def _find_server(self) -> str:
+        """Return the server program."""
+        return _find_program("mariadbd", "mysqld", basedir=self.basedir)
+
+    def _account_sql(self) -> str:
+        """Return what makes the account: one statement a line, run at each start."""
+        # Kept out of the change log.
+        return (
+            "SET sql_log_bin = 0;\n"
+            f"CREATE OR REPLACE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
+        )
+
+    def _basedir_option(self) -> list[str]:
+        return [f"--basedir={self.basedir}"] if self.basedir is not None else []
+
     def _launch(self, server: str) -> None:
         account = self._run_dir / "account.sql"
         with os.fdopen(os.open(account, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
-            out.write(_account_sql(self.user, self.password))
+            out.write(self._account_sql())
         command = [
             server,
             "--no-defaults",
+            *self._basedir_option(),
             f"--datadir={self.directory}",
             f"--socket={self.socket}",
             f"--port={self.port}",
@@ -204,7 +228,7 @@ class PrivateMariaDB:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise SourceUnavailableError(
-                    f"mariadbd did not start: {self._last_log_lines() or 'no log'}"
+                    f"the server did not start: {self._last_log_lines() or 'no log'}"
                 )
             time.sleep(0.01)
 
@@ -246,23 +270,15 @@ def private_mariadb(
         yield server
 
 
-def _account_sql(user: str, password: str) -> str:
-    # One statement a line, run at each start; kept out of the change log.
-    return (
-        "SET sql_log_bin = 0;\n"
-        f"CREATE OR REPLACE USER '{user}'@'%' IDENTIFIED BY '{password}';\n"
-        f"GRANT ALL PRIVILEGES ON *.* TO '{user}'@'%' WITH GRANT OPTION;\n"
-    )
-
-
 def _user_option() -> list[str]:
     # The server refuses to run as root unless told that it is meant.
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
-def _find_program(*names: str) -> str:
+def _find_program(*names: str, basedir: Path | None) -> str:
+    path = f"{basedir}/bin{os.pathsep}{basedir}/scripts" if basedir is not None else _SEARCH_PATH
     for name in names:
-        found = shutil.which(name, path=_SEARCH_PATH)
+        found = shutil.which(name, path=path)
         if found:
             return found
     raise SettingsError(f"no {names[0]} on this machine; install it: {INSTALL_HINT}")

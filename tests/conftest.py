@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from databus import __version__
+from tests.fetched_servers import not_run, split_by_presence
 from tests.leaks import take_stock, what_is_left
 
 # Threads and children end a moment after they are told to; anything that takes
 # longer was not waited for by the test.
 PATIENCE_S = 2.0
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_report_header() -> str:
@@ -24,6 +26,22 @@ def pytest_report_header() -> str:
         f"databus {__version__}, Python {platform.python_version()}, "
         f"SQLite {sqlite3.sqlite_version}, MariaDB {server}"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of servers that could not be fetched."""
+    items[:], left_out = split_by_presence(items)
+    config.stash[_LEFT_OUT] = {title: len(tests) for title, tests in left_out.items()}
+    for tests in left_out.values():
+        config.hook.pytest_deselected(items=tests)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say which tests were left out, and why."""
+    for title, count in config.stash.get(_LEFT_OUT, {}).items():
+        terminalreporter.write_line(not_run(title, count), yellow=True)
 
 
 @pytest.fixture(autouse=True)

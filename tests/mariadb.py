@@ -13,7 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
+from tests.fetched_servers import needed
 from tests.mariadb_server import Database, connect
+from tools.fetch_test_servers import NEWER_MARIADB
 
 _numbers = itertools.count(1)
 
@@ -22,6 +24,15 @@ _numbers = itertools.count(1)
 def mariadb() -> Iterator[PrivateMariaDB]:
     """Run a private server for the session; leave its settings as they are."""
     with PrivateMariaDB() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def newer_mariadb() -> Iterator[PrivateMariaDB]:
+    """Run a MariaDB of another version, whose log says less; for tests marked `newer_mariadb`."""
+    basedir = needed(NEWER_MARIADB, NEWER_MARIADB.find())
+    # It would make itself a certificate at each start, which takes 10 s and more.
+    with PrivateMariaDB(basedir=basedir, options={"ssl": "OFF"}) as server:
         yield server
 
 

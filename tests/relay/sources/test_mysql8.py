@@ -424,7 +424,7 @@ def test_a_start_can_be_a_gtid_set(shop: Database, tmp_path: Path) -> None:
 def test_a_restarted_server_is_read_on_without_loss(
     new_mysql: Callable[..., PrivateMySQL], tmp_path: Path
 ) -> None:
-    with new_mysql() as server:
+    with new_mysql(options={"innodb-flush-log-at-trx-commit": 1}) as server:
         run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
         settings = settings_for(server, tmp_path, ["d.t"], start="earliest")
         scn = None

@@ -110,6 +110,7 @@ SMALL = {
     "09 0000000000000080": "-9223372036854775808",
     "0a ffffffffffffffff": "18446744073709551615",
     "0b 000000000000f03f": "1.0",
+    "0b 0000000000000080": "-0.0",
     "0c 02 c3b1": '"ñ"',
     "0c 01 22": r'"\""',
     "00 0000 0400": "{}",
@@ -125,6 +126,25 @@ SMALL = {
 @pytest.mark.parametrize(("data", "text"), SMALL.items())
 def test_binary_json_is_written_as_the_server_writes_it(data: str, text: str) -> None:
     assert json_text(bytes.fromhex(data.replace(" ", ""))) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1.5e-15, "0.0000000000000015"),
+        (1e-16, "1e-16"),
+        (-1.5e-16, "-1.5e-16"),
+        (999999999999999.0, "999999999999999.0"),
+        (1e15, "1e15"),
+        (-3239626504787283.5, "-3239626504787283.5"),
+        (1.2345678901234568e17, "1.2345678901234568e17"),
+        (5e-324, "5e-324"),
+    ],
+)
+def test_a_double_inside_json_has_the_exponent_that_the_server_writes(
+    number: float, text: str
+) -> None:
+    assert json_text(b"\x0b" + struct.pack("<d", number)) == text
 
 
 def test_dates_inside_json_are_texts() -> None:

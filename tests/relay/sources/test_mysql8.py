@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.sources.mysql import MysqlSource
+from databus.relay.sources.mysql_table_scan import MysqlTableScan
 from databus.relay.sources.source import RowChange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.metadata import Op
@@ -126,7 +129,8 @@ def test_values_of_every_type_are_what_select_says(
         mysql_database.run(
             f"CREATE TABLE {table} (id INT PRIMARY KEY, v {name} NULL, z INT DEFAULT 7)"
         )
-    with opened(watching(mysql_database, tmp_path, *tables)) as source:
+    settings = watching(mysql_database, tmp_path, *tables)
+    with opened(settings) as source:
         for table, name in tables.items():
             for number, literal in enumerate([*MYSQL_TYPES[name], "NULL"]):
                 mysql_database.run(f"INSERT INTO {table} (id, v) VALUES ({number}, {literal})")
@@ -140,6 +144,19 @@ def test_values_of_every_type_are_what_select_says(
         }
         # What follows a value shows that it was neither too long nor too short.
         assert {change.row["z"] for change in changes} == {7}
+        assert scanned(source, settings) == [dict(change.row) for change in changes]
+
+
+def scanned(source: MysqlSource, settings: PhysicalSourceSettings) -> list[dict[str, object]]:
+    """Return the rows of all watched tables as seeding reads them, after a look at the tables."""
+    scan = MysqlTableScan(settings)
+    try:
+        scan.open()
+        names = [table.source for table in source.tables()]
+        assert [scan.table(name) for name in names] == source.tables()
+        return [dict(row) for name in names for chunk in scan.chunks(name, 3) for row in chunk.rows]
+    finally:
+        scan.close()
 
 
 def selected(database: Database, table: str, sql_type: str) -> list[Any]:
@@ -153,12 +170,14 @@ def test_binary_json_is_the_text_that_select_shows(
     metadata: str, mysql_database: Database, tmp_path: Path
 ) -> None:
     mysql_database.run("CREATE TABLE t (id INT PRIMARY KEY, v JSON)")
-    with opened(watching(mysql_database, tmp_path, "t")) as source:
+    settings = watching(mysql_database, tmp_path, "t")
+    with opened(settings) as source:
         for number, literal in enumerate([*JSON_LITERALS, "NULL"]):
             mysql_database.run(f"INSERT INTO t VALUES ({number}, {literal})")
         changes = read_changes(source, len(JSON_LITERALS) + 1)
         shown = [row[0] for row in mysql_database.run("SELECT v FROM t ORDER BY id")]
         assert [change.row["v"] for change in changes] == shown
+        assert scanned(source, settings) == [dict(change.row) for change in changes]
         check_avro_round_trip(source, changes)
 
 

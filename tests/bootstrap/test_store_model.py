@@ -177,6 +177,20 @@ class StoreMachine(RuleBasedStateMachine):
         held = [scn for scn in self.database.history if self.evicted_scn < scn <= last_scn]
         self.evicted_scn = [self.evicted_scn, *held[:count]][-1]
 
+    @rule(changes=CHANGES, more=CHANGES, is_seeded=st.booleans())
+    def overtake(
+        self,
+        changes: list[tuple[int, int, bool]],
+        more: list[tuple[int, int, bool]],
+        is_seeded: bool,
+    ) -> None:
+        """Let the relay lose changes that the producer has not seen."""
+        self.database.commit(1, changes)
+        self.database.commit(1, more)
+        self.evicted_scn = self.database.scn
+        if is_seeded:
+            self.fill([])
+
     # The seeder
 
     @rule(source=SOURCES, behind=st.integers(0, 2), kill=RARELY)
@@ -395,4 +409,4 @@ def _settings(log_bytes: int) -> BootstrapSettings:
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestStore.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

@@ -1,0 +1,66 @@
+"""XA transactions and a relay that is killed between XA PREPARE and XA COMMIT."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from tests.mariadb_server import Database, connect
+from tests.promises.running import (
+    Remembering,
+    RunningRelay,
+    consuming,
+    mysql_source,
+    running,
+    sources_of,
+    wait_until,
+)
+
+pytestmark = pytest.mark.mariadb
+
+
+def prepare(database: Database, xid: str, number: int) -> None:
+    """Insert one order as an XA transaction up to its XA PREPARE."""
+    with contextlib.closing(connect(database.server)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"USE {database.name}")
+        cursor.execute(f"XA START '{xid}'")
+        cursor.execute(f"INSERT INTO orders (id, note) VALUES ({number}, '{xid}')")
+        cursor.execute(f"XA END '{xid}'")
+        cursor.execute(f"XA PREPARE '{xid}'")
+
+
+def end_scn(database: Database) -> int:
+    """Return the SCN of the log's end."""
+    file, offset, *_ = database.run("SHOW MASTER STATUS")[0]
+    return int(file.split(".")[1]) << 32 | int(offset)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_rows_prepared_before_a_relay_ends_are_delivered_once_at_their_commit(
+    database: Database, tmp_path: Path, is_killed: bool
+) -> None:
+    orders = sources_of(database)[0]
+    seen = Remembering()
+    with (
+        running(RunningRelay(tmp_path, mysql_source(database, tmp_path))) as relay,
+        consuming([relay.url], sources_of(database), seen),
+    ):
+        relay.start()
+        for number in range(6):
+            prepare(database, f"x{number}", number)
+        database.run("INSERT INTO orders (id, note) VALUES (100, 'plain')", "XA COMMIT 'x0'")
+        wait_until(lambda: len(seen.events) >= 2, "the plain row", relay.tell)
+        relay.wait_for_scn(end_scn(database))
+        relay.child.kill() if is_killed else relay.child.stop()
+        database.run("XA COMMIT 'x1'", "XA ROLLBACK 'x2'", "FLUSH BINARY LOGS")
+        relay.start()
+        database.run("XA ROLLBACK 'x3'", "XA COMMIT 'x5'", "XA COMMIT 'x4'")
+        wait_until(lambda: len(seen.events) >= 5, "every committed row", relay.tell)
+        database.run("INSERT INTO orders (id, note) VALUES (101, 'last')")
+        wait_until(lambda: len(seen.events) >= 6, "the last row", relay.tell)
+    assert [e.row["id"] for e in seen.events] == [100, 0, 1, 5, 4, 101]
+    there = {row[0] for row in database.run("SELECT id FROM orders")}
+    assert set(seen.rows(orders)) == there
+    assert sorted(seen.scns) == seen.scns

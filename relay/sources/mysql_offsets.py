@@ -41,6 +41,8 @@ class LogCursor:
         if ahead >= _WRAP // 2:
             raise ValueError(f"it says that it ends at {event.end_offset}, and ends at {expected}")
         self.offset = expected + ahead
+        if self.offset == event.end_offset:
+            return event
         return event._replace(end_offset=self.offset)
 
     def _rotate(self, event: Event) -> None:

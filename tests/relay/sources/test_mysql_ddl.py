@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pymysql.err import OperationalError
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.source import RowChange
@@ -161,3 +162,26 @@ def test_a_table_made_anew_after_a_passed_drop_is_read_with_its_new_columns(
     again = settings.model_copy(update={"acknowledged_scns": (number,)})
     with opened(again, caught.value.scn) as source:
         assert read_changes(source, 1)[0].row == {"k": "abc", "z": 7}
+
+
+def test_an_alter_in_two_phases_counts_when_it_is_committed(
+    metadata: str, database: Database, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    with opened(watching(database, tmp_path, "t")) as source:
+        begin = source.read()[-1].scn
+        database.run("SET binlog_alter_two_phase = ON", "INSERT INTO t VALUES (1, 1)")
+        # The log has what it began with, and that it was rolled back.
+        with pytest.raises(OperationalError, match="CONSTRAINT"):
+            database.run("ALTER TABLE t ADD COLUMN c INT DEFAULT 0, ADD CHECK (a > 1)")
+        database.run("INSERT INTO t VALUES (2, 2)")
+        rows = read_changes(source, 2)
+        database.run("ALTER TABLE t ADD COLUMN b INT DEFAULT 7", "INSERT INTO t VALUES (3, 3, 3)")
+        rows += read_changes(source, 1)
+    assert [len(columns(change)) for change in rows] == [2, 2, 3]
+    if metadata == "NO_LOG":
+        with (
+            opened(watching(database, tmp_path, "t"), begin) as late,
+            pytest.raises(SourceStoppedError, match="altered later"),
+        ):
+            read_changes(late, 1)

@@ -173,6 +173,19 @@ def test_a_start_can_be_a_gtid_set(server: PrivateMariaDB, tmp_path: Path) -> No
         assert read_full(source, 4)[2:] == by_gtid
 
 
+def test_what_a_start_by_gtid_leaves_out_moves_the_scn_of_an_idle_source(
+    server: PrivateMariaDB, tmp_path: Path
+) -> None:
+    for number in range(20):
+        run(server, f"INSERT INTO d.t VALUES ({number}, 1)")
+    (gtid,) = run(server, "SELECT @@GLOBAL.gtid_binlog_pos")[0]
+    end = end_scn(server)
+    with opened(settings_for(server, tmp_path, ["d.t"], start=f"gtid:{gtid}")) as source:
+        found = read_until(source, lambda found: bool(found) and found[-1].scn >= end)
+    assert found[-1].scn == end
+    assert not any(t.changes for t in found)
+
+
 @pytest.mark.parametrize(
     "start", ["gtid:", "gtid:0-1", "gtid:3E11FA47:1-5", "newest", "-5", "9" * 30]
 )

@@ -205,6 +205,7 @@ class _SnapshotPage(_PageReader):
             checkpoint.snapshot_offset,
             self._filter_of(source.src_id),
             self._room_bytes,
+            checkpoint.seen_scn,
         )
         events = self._fit([row.event for row in found.rows])
         if found.rows and not events:
@@ -235,7 +236,8 @@ class _SnapshotPage(_PageReader):
                 "ids mean nothing here; begin again with /startSCN"
             )
         start_scn, scn = checkpoint.bootstrap_start_scn, self._store.position().scn
-        _check_reach(source, checkpoint.bootstrap_since_scn, start_scn)
+        known_scn = max(checkpoint.bootstrap_since_scn, 0) or checkpoint.seen_scn
+        _check_reach(source, known_scn, start_scn)
         _check_not_ahead("start", start_scn, scn)
 
 

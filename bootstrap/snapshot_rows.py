@@ -17,6 +17,7 @@ from typing import NamedTuple
 from databus.bootstrap.row_filter import Condition, condition_of, number_of
 from databus.bootstrap.stored import SnapshotPage, StoredEvent, StoreRow
 from databus.schemas.filters import EventFilter
+from databus.schemas.scn import MAX_SCN
 
 CREATE = """
 create table snapshot_{src_id} (
@@ -40,7 +41,7 @@ where excluded.scn >= scn
 """
 _BY_ID = """
 select id, scn, key, deleted_ns > 0, event, is_hashed from snapshot_{src_id} not indexed
-where id > ? and scn > ? and scn <= ? and (? or deleted_ns = 0) and {condition}
+where id > ? and scn > ? and scn <= ? and (deleted_ns = 0 or scn > ?) and {condition}
 order by id
 """
 _BY_SCN = """
@@ -48,7 +49,7 @@ select id, scn, key, deleted_ns > 0, event, is_hashed from snapshot_{src_id}
 where id in (
     select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn
     where id > ? and scn > ? and scn <= ?
-) and (? or deleted_ns = 0) and {condition}
+) and (deleted_ns = 0 or scn > ?) and {condition}
 order by id
 """
 _COUNT_CHANGED = """
@@ -117,8 +118,9 @@ def page(
     after_id: int,
     wanted: EventFilter | None,
     most_bytes: int,
+    deleted_after_scn: int = MAX_SCN,
 ) -> SnapshotPage:
-    """Return rows with `since_scn` < SCN <= `start_scn`; tombstones only when since_scn > 0."""
+    """Return rows with `since_scn` < SCN <= `start_scn`; tombstones above `deleted_after_scn`."""
     condition = condition_of(wanted)
     is_whole = since_scn <= 0
     few = not is_whole and count_changed(connection, src_id, since_scn, FEW_CHANGED) < FEW_CHANGED
@@ -126,7 +128,7 @@ def page(
     # Every SCN is positive; rows seeded from an empty log may have 0.
     since = -1 if is_whole else since_scn
     cursor = connection.execute(
-        sql, (after_id, since, start_scn, not is_whole, *condition.parameters)
+        sql, (after_id, since, start_scn, deleted_after_scn, *condition.parameters)
     )
     rows: list[StoreRow] = []
     size_bytes = 0

@@ -45,6 +45,7 @@ from databus.bootstrap.tombstones import make_tombstone
 from databus.schemas.errors import BootstrapError, UnknownSourceError
 from databus.schemas.filters import EventFilter
 from databus.schemas.rows import schema_id
+from databus.schemas.scn import MAX_SCN
 
 __all__ = [
     "NOTHING_YET",
@@ -387,12 +388,16 @@ class Store:
         after_id: int,
         wanted: EventFilter | None,
         most_bytes: int,
+        seen_scn: int = NOTHING_YET,
     ) -> SnapshotPage:
         """Return rows with ids above `after_id` and SCNs in (`since_scn`, `start_scn`].
 
-        Tombstones only when `since_scn` > 0. At least one row when there is one.
+        Tombstones only for who may have the row: with `since_scn` > 0 all of
+        them, otherwise those after `seen_scn`, as of which an earlier attempt
+        may have brought rows (-1: none). At least one row when there is one.
         Raises InvalidParameterError when a RANGE filter meets a key that is no number.
         """
+        known_scn = since_scn if since_scn > 0 else seen_scn
         with self.file.reading("reading rows", name):
             return snapshot_rows.page(
                 self._connection,
@@ -402,6 +407,7 @@ class Store:
                 after_id,
                 wanted,
                 most_bytes,
+                MAX_SCN if known_scn == NOTHING_YET else known_scn,
             )
 
     def log_page(

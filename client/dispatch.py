@@ -289,8 +289,7 @@ class DataWindow:
 
     Or, where `phase` is not LIVE, a page of a bootstrap, which is no
     transaction. `begins_bootstrap`: what pages brought before this one comes
-    again from the beginning, so that a target without anything else is to be
-    emptied first.
+    again from the beginning, rows deleted meanwhile as deletes.
     """
 
     scn: int

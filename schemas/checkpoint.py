@@ -38,6 +38,7 @@ _NUMBERS = {
     "bootstrap_since_scn": "bootstrap_since_scn",
     "bootstrap_start_scn": "bootstrap_start_scn",
     "bootstrap_target_scn": "bootstrap_target_scn",
+    "seen_scn": "bootstrap_seen_scn",  # ours: a peer may leave it out
     "snapshot_source_index": "bootstrap_snapshot_source_index",
     "catchup_source_index": "bootstrap_catchup_source_index",
 }
@@ -69,6 +70,7 @@ class Checkpoint:
     bootstrap_since_scn: int = -1
     bootstrap_start_scn: int = -1
     bootstrap_target_scn: int = -1
+    seen_scn: int = -1
     snapshot_source_index: int = -1
     catchup_source_index: int = -1
     server_info: str = ""
@@ -151,13 +153,17 @@ class Checkpoint:
     def start_bootstrap(self, server_info: str = "") -> Checkpoint:
         """Return where a bootstrap begins: nothing known but what the consumer has.
 
-        One that runs begins anew, after the same SCN as before.
+        One that runs begins anew, after the same SCN as before. It may have
+        brought rows as of its start SCN already (`seen_scn`): what was deleted
+        after that has to come.
         """
+        seen_scns = [self.seen_scn, self.bootstrap_start_scn] if self.is_bootstrap else []
         whole_scn = self.window_scn if self.is_whole_window else -1
         since_scn = self.bootstrap_since_scn if self.is_bootstrap else max(self.prev_scn, whole_scn)
         return Checkpoint(
             ConsumptionMode.SNAPSHOT,
             bootstrap_since_scn=max(since_scn, 0),
+            seen_scn=min((scn for scn in seen_scns if scn != -1), default=-1),
             server_info=server_info,
             extra=self._lasting_extra(),
         )

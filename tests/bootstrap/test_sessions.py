@@ -92,6 +92,17 @@ def test_a_consumer_with_nothing_is_not_told_of_deleted_rows(filled: FilledStore
     assert 2 not in names(page(filled, snapshot_at(PERSON.source, 110)))
 
 
+def test_one_that_begins_anew_is_told_of_the_rows_deleted_since_its_first_attempt(
+    filled: FilledStore,
+) -> None:
+    filled.apply(110, gone(1, 2, 110))
+    filled.apply(120, gone(1, 3, 120))
+    again = replace(snapshot_at(PERSON.source, 120), seen_scn=115)
+    events, _ = split(page(filled, again).body)
+    assert [e.key for e in events if e.opcode is Opcode.DELETE] == [3]
+    assert sorted(e.key for e in events) == [1, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
 def test_a_consumer_with_something_is_told_what_changed_and_what_is_gone(
     filled: FilledStore,
 ) -> None:

@@ -405,10 +405,11 @@ def test_new_servers_are_taken_while_the_reading_waits_for_the_callbacks(keeper:
             assert let_go.wait(30)
 
         with client:
-            wait_until(lambda: 99 in keeper.scns)
+            # One waits for news, and one for room.
+            wait_until(lambda: any('"windowScn":99' in s["checkPoint"] for s in relay.streams()))
+            wait_until(lambda: max(s.buffered_bytes for s in client.status()) > 4096 - 2048)
             before = len(relay.streams())
             client.use_servers([other.url])
-            # Both: the one that waits for news, and the one that waits for room.
             wait_until(lambda: other.paths().count("/sources") == 2)
             assert len(relay.streams()) == before
             let_go.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -191,7 +192,11 @@ def test_a_bootstrap_begins_anew_after_the_same_scn() -> None:
     begun = Checkpoint.at(3).start_bootstrap().with_start_scn(10).start_snapshot("shop.a", 0)
     log = begun.end_snapshot().with_target_scn(20).start_catch_up("shop.a", 0)
     for checkpoint in (begun, log.after_log_rows(15, -1)):
-        assert checkpoint.start_bootstrap() == Checkpoint.at(3).start_bootstrap()
+        again = checkpoint.start_bootstrap()
+        assert again == replace(Checkpoint.at(3).start_bootstrap(), seen_scn=10)
+        # Rows of the first attempt may still be in the target, however many there were.
+        assert again.with_start_scn(15).start_bootstrap().seen_scn == 10
+    assert log.online_at(20).start_bootstrap().seen_scn == -1
 
 
 def test_a_catch_up_goes_by_window_and_rows_of_it() -> None:

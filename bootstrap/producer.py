@@ -21,13 +21,14 @@ from pathlib import Path
 from random import Random
 
 from databus.bootstrap.retention import Retention
+from databus.bootstrap.row_identity import identity_of
 from databus.bootstrap.seeding import store_path as default_store_path
 from databus.bootstrap.store import Store, StoredEvent
-from databus.bootstrap.stored import NOTHING_YET
+from databus.bootstrap.stored import NOTHING_YET, SourceStatus
 from databus.client import DatabusClient
 from databus.client.back_off import BackOff
 from databus.client.consumer import Consumer, DataEvent
-from databus.client.subscription import Bindings
+from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY_S = 0.1  # of windows without events: the others save themselves
 STOP_S = 10.0
+_SEEDED = (SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +243,25 @@ class Producer:
         """Keep what the relay says of ids and schemas; on the client's network thread."""
         with closing(Store.open(self._path)) as store:
             store.add_sources({bound.name: bound.src_id for bound in bindings.values()})
-            for src_id, bound in bindings.items():
-                store.add_schemas(src_id, [(s.version, s.text) for s in bound.schemas])
+            for bound in bindings.values():
+                self._add_schemas(store, bound)
         if self._failed_scn is None:
             self._problem = ""
+
+    def _add_schemas(self, store: Store, bound: SourceBinding) -> None:
+        """Keep the schemas; a source whose rows have another key from now on is seeded anew.
+
+        Rows under their old keys become tombstones by that.
+        """
+        known = [text for _, _, text in store.schemas([bound.src_id])]
+        fresh = [s.text for s in bound.schemas if s.text not in known]
+        store.add_schemas(bound.src_id, [(s.version, s.text) for s in bound.schemas])
+        identity = identity_of(known[-1]) if known else None
+        if identity is None or not any(identity_of(text) != identity for text in fresh):
+            return
+        if store.source(bound.name).status in _SEEDED:
+            log.warning("%s has another primary key now: it is seeded anew", bound.name)
+            store.reset_source(bound.name)
 
     def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
         scn = store.position().scn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,12 +18,14 @@ import pytest
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
+from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event import Event
 from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import Op
 from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.producer_child import settings_for
 from tests.client.fake_relay import FakeRelay, status
 from tests.client.shop import (
@@ -128,6 +131,34 @@ def test_a_schema_that_comes_later_is_there_with_its_first_event(
         assert rows_of(store)[5]["note"] == "wide"
         texts = [text for _, _, text in store.schemas([ORDERS_ID])]
         assert texts == [SCHEMAS[ORDERS], SCHEMAS[WIDER_ORDERS]]
+
+
+def test_a_source_whose_rows_have_another_key_now_is_seeded_anew(
+    path: Path, relay: FakeRelay
+) -> None:
+    relay.windows = orders([5])
+    with producing(path, relay.url), opened(path) as store:
+        at(store, 5)
+        for source in BOTH:
+            store.begin_seeding(source, 5, 0)
+            store.end_seeding(source, 5)
+        assert store.activate_caught_up() == [*sorted(BOTH)]
+        by_item = replace(
+            ORDERS,
+            columns=tuple(
+                replace(column, key_position=0 if column.name == "item" else None)
+                for column in ORDERS.columns
+            ),
+        )
+        texts = (
+            *registered(ORDERS, CUSTOMERS),
+            RegisteredSchema(ORDERS_ID, 2, avro_schema(by_item)),
+        )
+        relay.schemas = list(texts)
+        relay.append([change(8, {"id": 5, "item": "x"}, by_item)])
+        at(store, 8)
+        assert store.source("shop.orders").status is SourceStatus.NEW
+        assert store.source("shop.customers").status is SourceStatus.ACTIVE
 
 
 def test_windows_of_other_tables_move_the_position(path: Path, relay: FakeRelay) -> None:

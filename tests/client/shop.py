@@ -46,7 +46,7 @@ def change(
     before: Mapping[str, Any] | None = None,
 ) -> Event:
     """Return the event of one row change."""
-    text = SCHEMAS[table]
+    text = SCHEMAS.get(table) or avro_schema(table)
     codec = RowCodec(text)
     metadata = EventMetadata(
         op, gtid=f"0-1-{scn}", before=None if before is None else codec.encode(before)

@@ -27,7 +27,7 @@ from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver
 from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql_position import LogFile, file_number
 from databus.relay.sources.mysql_tables import Names, Snapshot, split_name
-from databus.schemas.scn import BinlogPosition
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
 _COLUMNS = """
 SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME
@@ -194,7 +194,8 @@ class ServerCatalog:
 
     def _end_scn(self, connection: Connection[Any]) -> int:
         name, offset = self._log_end(connection)
-        return BinlogPosition(self._epoch, file_number(name), offset).to_scn()
+        # Beyond 4 GiB there are no places; what is read there counts as the last one.
+        return BinlogPosition(self._epoch, file_number(name), min(offset, MAX_OFFSET)).to_scn()
 
     def _log_end(self, connection: Connection[Any]) -> tuple[str, int]:
         rows = self._first_answer(connection, _LOG_STATUS, is_needed=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from databus.schemas.errors import ProtocolError, SettingsError
-from databus.schemas.scn import BinlogPosition, binlog_position
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 
 FIRST_OFFSET = 4  # behind a binlog file's magic
 _MARIADB_GTIDS = re.compile(r"\d+-\d+-\d+(,\d+-\d+-\d+)*")
@@ -48,6 +48,11 @@ def start_at_setting(setting: str, epoch: int, files: Sequence[LogFile], is_mari
     """Return where `start` of the settings points; raises SettingsError or ValueError."""
     text = setting.strip().replace(" ", "")
     if text == "latest":
+        if files[-1].size_bytes > MAX_OFFSET:
+            raise ValueError(
+                f"{files[-1].name} is longer than 4 GiB, and no position says its end; "
+                "FLUSH BINARY LOGS"
+            )
         return Start(files[-1].name, files[-1].size_bytes)
     if text == "earliest":
         return Start(files[0].name, FIRST_OFFSET)

@@ -14,6 +14,7 @@ from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql_compressed import inflate
 from databus.relay.sources.mysql_json_diff import apply_differences
 from databus.relay.sources.mysql_layout import DefinedColumn
+from databus.relay.sources.mysql_position import LogFile, start_at_setting
 from databus.schemas.metadata import Op
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 from tests.relay.sources import mysql_events_made as made
@@ -290,6 +291,12 @@ def test_a_stop_beyond_4_gib_says_where() -> None:
         feed(target, *made.placed(made.event(26), start=(1 << 32) - 4))
     assert caught.value.position.startswith(f"binlog.000007:{(1 << 32) + 15}")
     assert caught.value.scn == BinlogPosition(0, 7, MAX_OFFSET).to_scn()
+
+
+def test_the_end_of_a_file_beyond_4_gib_is_no_place_to_begin() -> None:
+    files = [LogFile("binlog.000007", 1 << 32)]
+    with pytest.raises(ValueError, match="FLUSH BINARY LOGS"):
+        start_at_setting("latest", 0, files, is_mariadb=True)
 
 
 @pytest.mark.parametrize("beat", [made.heartbeat, made.heartbeat_v2])

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from benchmarks.report import Figure, command
 from databus.bootstrap.store import Store, StoredEvent
+from databus.client.bootstrap_steps import LINEAR, ORDER_KEY
 from databus.client.checkpoints import MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
@@ -165,7 +166,7 @@ class Pair:
 
     def wait(self) -> None:
         """Wait until both answer, and the relay has what comes after the store."""
-        wait_until(lambda: _ask(self.url, "/admin") == "GOOD", START_S, "the server")
+        wait_until(self._is_serving, START_S, "the server")
         wait_until(self._is_ahead, START_S, "the relay")
 
     def catch_up(self, checkpoint: Checkpoint) -> Cost:
@@ -194,12 +195,18 @@ class Pair:
             bootstrap_since_scn=BASE_SCN,
             bootstrap_start_scn=BASE_SCN,
             server_info=self.url.removeprefix("http://"),
+            extra={ORDER_KEY: LINEAR},
         )
         read = snapshot.start_snapshot(SOURCE, 0).end_snapshot()
         target = read.with_target_scn(self._size.last_scn)
         return self.catch_up(target.start_catch_up(SOURCE, 0))
 
+    def _is_serving(self) -> bool:
+        self.server.check()
+        return _ask(self.url, "/admin") == "GOOD"
+
     def _is_ahead(self) -> bool:
+        self.relay.check()
         text = _ask(self.relay_url, "/bufferInfo/inbound/shop/0")
         return bool(text) and json.loads(text)["maxScn"] > self._size.last_scn
 

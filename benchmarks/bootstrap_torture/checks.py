@@ -71,6 +71,9 @@ class BootstrapCheck(LogCheck):
 
     def _start(self, delivery: Delivery) -> None:
         self._mode = delivery.text
+        if self._mode != ONLINE:
+            # Not a place that was applied, but what the bootstrap goes on from.
+            self._newest_scn = max(self._newest_scn, delivery.scn)
         super()._start(delivery)
 
     def _take_mode(self, delivery: Delivery) -> None:

@@ -198,7 +198,7 @@ class Torture:
 
     def _look_after_seeder(self) -> None:
         seeder = self._stage.seeder
-        if seeder.exit_code is None or self._stage.is_seeded():
+        if seeder.exit_code is None or self._stage.is_read():
             return
         if self._seeder_due_s == 0:
             self._seeder_due_s = time.monotonic() + SEEDER_REST_S
@@ -220,7 +220,7 @@ class Torture:
         self._tell("fill", rows / self._plan.rows)
 
     def _seeded_share(self) -> float:
-        if self._stage.is_seeded():
+        if self._stage.is_read():
             return 1.0
         seeded = sum(state.seed_rows for state in self._stage.states())
         return min(BEST_EFFORT, seeded / self._plan.rows)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from databus.bootstrap.store import SourceState, SourceStatus, Store
 from databus.demo.databases import Dialect
 from databus.demo.processes import free_port, python_module
-from databus.demo.stage import Stage
+from databus.demo.stage import Stage, bootstrap_settings
+from databus.schemas.errors import BootstrapError
 
-PHYSICAL_SOURCES = "[[physical_sources]]"
-SEEDED = (SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
+READ = (SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
 
 
 class BootstrapStage(Stage):
@@ -32,19 +32,16 @@ class BootstrapStage(Stage):
         seeding: dict[str, int],
     ) -> None:
         super().__init__(dialect, statements, sources, ring_bytes=ring_bytes)
-        self.bootstrap_port = free_port()
+        self._bootstrap_port = free_port()
         self._seeding = seeding
         self._store: Store | None = None
-
-    @property
-    def bootstrap_url(self) -> str:
-        """The bootstrap server's URL."""
-        return f"http://127.0.0.1:{self.bootstrap_port}"
 
     def __enter__(self) -> BootstrapStage:
         super().__enter__()
         file = self.folder / "bootstrap.toml"
-        file.write_text(self._bootstrap_settings(), encoding="utf-8")
+        settings = bootstrap_settings(self.database, self._sources, self.url, self._bootstrap_port)
+        seeding = [f"{key} = {value}\n" for key, value in self._seeding.items()]
+        file.write_text("".join(seeding) + settings, encoding="utf-8")
 
         def command(*words: str) -> list[str]:
             return python_module(self._command_module, "bootstrap", *words, "-c", file)
@@ -70,25 +67,13 @@ class BootstrapStage(Stage):
         """Return how far each source of the store is; none before there is a store."""
         if self._store is None:
             path = self.folder / "bootstrap" / "shop.db"
-            if not path.exists():
+            try:
+                self._store = Store.open(path, is_read_only=True)
+            except BootstrapError:  # the producer has not made it yet, or not all of it
                 return []
-            self._store = Store.open(path, is_read_only=True)
         return self._store.sources()
 
-    def is_seeded(self) -> bool:
+    def is_read(self) -> bool:
         """Say whether every source's rows were read; the log may have to catch up yet."""
         states = self.states()
-        return len(states) == len(self._sources) and all(s.status in SEEDED for s in states)
-
-    def _bootstrap_settings(self) -> str:
-        """Return the pair's TOML; its physical source is the relay's, word for word."""
-        relay = self.settings_file.read_text(encoding="utf-8")
-        lines = [
-            'data_dir = "bootstrap"',
-            f"relays = [{json.dumps(self.url)}]",
-            *(f"{key} = {value}" for key, value in self._seeding.items()),
-            "[http]",
-            f"port = {self.bootstrap_port}",
-            "",
-        ]
-        return "\n".join(lines) + relay[relay.index(PHYSICAL_SOURCES) :]
+        return len(states) == len(self._sources) and all(s.status in READ for s in states)

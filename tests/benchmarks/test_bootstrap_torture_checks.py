@@ -54,7 +54,7 @@ def test_a_bootstrap_and_windows_from_where_it_ends_have_no_problem() -> None:
 
 
 def test_a_client_that_starts_again_in_mid_phase_has_no_problem() -> None:
-    again = [start(2, -1, SNAPSHOT), page(50), mode(CATCHUP, 50), page(60), mode(ONLINE, 60)]
+    again = [start(2, 0, SNAPSHOT), page(50), mode(CATCHUP, 50), page(60), mode(ONLINE, 60)]
     assert problems([*BOOTSTRAPPED[:5], *again, one(7)], 7) == []
 
 

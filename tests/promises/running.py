@@ -72,6 +72,11 @@ class RunningRelay:
         """The settings file."""
         return self._file
 
+    @property
+    def physical(self) -> list[Mapping[str, Any]]:
+        """The settings of its physical sources."""
+        return self._physical
+
     def change(self, **settings: Any) -> None:
         """Change settings of the first physical source, for the next start."""
         self._physical[0] = {**self._physical[0], **settings}

@@ -127,6 +127,7 @@ class SqliteSource:
         self._seals: SealStore | None = None
         self._log: ChangeLog | None = None
         self._wal: int | None = None
+        self._announced: Transaction | None = None
         self._scn = 0
         self._forget()
 
@@ -183,7 +184,7 @@ class SqliteSource:
         self._forget()
 
     def _forget(self) -> None:
-        self._announced: Transaction | None = None
+        self._announced = None
         self._files: tuple[object, object] = (None, None)
         self._file_checked = 0.0
         self._interval = self._settings.poll_interval_s

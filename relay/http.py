@@ -94,9 +94,14 @@ class RegisterHandler(RelayHandler):
 class StreamHandler(RelayHandler):
     """`/stream`: events from a position on, held for a while when there are none."""
 
+    def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
+        """Take the relay to ask."""
+        super().initialize(limits, relay)
+        self._gone = asyncio.Event()  # set when the client is
+
     def on_connection_close(self) -> None:
         """Let go of a held request whose client is gone."""
-        self._gone().set()
+        self._gone.set()
 
     async def answer(self, *_path: str) -> None:
         """Answer with events and where to go on."""
@@ -108,7 +113,7 @@ class StreamHandler(RelayHandler):
         except ScnNotFoundError:
             traffic.scn_not_found += 1
             raise
-        if self._gone().is_set():
+        if self._gone.is_set():
             return
         for name, value in response_headers(response).items():
             self.set_header(name, value)
@@ -141,22 +146,16 @@ class StreamHandler(RelayHandler):
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
                 await self._hold(rings, left_s)
-                if self._gone().is_set():
+                if self._gone.is_set():
                     return response
 
     async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
-        gone = asyncio.ensure_future(self._gone().wait())
+        gone = asyncio.ensure_future(self._gone.wait())
         try:
             futures: list[asyncio.Future[Any]] = [*rings, gone]
             await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
-
-    def _gone(self) -> asyncio.Event:
-        event: asyncio.Event | None = getattr(self, "_gone_event", None)
-        if event is None:
-            event = self._gone_event = asyncio.Event()
-        return event
 
 
 async def _look(job: Job) -> Response:

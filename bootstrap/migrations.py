@@ -36,6 +36,8 @@ create table sources (
     floor_scn integer not null default -1,
     log_floor_scn integer not null default -1,
     tombstone_floor_scn integer not null default -1,
+    hole_begin_scn integer not null default -1,
+    hole_end_scn integer not null default -1,
     seed_scn integer not null default -1,
     seed_resume text,
     seed_rows integer not null default 0,

@@ -336,11 +336,15 @@ def _check_reach(source: SourceState, since_scn: int, start_scn: int) -> None:
             "what is kept of it begins; begin again with /startSCN"
         )
     if 0 < since_scn < min(source.tombstone_floor_scn, start_scn):
-        raise BootstrapTooYoungError(
-            f"source {source.name}: which rows were deleted is known from scn "
-            f"{source.tombstone_floor_scn} on, and the consumer is at scn {since_scn}; it must "
-            "begin with an empty target and an empty checkpoint (windowScn 0)"
-        )
+        known = f"from scn {source.tombstone_floor_scn} on"
+    elif source.hole_begin_scn < since_scn < min(source.hole_end_scn, start_scn):
+        known = f"up to scn {source.hole_begin_scn} and from scn {source.hole_end_scn} on"
+    else:
+        return
+    raise BootstrapTooYoungError(
+        f"source {source.name}: which rows were deleted is known {known}, and the consumer is at "
+        f"scn {since_scn}; it must begin with an empty target and an empty checkpoint (windowScn 0)"
+    )
 
 
 def _check_not_ahead(what: str, scn: int, position_scn: int) -> None:

@@ -44,14 +44,21 @@ values (?1, case when exists (
 on conflict (src_id, digest) do nothing
 """
 ALL_SCHEMAS = "select src_id, version, text from schema_versions order by src_id, version"
+# Rows that were served when the store fell off are compared with the table's by
+# the seeding: of those only what came and went within the hole stays unknown.
 BEGIN_LOG = """
 update sources set
-    floor_scn = -1, log_floor_scn = ?1, tombstone_floor_scn = max(tombstone_floor_scn, ?1),
+    floor_scn = -1, log_floor_scn = ?1,
+    tombstone_floor_scn = case status when 'fell_off_relay' then tombstone_floor_scn
+        else max(tombstone_floor_scn, ?1) end,
+    hole_end_scn = case status when 'fell_off_relay' then ?1 else hole_end_scn end,
     status = case status when 'fell_off_relay' then 'new' else status end
 where status != 'inactive'
 """
 FALL_OFF = f"""
-update sources set status = 'fell_off_relay', problem = ?, log_bytes = 0,
+update sources set status = 'fell_off_relay', problem = ?1, log_bytes = 0,
+    hole_begin_scn = case when status != 'active' then 0
+        when hole_begin_scn = -1 then ?2 else hole_begin_scn end,
     floor_scn = {MAX_SCN}, log_floor_scn = {MAX_SCN},
     seed_scn = -1, seed_resume = null, seed_until_scn = -1
 where status != 'inactive'

@@ -266,7 +266,7 @@ class Store:
             for state in self.sources():
                 if state.status is not SourceStatus.INACTIVE:
                     log_rows.clear(self._connection, state.src_id)
-            self._connection.execute(source_rows.FALL_OFF, (problem,))
+            self._connection.execute(source_rows.FALL_OFF, (problem, scn))
             self._connection.execute(source_rows.MOVE, (NOTHING_YET, 0))
 
     # The seeder's part

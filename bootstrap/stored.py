@@ -25,9 +25,11 @@ class SourceState:
     """One source of a store. SCNs are -1 as long as they are not known.
 
     `log_floor_scn`: the log has everything after it. `tombstone_floor_scn`: it
-    is known of every row deleted after it. `seed_scn`: as of when rows are
-    seeded. `seed_until_scn`: how far the log must come before the seeded rows
-    hold together; while SEEDING it says that every row was read and
+    is known of every row deleted after it, but for rows that both came and went
+    between `hole_begin_scn` and `hole_end_scn`, while the store was off the
+    relay. `seed_scn`: as of when rows are seeded. `seed_until_scn`: how far the
+    log must come before the seeded rows hold together; while SEEDING it says
+    that every row was read and
     `end_seeding` is to be called (again) with it.
     """
 
@@ -37,6 +39,8 @@ class SourceState:
     floor_scn: int = NOTHING_YET  # start SCNs below it are refused
     log_floor_scn: int = NOTHING_YET
     tombstone_floor_scn: int = NOTHING_YET
+    hole_begin_scn: int = NOTHING_YET
+    hole_end_scn: int = NOTHING_YET
     seed_scn: int = NOTHING_YET
     seed_resume: str | None = None
     seed_rows: int = 0

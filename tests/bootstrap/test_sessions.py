@@ -255,6 +255,27 @@ class TestRefusals:
         with pytest.raises(BootstrapTooYoungError, match=r"known from scn 100 .*windowScn 0"):
             start(filled, since_scn=50)
 
+    def test_after_a_hole_only_who_was_inside_it_must_begin_with_nothing(
+        self, filled: FilledStore
+    ) -> None:
+        store = filled.store
+        store.fall_off(101, 500)
+        store.begin_log(499)
+        filled.apply(500)
+        for name in (PERSON.source, ORDERS.source):
+            store.begin_seeding(name, 500, 0)
+            store.end_seeding(name, 500)
+        store.activate_caught_up()
+        known = r"known up to scn 101 and from scn 499 on, and the consumer is at scn 300"
+        with pytest.raises(BootstrapTooYoungError, match=known):
+            start(filled, since_scn=300)
+        for since_scn in (101, 499):
+            assert start(filled, since_scn=since_scn) in (since_scn, 500)
+        # The seeding read an empty table: all that was known before the hole is gone.
+        events, _ = split(page(filled, snapshot_at(PERSON.source, 500, since_scn=101)).body)
+        assert {event.opcode for event in events} == {Opcode.DELETE}
+        assert len(events) == 10
+
     def test_row_ids_of_another_store_mean_nothing(self, filled: FilledStore) -> None:
         other = replace(snapshot_at(PERSON.source, 101), extra={"bootstrap_store_id": "other"})
         with pytest.raises(BootstrapTooYoungError, match="begun on store other"):

@@ -334,10 +334,16 @@ def test_falling_off_clears_the_logs_and_keeps_the_rows(filled: FilledStore) -> 
     store.begin_log(149)
     store.apply_window(150, 1, [put(1, 9, 150, "came")])
     state = store.source(PERSON.source)
-    assert (state.status, state.log_floor_scn, state.tombstone_floor_scn) == ("new", 149, 149)
+    assert (state.status, state.log_floor_scn, state.tombstone_floor_scn) == ("new", 149, 100)
+    assert (state.hole_begin_scn, state.hole_end_scn) == (110, 149)
     assert rows_of(store)[1] == "known"
     store.begin_log(160)  # it has begun
     assert store.source(PERSON.source).log_floor_scn == 149
+    # Not served yet, so what it had was not whole: the next hole begins with nothing known.
+    store.fall_off(150, 190)
+    store.begin_log(189)
+    state = store.source(PERSON.source)
+    assert (state.hole_begin_scn, state.hole_end_scn) == (0, 189)
 
 
 # The file

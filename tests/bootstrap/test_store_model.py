@@ -389,6 +389,8 @@ def is_active(state: SourceState) -> bool:
 def refuses_start(state: SourceState, since_scn: int, start_scn: int) -> bool:
     if start_scn < max(state.floor_scn, state.log_floor_scn):
         return True
+    if state.hole_begin_scn < since_scn < state.hole_end_scn:
+        return True
     return 0 < since_scn < state.tombstone_floor_scn
 
 

@@ -5,6 +5,8 @@ The fixtures that give them are in `tests/mariadb.py`.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,3 +44,18 @@ def connect(server: PrivateMariaDB, **options: Any) -> Connection[Cursor]:
         password=server.password,
         **{"charset": "utf8mb4", "autocommit": True, **options},
     )
+
+
+def prepare_xa(database: Database, xid: str, *statements: str, patience_s: float = 10.0) -> None:
+    """Run statements as an XA transaction up to its XA PREPARE, in a session that then ends.
+
+    Returns when the server has let go of the session: before that no other one may decide.
+    """
+    with contextlib.closing(connect(database.server)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"USE {database.name}")
+        for text in (f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}"):
+            cursor.execute(text)
+        session = connection.thread_id()
+    deadline = time.monotonic() + patience_s
+    while database.run(f"SELECT 1 FROM information_schema.processlist WHERE id = {session}"):
+        assert time.monotonic() < deadline, f"session {session!r} does not end"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
-from tests.mariadb_server import Database, connect
+from tests.mariadb_server import Database, prepare_xa
 from tests.promises.running import (
     Remembering,
     RunningRelay,
@@ -19,16 +18,6 @@ from tests.promises.running import (
 )
 
 pytestmark = pytest.mark.mariadb
-
-
-def prepare(database: Database, xid: str, number: int) -> None:
-    """Insert one order as an XA transaction up to its XA PREPARE."""
-    with contextlib.closing(connect(database.server)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"USE {database.name}")
-        cursor.execute(f"XA START '{xid}'")
-        cursor.execute(f"INSERT INTO orders (id, note) VALUES ({number}, '{xid}')")
-        cursor.execute(f"XA END '{xid}'")
-        cursor.execute(f"XA PREPARE '{xid}'")
 
 
 def end_scn(database: Database) -> int:
@@ -49,7 +38,11 @@ def test_rows_prepared_before_a_relay_ends_are_delivered_once_at_their_commit(
     ):
         relay.start()
         for number in range(6):
-            prepare(database, f"x{number}", number)
+            prepare_xa(
+                database,
+                f"'x{number}'",
+                f"INSERT INTO orders (id, note) VALUES ({number}, 'x{number}')",
+            )
         database.run("INSERT INTO orders (id, note) VALUES (100, 'plain')", "XA COMMIT 'x0'")
         wait_until(lambda: len(seen.events) >= 2, "the plain row", relay.tell)
         relay.wait_for_scn(end_scn(database))

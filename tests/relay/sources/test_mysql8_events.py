@@ -14,7 +14,7 @@ from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.source import RowChange
 from databus.schemas.metadata import Op
 from databus.schemas.scn import BinlogPosition
-from tests.mariadb_server import Database, connect
+from tests.mariadb_server import Database, connect, prepare_xa
 from tests.mysql_server import PrivateMySQL
 from tests.relay.sources.mysql_reading import (
     opened,
@@ -155,14 +155,6 @@ def apply(source: MysqlSource, rows: dict[object, object], count: int) -> None:
             rows[row["id"]] = (row["x"], row["n"], row["y"])
 
 
-def prepare(database: Database, xid: str, *statements: str) -> None:
-    """Run statements as an XA transaction up to its XA PREPARE, in a session that then ends."""
-    with contextlib.closing(connect(database.server)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"USE {database.name}")
-        for text in (f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}"):
-            cursor.execute(text)
-
-
 @pytest.mark.parametrize("compression", ["OFF", "ON"])
 def test_xa_transactions_come_at_their_commit_wherever_reading_begins(
     shop: Database, tmp_path: Path, compression: str
@@ -173,13 +165,13 @@ def test_xa_transactions_come_at_their_commit_wherever_reading_begins(
     with contextlib.closing(connect(shop.server)) as connection, connection.cursor() as cursor:
         cursor.execute(f"SET GLOBAL binlog_transaction_compression = {compression}")
         try:
-            prepare(
+            prepare_xa(
                 shop,
                 "'x','b',7",
                 "INSERT INTO a VALUES (1, 'x')",
                 "UPDATE a SET v = 'y' WHERE id = 1",
             )
-            prepare(shop, "'z'", "INSERT INTO a VALUES (2, 'z')")
+            prepare_xa(shop, "'z'", "INSERT INTO a VALUES (2, 'z')")
             shop.run(
                 compress, "FLUSH BINARY LOGS", "INSERT INTO a VALUES (3, '')", "XA ROLLBACK 'z'"
             )

@@ -16,7 +16,7 @@ from databus.relay.sources.mysql_xa import Xid, parse_xa_end, parse_xa_prepare
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import BinlogPosition, binlog_position
-from tests.mariadb_server import Database, connect
+from tests.mariadb_server import Database, connect, prepare_xa
 from tests.relay.sources.mysql_reading import (
     opened,
     read_changes,
@@ -39,18 +39,8 @@ def shop(database: Database) -> Iterator[Database]:
         "CREATE TABLE unwatched (id INT PRIMARY KEY)",
     )
     yield database
-    for format_id, global_size, branch_size, data in database.run("XA RECOVER"):
-        text = str(data)
-        parts = text[:global_size], text[global_size : global_size + branch_size]
-        database.run(f"XA ROLLBACK '{parts[0]}','{parts[1]}',{format_id}")
-
-
-def prepare(database: Database, xid: str, *statements: str) -> None:
-    """Run statements as an XA transaction up to its XA PREPARE, in a session that then ends."""
-    with contextlib.closing(connect(database.server)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"USE {database.name}")
-        for text in (f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}"):
-            cursor.execute(text)
+    for *_, xid in database.run("XA RECOVER FORMAT = 'SQL'"):
+        database.run(f"XA ROLLBACK {xid}")
 
 
 def end_scn(database: Database) -> int:
@@ -66,8 +56,8 @@ def test_rows_of_an_xa_transaction_come_at_its_commit_and_none_at_its_rollback(
     shop: Database, tmp_path: Path
 ) -> None:
     with opened(watching(shop, tmp_path, "a")) as source:
-        prepare(shop, "'x','branch',7", "INSERT INTO a VALUES (1, 1)", "UPDATE a SET v = 2")
-        prepare(shop, "'y'", "INSERT INTO a VALUES (2, 2)")
+        prepare_xa(shop, "'x','branch',7", "INSERT INTO a VALUES (1, 1)", "UPDATE a SET v = 2")
+        prepare_xa(shop, "'y'", "INSERT INTO a VALUES (2, 2)")
         shop.run("INSERT INTO a VALUES (3, 3)", "XA ROLLBACK 'y'", "INSERT INTO a VALUES (4, 4)")
         shop.run("XA COMMIT 'x','branch',7")
         end = end_scn(shop)
@@ -86,7 +76,7 @@ def test_rows_of_an_xa_transaction_come_at_its_commit_and_none_at_its_rollback(
 def test_an_xid_may_be_used_again(shop: Database, tmp_path: Path) -> None:
     with opened(watching(shop, tmp_path, "a")) as source:
         for number in range(4):
-            prepare(shop, "'same'", f"INSERT INTO a VALUES ({number}, 0)")
+            prepare_xa(shop, "'same'", f"INSERT INTO a VALUES ({number}, 0)")
             shop.run(f"XA {'COMMIT' if number % 2 else 'ROLLBACK'} 'same'")
         assert [c.row["id"] for c in read_changes(source, 2)] == [1, 3]
 
@@ -106,7 +96,7 @@ def test_savepoints_and_tables_without_transactions_inside_xa(
             "INSERT INTO a VALUES (1, 1)", "SAVEPOINT s", "INSERT INTO m VALUES (10)",
             "INSERT INTO a VALUES (2, 2)", "ROLLBACK TO s", "INSERT INTO a VALUES (3, 3)",
         ]  # fmt: skip
-        prepare(shop, "'x'", *statements)
+        prepare_xa(shop, "'x'", *statements)
         shop.run("XA COMMIT 'x'", "INSERT INTO a VALUES (4, 4)")
         # A row of MyISAM is there at once, whatever becomes of the transaction.
         assert [ids(t) for t in read_full(source, 3)] == [[10], [1, 3], [4]]
@@ -131,10 +121,10 @@ def test_a_transaction_prepared_before_the_start_is_found_in_the_log(
 ) -> None:
     settings = watching(shop, tmp_path, "a")
     shop.run("FLUSH BINARY LOGS")
-    prepare(shop, "'old'", "INSERT INTO a VALUES (0, 0)")
+    prepare_xa(shop, "'old'", "INSERT INTO a VALUES (0, 0)")
     shop.run("XA ROLLBACK 'old'")
-    prepare(shop, "'old'", "INSERT INTO a VALUES (1, 1), (2, 2)")
-    prepare(shop, "'other'", "INSERT INTO a VALUES (3, 3)")
+    prepare_xa(shop, "'old'", "INSERT INTO a VALUES (1, 1), (2, 2)")
+    prepare_xa(shop, "'other'", "INSERT INTO a VALUES (3, 3)")
     for number in range(files):
         shop.run("FLUSH BINARY LOGS", f"INSERT INTO unwatched VALUES ({number})")
     begin = end_scn(shop)
@@ -169,7 +159,7 @@ def write_xa_randomly(database: Database) -> None:
         kind = chance.randrange(5)
         if kind < 2:
             open_.append(f"'x{number % 7}','{number}'")
-            prepare(database, open_[-1], f"INSERT INTO a VALUES ({number}, 0)")
+            prepare_xa(database, open_[-1], f"INSERT INTO a VALUES ({number}, 0)")
         elif kind < 4 and open_:
             xid = open_.pop(chance.randrange(len(open_)))
             database.run(f"XA {chance.choice(['COMMIT', 'ROLLBACK'])} {xid}")
@@ -190,7 +180,7 @@ def test_a_transaction_prepared_before_the_server_restarts_is_delivered(
             database = Database(server, "d", connection)
             database.run("CREATE DATABASE d", "USE d", "CREATE TABLE a (id INT PRIMARY KEY)")
             begin = end_scn(database)
-            prepare(database, "'x'", "INSERT INTO a VALUES (1)")
+            prepare_xa(database, "'x'", "INSERT INTO a VALUES (1)")
         server.restart(kill=is_killed)
         with contextlib.closing(connect(server)) as connection:
             database = Database(server, "d", connection)
@@ -206,8 +196,8 @@ def test_more_rows_than_are_held_are_read_from_the_log_again(
 ) -> None:
     monkeypatch.setattr(mysql_xa.PreparedTransactions.__init__, "__defaults__", (None, 100))
     with opened(watching(shop, tmp_path, "a")) as source:
-        prepare(shop, "'small'", "INSERT INTO a SELECT seq, 0 FROM seq_1_to_90")
-        prepare(shop, "'large'", "INSERT INTO a SELECT seq, 0 FROM seq_101_to_2100")
+        prepare_xa(shop, "'small'", "INSERT INTO a SELECT seq, 0 FROM seq_1_to_90")
+        prepare_xa(shop, "'large'", "INSERT INTO a SELECT seq, 0 FROM seq_101_to_2100")
         shop.run("XA COMMIT 'large'", "XA COMMIT 'small'")
         large, small = read_full(source, 2)
         assert ids(large) == list(range(101, 2101))
@@ -218,7 +208,7 @@ def test_a_commit_whose_rows_were_purged_stops_and_can_be_passed(tmp_path: Path)
     with PrivateMariaDB() as server, contextlib.closing(connect(server)) as connection:
         database = Database(server, "d", connection)
         database.run("CREATE DATABASE d", "USE d", "CREATE TABLE a (id INT PRIMARY KEY)")
-        prepare(database, "'gone'", "INSERT INTO a VALUES (1)")
+        prepare_xa(database, "'gone'", "INSERT INTO a VALUES (1)")
         database.run("FLUSH BINARY LOGS", "XA COMMIT 'gone'", "INSERT INTO a VALUES (2)")
         database.run("FLUSH BINARY LOGS")
         # The server keeps the file of a prepared transaction until InnoDB has flushed its end.

@@ -55,7 +55,8 @@ def prepare_xa(database: Database, xid: str, *statements: str, patience_s: float
         cursor.execute(f"USE {database.name}")
         for text in (f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}"):
             cursor.execute(text)
-        session = connection.thread_id()
+        cursor.execute("SELECT CONNECTION_ID()")
+        ((session,),) = cursor.fetchall()
     deadline = time.monotonic() + patience_s
     while database.run(f"SELECT 1 FROM information_schema.processlist WHERE id = {session}"):
         assert time.monotonic() < deadline, f"session {session!r} does not end"

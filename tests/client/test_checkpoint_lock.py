@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from databus.client.checkpoint_lock import take_lock
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer
 from databus.schemas.errors import CheckpointError
+from tests.client.shop import wait_until
 
 NOBODY = "http://127.0.0.1:1"
 OTHER_PROCESS = """
@@ -77,13 +79,19 @@ def test_two_clients_of_one_process_are_kept_apart_and_stop_lets_go(tmp_path: Pa
         pass
 
 
+def stop_when_it_reads(client: DatabusClient) -> None:
+    wait_until(client.status)
+    client.stop()
+
+
 def test_an_iteration_holds_its_checkpoint_until_it_is_over(tmp_path: Path) -> None:
     for _ in range(2):
         with DatabusClient([NOBODY], checkpoint_dir=tmp_path, is_impatient=True) as client:
-            windows = client.windows("shop.orders")
             # Nobody answers: stopping is what ends the iteration.
-            client._around.loop.call(client.stop)
-            assert list(windows) == []
+            stopper = threading.Thread(target=stop_when_it_reads, args=(client,))
+            stopper.start()
+            assert list(client.windows("shop.orders")) == []
+            stopper.join()
             with make_client(tmp_path):
                 pass
 

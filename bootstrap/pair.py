@@ -139,10 +139,7 @@ def store_paths(settings: BootstrapSettings) -> dict[str, Path]:
 
 def listed_sources(settings: BootstrapSettings) -> Listed:
     """Return the names of each physical source's sources."""
-    return {
-        p.name: [s if isinstance(s, str) else s.name for s in p.sources]
-        for p in settings.physical_sources
-    }
+    return {p.name: p.source_names for p in settings.physical_sources}
 
 
 def _make_workers(settings: BootstrapSettings, make: MakeWorker | None) -> dict[str, Worker]:

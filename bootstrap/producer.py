@@ -147,7 +147,7 @@ class Producer:
         self._physical = physical
         self._path = store_path or default_store_path(settings, physical)
         self._now_ns = now_ns
-        self._sources = [s if isinstance(s, str) else s.name for s in physical.sources]
+        self._sources = physical.source_names
         self._back_off = BackOff(settings.back_off, Random())
         self._lock = threading.Lock()
         self._stopping = threading.Event()

@@ -51,14 +51,9 @@ def store_path(settings: BootstrapSettings, physical: PhysicalSourceSettings) ->
     return settings.data_dir / f"{physical.name}.db"
 
 
-def listed(physical: PhysicalSourceSettings) -> list[str]:
-    """Return the names of the physical source's sources."""
-    return [source if isinstance(source, str) else source.name for source in physical.sources]
-
-
 def only(physical: PhysicalSourceSettings, sources: Sequence[str]) -> PhysicalSourceSettings:
     """Return the settings of the physical source with only these of its sources."""
-    pairs = zip(listed(physical), physical.sources, strict=True)
+    pairs = zip(physical.source_names, physical.sources, strict=True)
     return physical.model_copy(update={"sources": tuple(s for name, s in pairs if name in sources)})
 
 
@@ -276,7 +271,7 @@ def _not_begun(path: Path) -> BootstrapError:
 
 def _kept(store: Store, physical: PhysicalSourceSettings) -> list[SourceState]:
     """Return the sources that the producer has begun with and the settings still list."""
-    names = listed(physical)
+    names = physical.source_names
     return [s for s in store.sources() if s.name in names and has_log(store, s)]
 
 

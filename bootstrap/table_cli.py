@@ -142,9 +142,7 @@ def _chosen(
 ) -> list[tuple[PhysicalSourceSettings, Sequence[str] | None]]:
     """Return which sources of which physical source are meant; None = as is usual."""
     listed = {
-        name if isinstance(name, str) else name.name: physical
-        for physical in settings.physical_sources
-        for name in physical.sources
+        name: physical for physical in settings.physical_sources for name in physical.source_names
     }
     for source in sources:
         if source not in listed:

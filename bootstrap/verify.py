@@ -22,7 +22,7 @@ from threading import Event
 
 from databus.bootstrap.comparison import Comparison, Kind, Look
 from databus.bootstrap.pace import Pace, Progress, Report
-from databus.bootstrap.seeding import OpenScan, listed, only, store_path
+from databus.bootstrap.seeding import OpenScan, only, store_path
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify_notes import Candidate, Notes
@@ -203,7 +203,7 @@ def verify(
     """
     path = store_path(settings, physical)
     with closing(Store.open(path, is_read_only=True)) as store:
-        sources = listed(physical) if sources is None else sources
+        sources = physical.source_names if sources is None else sources
         scan = open_scan(only(physical, sources))
         try:
             scan.open()

@@ -135,6 +135,11 @@ class PhysicalSourceSettings(Settings):
     reconnect_min_s: float = Field(0.2, gt=0, description="First wait before reconnecting")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before reconnecting")
 
+    @property
+    def source_names(self) -> list[str]:
+        """The names of its sources, in the order of listing."""
+        return [source if isinstance(source, str) else source.name for source in self.sources]
+
     @field_validator("uri")
     @classmethod
     def _sqlite_from_the_file(cls, uri: str, info: ValidationInfo) -> str:

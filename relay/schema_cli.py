@@ -16,7 +16,6 @@ import click
 from databus.conf.settings import (
     PhysicalSourceSettings,
     RelaySettings,
-    SourceSettings,
     build_settings,
     load_settings,
 )
@@ -118,7 +117,7 @@ def _physical_source(
         return build_settings(raw, PhysicalSourceSettings, origin="--uri")
     known: list[str] = []
     for physical_source in load_settings(config, RelaySettings).physical_sources:
-        names = [s.name if isinstance(s, SourceSettings) else s for s in physical_source.sources]
+        names = physical_source.source_names
         if source in names:
             return physical_source
         known += names

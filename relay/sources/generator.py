@@ -63,7 +63,7 @@ class GeneratorSource:
         uri = parse_uri(settings.uri)
         uri.check(("rate", "seed", "rows", "tables"))
         self.name = settings.name
-        names = [s if isinstance(s, str) else s.name for s in settings.sources]
+        names = settings.source_names
         self._rate = uri.number("rate", 100, 0, 1_000_000)
         self._seed = int(uri.number("seed", 1, 0, 2**53))
         self._rows = int(uri.number("rows", 5, 1, _MOST_ROWS))

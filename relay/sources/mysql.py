@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from databus.conf.settings import PhysicalSourceSettings, SourceSettings
+from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql_catalog import ServerCatalog
 from databus.relay.sources.mysql_checks import (
@@ -59,7 +59,7 @@ class MysqlSource:
         self.name = settings.name
         self._settings = settings
         self._address = address_of(settings)
-        self._sources = [s.name if isinstance(s, SourceSettings) else s for s in settings.sources]
+        self._sources = settings.source_names
         for source in self._sources:
             split_name(source)
         self._server_id = replica_id(settings)

@@ -121,7 +121,7 @@ class MysqlTableScan:
         self.name = settings.name
         self._settings = settings
         self._address = address_of(settings)
-        self._sources = [s if isinstance(s, str) else s.name for s in settings.sources]
+        self._sources = settings.source_names
         for source in self._sources:
             split_name(source)
         self._clock = clock

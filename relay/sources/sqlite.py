@@ -315,8 +315,7 @@ class SqliteSource:
 def _watched_tables(settings: PhysicalSourceSettings) -> dict[str, str]:
     """Return the name of each table, with the name of its source."""
     watched: dict[str, str] = {}
-    for source in settings.sources:
-        name = source if isinstance(source, str) else source.name
+    for name in settings.source_names:
         table = name.partition(".")[2] or name
         if any(table.lower() == other.lower() for other in watched):
             raise SettingsError(f"sources = {name!r}: table {table} is listed twice")

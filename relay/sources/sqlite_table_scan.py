@@ -88,7 +88,7 @@ class SqliteTableScan:
             raise SettingsError(f"uri = {settings.uri!r}: must name a file, as `sqlite:/shop.db`")
         self.name = settings.name
         self._path = Path(uri.path)
-        names = [s if isinstance(s, str) else s.name for s in settings.sources]
+        names = settings.source_names
         # What stands before the first dot is the source's own.
         self._tables = {name: name.partition(".")[2] or name for name in names}
         self._connection: sqlite3.Connection | None = None

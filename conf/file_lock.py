@@ -1,4 +1,4 @@
-"""A file that one process at a time holds: two daemons never write the same folder or store.
+"""A file that one process at a time holds: two never write the same folder, store or checkpoint.
 
 The kernel lets go of the lock when the process dies, however it dies. The file
 itself stays: removing it would let two processes lock two files of one name.
@@ -14,20 +14,44 @@ from pathlib import Path
 from databus.schemas.errors import SettingsError
 
 
+class FileHeldError(Exception):
+    """Somebody has the lock; `content` is what he wrote into the file. Becomes another error."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__(content)
+        self.content = content
+
+
+def open_locked(path: Path) -> int:
+    """Return a descriptor of the file, locked, its folder made if need be; closing it lets go.
+
+    Raises FileHeldError when it is locked already, by this process too; OSError
+    when the folder or the file cannot be used.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        content = os.pread(fd, 64, 0).decode("ascii", "replace")
+        os.close(fd)
+        raise FileHeldError(content) from None
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
 def take_lock(path: Path, in_use: str) -> Callable[[], None]:
-    """Lock the file for this process alone, its folder made if need be; returns how to let go.
+    """Lock a file of a daemon's `data_dir`; returns how to let go.
 
     Raises SettingsError with the text `in_use` when somebody has it, or saying
     why the folder cannot be used.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_locked(path)
+    except FileHeldError:
+        raise SettingsError(in_use) from None
     except OSError as error:
         raise SettingsError(f"data_dir {path.parent} cannot be used: {error}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise SettingsError(in_use) from None
     return lambda: os.close(fd)

@@ -82,6 +82,21 @@ def decoder_of(charset: str) -> Decoder | None:
     return lambda data: decode(data)[0]
 
 
+def exact_decoder(charset: str | None) -> Decoder | None:
+    """Return what turns a column's bytes into text; None for a column of bytes.
+
+    Raises ValueError for a set that cannot be decoded exactly.
+    """
+    if charset in (None, BINARY):
+        return None
+    decode = decoder_of(charset or "")
+    if decode is None:
+        raise ValueError(
+            f"character set {charset} cannot be decoded exactly; convert the column to utf8mb4"
+        )
+    return decode
+
+
 def _decode_utf8(data: bytes) -> str:
     return str(data, "utf-8")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pymysqlreplication.constants import FIELD_TYPE as T
 
-from databus.relay.sources.mysql_charsets import BINARY, Decoder, decoder_of
+from databus.relay.sources.mysql_charsets import BINARY, Decoder, decoder_of, exact_decoder
 from databus.relay.sources.mysql_columns import (
     COMPRESSED_BLOB,
     COMPRESSED_VARCHAR,
@@ -174,14 +174,7 @@ def _reader(
 
 
 def _decoder(column: LoggedColumn, charset: str | None) -> Decoder | None:
-    if charset in (None, BINARY) or column.type_code in (T.ENUM, T.SET):
-        return None
-    decode = decoder_of(charset or "")
-    if decode is None:
-        raise ValueError(
-            f"character set {charset} cannot be decoded exactly; convert the column to utf8mb4"
-        )
-    return decode
+    return None if column.type_code in (T.ENUM, T.SET) else exact_decoder(charset)
 
 
 def difference(column: LoggedColumn, defined: DefinedColumn, dialect: Dialect) -> str:

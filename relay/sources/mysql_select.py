@@ -23,7 +23,7 @@ from uuid import UUID
 
 from pymysqlreplication.constants import FIELD_TYPE as T
 
-from databus.relay.sources.mysql_charsets import BINARY, Decoder, decoder_of
+from databus.relay.sources.mysql_charsets import exact_decoder
 from databus.relay.sources.mysql_columns import LoggedColumn, SqlType, parse_sql_type
 from databus.relay.sources.mysql_layout import DefinedColumn
 from databus.relay.sources.mysql_values import Reader, ZeroDateError, reader_for
@@ -130,7 +130,7 @@ def _convert(sql: SqlType, charset: str | None, zero_dates_are_null: bool) -> Co
     if sql.name in _INTS:
         return _decimal if sql.name == "bigint" and sql.is_unsigned else int
     if sql.name in _TEXTS:
-        return _text(charset)
+        return exact_decoder(charset)
     if sql.name in _BYTES:
         return None
     if sql.name in ("date", "datetime", "timestamp"):
@@ -143,17 +143,6 @@ def _convert(sql: SqlType, charset: str | None, zero_dates_are_null: bool) -> Co
     if plain is None:
         raise ValueError("the type is not supported")
     return plain
-
-
-def _text(charset: str | None) -> Decoder | None:
-    if charset in (None, BINARY):
-        return None
-    decode = decoder_of(charset or "")
-    if decode is None:
-        raise ValueError(
-            f"character set {charset} cannot be decoded exactly; convert the column to utf8mb4"
-        )
-    return decode
 
 
 def _decimal(raw: bytes) -> Decimal:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
@@ -22,41 +21,15 @@ from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.status import read_all, status_table
 from databus.conf.cli import CommandAt, LazyGroup
+from databus.conf.daemon_cli import config_option, prepare_daemon, serving_options
 from databus.conf.service import run as run_service
 from databus.conf.settings import BootstrapSettings, load_settings
 from databus.schemas.errors import ServerError, SettingsError
 
-# Readers and producers with much to do would otherwise keep the loop waiting
-# for 5 ms (Python's default) each time.
-SWITCH_INTERVAL_S = 0.0005
 STATUS_TIMEOUT_S = 10.0
 PIPE_COLUMNS = 200
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def config_option(*, required: bool = True) -> Callable[[Command], Command]:
-    """Return the option that names the settings."""
-    return click.option(
-        "-c",
-        "--config",
-        type=click.Path(path_type=Path),
-        required=required,
-        help="TOML file with the settings; conf/bootstrap.toml is a commented example.",
-    )
-
-
-def serving_options(command: Command) -> Command:
-    """Add the options of the commands that serve."""
-    for option in (
-        click.option("-v", "--verbose", is_flag=True, help="Log refused requests, too."),
-        click.option(
-            "--port", type=click.IntRange(0, 65535), help="Port to bind, instead of http.port."
-        ),
-        click.option("--host", help="Address to bind, instead of http.host."),
-    ):
-        command = option(command)
-    return command
+EXAMPLE = "conf/bootstrap.toml"
 
 
 @click.group(
@@ -76,7 +49,7 @@ def bootstrap() -> None:
 
 
 @bootstrap.command()
-@config_option()
+@config_option(EXAMPLE)
 @serving_options
 @click.option("--no-serve", is_flag=True, help="Fill the stores only; another process serves.")
 @click.option("--no-seed", is_flag=True, help="Leave the seeding to `databus bootstrap seed`.")
@@ -90,12 +63,12 @@ def run(
     Example: `databus bootstrap run -c bootstrap.toml --port 11116`, then
     `databus bootstrap status -c bootstrap.toml`.
     """
-    settings = _prepare(config, host, port, verbose)
+    settings = prepare_daemon(config, BootstrapSettings, host, port, verbose)
     _run(settings, Producer, None if no_seed else SeedingThread, is_serving=not no_serve)
 
 
 @bootstrap.command()
-@config_option()
+@config_option(EXAMPLE)
 @serving_options
 def serve(config: Path, host: str | None, port: int | None, verbose: bool) -> None:
     """Serve the stores that another process fills, until SIGTERM or Ctrl-C.
@@ -104,11 +77,13 @@ def serve(config: Path, host: str | None, port: int | None, verbose: bool) -> No
 
     Example: `databus bootstrap serve -c bootstrap.toml --port 11117`
     """
-    _run(_prepare(config, host, port, verbose), None, None, is_serving=True)
+    _run(
+        prepare_daemon(config, BootstrapSettings, host, port, verbose), None, None, is_serving=True
+    )
 
 
 @bootstrap.command()
-@config_option(required=False)
+@config_option(EXAMPLE, required=False)
 @click.option("--url", help="Ask a running server instead of reading the files.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def status(config: Path | None, url: str | None, is_json: bool) -> None:
@@ -128,15 +103,6 @@ def status(config: Path | None, url: str | None, is_json: bool) -> None:
         console.print(status_table(name, values))
 
 
-def _prepare(config: Path, host: str | None, port: int | None, verbose: bool) -> BootstrapSettings:
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = load_settings(config, BootstrapSettings)
-    asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    http = settings.http.model_copy(update=asked)
-    return settings.model_copy(update={"http": http})
-
-
 def _run(
     settings: BootstrapSettings,
     make_producer: MakeWorker | None,
@@ -144,7 +110,6 @@ def _run(
     *,
     is_serving: bool,
 ) -> None:
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     pair = Pair(settings, make_producer, make_seeding)
     try:
         if is_serving:

@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
-from databus.bootstrap.cli import config_option, ended_by_signal
+from databus.bootstrap.cli import EXAMPLE, ended_by_signal
 from databus.bootstrap.comparison import Comparison
 from databus.bootstrap.pace import Progress, Report
 from databus.bootstrap.seeding import seed as seed_sources
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify import verify as verify_sources
 from databus.bootstrap.verify_report import json_of, shown
+from databus.conf.daemon_cli import config_option
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings, load_settings
 from databus.schemas.errors import UnknownSourceError
 
@@ -35,7 +36,7 @@ def source_option(command: Command) -> Command:
 
 
 @click.command()
-@config_option()
+@config_option(EXAMPLE)
 @source_option
 def seed(config: Path, sources: tuple[str, ...]) -> None:
     """Read tables from their database into the store, showing how far it is.
@@ -61,7 +62,7 @@ def seed(config: Path, sources: tuple[str, ...]) -> None:
 
 
 @click.command()
-@config_option()
+@config_option(EXAMPLE)
 @source_option
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
 @click.option(

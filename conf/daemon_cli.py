@@ -1,0 +1,61 @@
+"""What the commands that run a daemon share: their options, and what those do to the settings."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from databus.conf.settings import BootstrapSettings, RelaySettings, load_settings
+
+# A thread with much to do would otherwise keep the loop waiting for 5 ms
+# (Python's default) each time; see benchmarks/latency.
+SWITCH_INTERVAL_S = 0.0005
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Model = TypeVar("Model", RelaySettings, BootstrapSettings)
+
+
+def config_option(example: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """Return the option that names the settings; `example` is a commented file of them."""
+    return click.option(
+        "-c",
+        "--config",
+        type=click.Path(path_type=Path),
+        required=required,
+        help=f"TOML file with the settings; {example} is a commented example.",
+    )
+
+
+def serving_options(command: Command) -> Command:
+    """Add the options of the commands that serve: `host`, `port`, `verbose`."""
+    for option in (
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Log refused requests and connections, too."
+        ),
+        click.option(
+            "--port", type=click.IntRange(0, 65535), help="Port to bind, instead of http.port."
+        ),
+        click.option("--host", help="Address to bind, instead of http.host."),
+    ):
+        command = option(command)
+    return command
+
+
+def prepare_daemon(
+    config: Path, model: type[Model], host: str | None, port: int | None, verbose: bool
+) -> Model:
+    """Set this process up and return its settings, with what the options say instead of the file.
+
+    Raises SettingsError.
+    """
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = load_settings(config, model)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(update={"http": settings.http.model_copy(update=asked)})

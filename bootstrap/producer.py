@@ -24,7 +24,7 @@ from databus.bootstrap.retention import Retention
 from databus.bootstrap.row_identity import identity_of
 from databus.bootstrap.seeding import store_path as default_store_path
 from databus.bootstrap.store import Store, StoredEvent
-from databus.bootstrap.stored import NOTHING_YET, SourceStatus
+from databus.bootstrap.stored import NOTHING_YET, Position, SourceStatus
 from databus.client import DatabusClient
 from databus.client.back_off import BackOff
 from databus.client.consumer import Consumer, DataEvent
@@ -124,7 +124,7 @@ class WindowWriter(Consumer):
         if self._store.apply_window(scn, timestamp_ns, events):
             self.windows += 1
             self.event_count += len(events)
-        self.position = self._store.position()
+            self.position = Position(scn, timestamp_ns)
         for name in self._store.activate_caught_up():
             log.info("%s: seeded, and served from now on", name)
 

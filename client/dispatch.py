@@ -358,12 +358,7 @@ def _failure_of(error: Exception, call: str) -> Failure:
 
 
 def _callbacks_of(consumer: Consumer) -> _Callbacks:
-    found: list[Callback | None] = []
-    for name in _Callbacks._fields:
-        callback = getattr(consumer, name)
-        is_ours = getattr(callback, "__func__", None) is getattr(Consumer, name)
-        found.append(None if is_ours else callback)
-    return _Callbacks(*found)
+    return _Callbacks(*(_overridden(consumer, name) for name in _Callbacks._fields))
 
 
 # The callbacks of a page, in the order of `_Callbacks`.
@@ -379,12 +374,14 @@ _OF_A_PAGE = (
 
 def _page_callbacks_of(consumer: Consumer, live: _Callbacks) -> _Callbacks:
     """Return the callbacks of a page: one that is not overridden is the window's."""
-    found: list[Callback | None] = []
-    for name, of_window in zip(_OF_A_PAGE, live, strict=True):
-        callback = getattr(consumer, name)
-        is_ours = getattr(callback, "__func__", None) is getattr(Consumer, name)
-        found.append(of_window if is_ours else callback)
-    return _Callbacks(*found)
+    names = zip(_OF_A_PAGE, live, strict=True)
+    return _Callbacks(*(_overridden(consumer, name) or of_window for name, of_window in names))
+
+
+def _overridden(consumer: Consumer, name: str) -> Callback | None:
+    callback: Callback = getattr(consumer, name)
+    is_ours = getattr(callback, "__func__", None) is getattr(Consumer, name)
+    return None if is_ours else callback
 
 
 def _name(callback: Callback | None) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 from databus.client.connection_messages import HalfWindow, Progress
 from databus.client.pages import NOTICE_BYTES, BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
-from databus.client.subscription import Bindings
+from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.control import checkpoint_of
 from databus.schemas.errors import DatabusError, ProtocolError
@@ -84,9 +84,7 @@ class Intake:
     def use(self, bindings: Bindings) -> None:
         """Decode what comes from now on with these."""
         self._bindings = bindings
-        self._reader.known = frozenset(
-            (src_id, digest) for src_id, bound in bindings.items() for digest in bound.versions
-        )
+        self._reader.known = schemas_of(bindings)
 
     def begin(self, position: Position) -> None:
         """Begin an answer; `position` is after the last whole window."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from databus.client.connection_messages import PageFacts
 from databus.client.intake import explain_unknown
 from databus.client.pages import BootstrapPage
-from databus.client.subscription import Bindings
+from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ProtocolError
 from databus.schemas.page_reader import PageReader, RowPage
@@ -35,9 +35,7 @@ class PageIntake:
         self.reset()
         self._since = checkpoint
         self._asked = {i: bound for i, bound in self._bindings.items() if i in src_ids}
-        self._reader.known = frozenset(
-            (i, digest) for i, bound in self._asked.items() for digest in bound.versions
-        )
+        self._reader.known = schemas_of(self._asked)
 
     def receive(self, chunk: bytes) -> None:
         """Take the next bytes; raises ProtocolError (WindowTooLargeError among them)."""

@@ -71,6 +71,13 @@ class SourceBinding(NamedTuple):
 Bindings = Mapping[int, SourceBinding]
 
 
+def schemas_of(bindings: Bindings) -> frozenset[tuple[int, bytes]]:
+    """Return the (src_id, digest) pairs that rows may have: `RowReader.known`."""
+    return frozenset(
+        (src_id, digest) for src_id, bound in bindings.items() for digest in bound.versions
+    )
+
+
 def find_ids(wanted: Sequence[str], offered: Mapping[str, int]) -> dict[str, int]:
     """Return the ids of the wanted sources; raises UnknownSourceError."""
     for name in wanted:

@@ -7,17 +7,14 @@ What tests import is in `tests/mariadb_server.py`: a plugin must not be imported
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.fetched_servers import needed
-from tests.mariadb_server import Database, connect
+from tests.mariadb_server import Database, fresh_database
 from tools.fetch_test_servers import NEWER_MARIADB
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +36,5 @@ def newer_mariadb() -> Iterator[PrivateMariaDB]:
 @pytest.fixture
 def database(mariadb: PrivateMariaDB) -> Iterator[Database]:
     """Make a fresh database, dropped at the end."""
-    name = f"t{next(_numbers)}"
-    connection = connect(mariadb)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
-            cursor.execute(f"USE {name}")
-        yield Database(mariadb, name, connection)
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {name}")
-    finally:
-        connection.close()
+    with fresh_database(mariadb) as made:
+        yield made

@@ -6,7 +6,9 @@ The fixtures that give them are in `tests/mariadb.py`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,8 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
+
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,17 @@ class Database:
                 cursor.execute(statement, args)
                 rows = tuple(cursor.fetchall())
         return rows
+
+
+@contextlib.contextmanager
+def fresh_database(server: PrivateMariaDB) -> Iterator[Database]:
+    """Make a database of a new name, with a connection that uses it, dropped at the end."""
+    name = f"t{next(_numbers)}"
+    with contextlib.closing(connect(server)) as connection:
+        database = Database(server, name, connection)
+        database.run(f"CREATE DATABASE {name} CHARACTER SET utf8mb4", f"USE {name}")
+        yield database
+        database.run(f"DROP DATABASE {name}")
 
 
 def connect(server: PrivateMariaDB, **options: Any) -> Connection[Cursor]:

@@ -9,18 +9,15 @@ environment says that it must be there, and then fail here.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.fetched_servers import needed
-from tests.mariadb_server import Database, connect
+from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 from tools.fetch_test_servers import MYSQL
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +39,5 @@ def mysql_server(new_mysql: Callable[..., PrivateMySQL]) -> Iterator[PrivateMari
 @pytest.fixture
 def mysql_database(mysql_server: PrivateMariaDB) -> Iterator[Database]:
     """Make a fresh database, dropped at the end."""
-    name = f"t{next(_numbers)}"
-    connection = connect(mysql_server)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
-            cursor.execute(f"USE {name}")
-        yield Database(mysql_server, name, connection)
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {name}")
-    finally:
-        connection.close()
+    with fresh_database(mysql_server) as made:
+        yield made

@@ -28,6 +28,7 @@ from benchmarks.bootstrap_torture.stage import BootstrapStage
 from benchmarks.bootstrap_torture.times import Rate, Times
 from benchmarks.report import Figure, at_most
 from benchmarks.torture.kills import Kill, plan_kills
+from benchmarks.torture.run import tell_and_exit
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, TABLES
 from databus.demo.databases import Dialect
@@ -394,10 +395,7 @@ def main(
     for line in outcome.times.lines():
         click.echo(line)
     click.echo(f"checkpoints: {' -> '.join(outcome.findings.modes)}")
-    for problem in outcome.findings.problems:
-        click.echo(f"PROBLEM: {problem}")
-    click.echo(last_line(plan, outcome))
-    raise SystemExit(1 if outcome.findings.problem_count else 0)
+    tell_and_exit(outcome.findings, last_line(plan, outcome))
 
 
 def _torture_with_bar(plan: Plan, logs: Path | None) -> Outcome:

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -196,10 +197,15 @@ def main(dialect: Dialect, transactions: int, kills: int, seed: int | None, rate
     )
     click.echo(f"seed {plan.seed}")
     outcome = _torture_with_bar(plan)
-    for problem in outcome.findings.problems:
+    tell_and_exit(outcome.findings, last_line(plan, outcome))
+
+
+def tell_and_exit(findings: Findings, counts: str) -> NoReturn:
+    """Print what was off and, last, the counts; exit with 1 when anything was off."""
+    for problem in findings.problems:
         click.echo(f"PROBLEM: {problem}")
-    click.echo(last_line(plan, outcome))
-    raise SystemExit(1 if outcome.findings.problem_count else 0)
+    click.echo(counts)
+    raise SystemExit(1 if findings.problem_count else 0)
 
 
 def _torture_with_bar(plan: Plan) -> Outcome:

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from databus.bootstrap.retention import Retention
-from databus.bootstrap.row_identity import identity_of
+from databus.bootstrap.row_identity import identity_in
 from databus.bootstrap.seeding import store_path as default_store_path
 from databus.bootstrap.store import Store, StoredEvent
 from databus.bootstrap.stored import NOTHING_YET, Position, SourceStatus
@@ -256,8 +256,8 @@ class Producer:
         known = [text for _, _, text in store.schemas([bound.src_id])]
         fresh = [s.text for s in bound.schemas if s.text not in known]
         store.add_schemas(bound.src_id, [(s.version, s.text) for s in bound.schemas])
-        identity = identity_of(known[-1]) if known else None
-        if identity is None or not any(identity_of(text) != identity for text in fresh):
+        identity = identity_in(known[-1]) if known else None
+        if identity is None or not any(identity_in(text) != identity for text in fresh):
             return
         if store.source(bound.name).status in _SEEDED:
             log.warning("%s has another primary key now: it is seeded anew", bound.name)

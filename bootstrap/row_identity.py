@@ -1,14 +1,23 @@
-"""What tells a table's rows apart, read off its schema: with another key they are others. Pure."""
+"""What tells a table's rows apart: with another key they are others. Pure."""
 
 from __future__ import annotations
 
 import json
 
-Identity = tuple[tuple[str, str], ...]  # the key columns' names and SQL types, in key order
+from databus.schemas.table import Table
+
+# Names and SQL types of the columns that a row's key is made of, in key order;
+# of all columns for a table without a key.
+Identity = tuple[tuple[str, str], ...]
 
 
-def identity_of(schema_text: str) -> Identity | None:
-    """Return the columns that a row's key is made of; all columns for a table without a key.
+def identity_of(table: Table) -> Identity:
+    """Return what the keys of a table's rows are made of."""
+    return tuple((column.name, column.sql_type) for column in table.key_columns or table.columns)
+
+
+def identity_in(schema_text: str) -> Identity | None:
+    """Return what the keys of the rows are made of that were written with a schema.
 
     None for a schema that does not say, as one of a stock relay.
     """

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from databus.bootstrap.pace import Pace, Progress, Report
 from databus.bootstrap.row_event import RowEvents
+from databus.bootstrap.row_identity import identity_of
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
@@ -57,7 +58,7 @@ class _Place(NamedTuple):
 
 
 def _key_text(table: Table) -> str:
-    return ", ".join(f"{column.name} {column.sql_type}" for column in table.key_columns)
+    return json.dumps(identity_of(table))
 
 
 def has_log(store: Store, state: SourceState) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from databus.bootstrap.row_identity import identity_of
+from databus.bootstrap.row_identity import identity_in, identity_of
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 
@@ -20,7 +20,9 @@ TABLE = Table(
 
 
 def identity(table: Table) -> object:
-    return identity_of(avro_schema(table))
+    found = identity_in(avro_schema(table))
+    assert found == identity_of(table)
+    return found
 
 
 def test_the_key_columns_in_key_order_with_their_types() -> None:
@@ -40,5 +42,5 @@ def test_all_columns_without_a_key() -> None:
 
 def test_a_schema_of_somebody_elses_does_not_say() -> None:
     bare = {"type": "record", "name": "t", "fields": [{"name": "a", "type": "int"}]}
-    assert identity_of(json.dumps(bare)) is None
-    assert identity_of(json.dumps(bare | {"meta": {"key": ["a"]}})) is None
+    assert identity_in(json.dumps(bare)) is None
+    assert identity_in(json.dumps(bare | {"meta": {"key": ["a"]}})) is None

@@ -9,6 +9,7 @@ BEGIN IMMEDIATE, so that none fails half-way because another was faster.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from databus.bootstrap.migrations import is_current, migrate
 from databus.schemas.errors import BootstrapError
 
 BUSY_S = 30.0
+_SWITCH_S = 0.002
 _CACHE_KIB = 32 << 10
 _WAL_BYTES = 64 << 20
 _CACHED_STATEMENTS = 512
@@ -122,10 +124,23 @@ class StoreFile:
         # Only a file without any table takes this: free pages can then be given
         # back to the disk a few at a time.
         self.connection.execute("pragma auto_vacuum = incremental")
-        self.connection.execute("pragma journal_mode = wal")
+        self._use_wal()
         if not is_current(self.database, self.path):
             with self.writing("migrating"):
                 migrate(self.database)
+
+    def _use_wal(self) -> None:
+        """Switch to WAL; SQLite does not wait for another who is doing that to a new file."""
+        deadline_s = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self.connection.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(_SWITCH_S)
 
 
 def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 from unittest.mock import patch
 
 import pytest
@@ -460,3 +462,18 @@ def test_a_window_of_one_row_takes_less_than_a_millisecond(filled: FilledStore) 
     for scn, events in windows:
         filled.store.apply_window(scn, 1, events)
     assert time.thread_time() - started_s < len(windows) * 0.001
+
+
+def test_many_may_make_one_store_at_once(tmp_path: Path) -> None:
+    makers = 4
+    begin = Barrier(makers)
+
+    def make(path: Path) -> str:
+        begin.wait(10)
+        with closing(Store.open(path)) as made:
+            return made.id
+
+    with ThreadPoolExecutor(makers) as threads:
+        for number in range(30):
+            made = threads.map(make, [tmp_path / f"{number}.db"] * makers)
+            assert len(set(made)) == 1

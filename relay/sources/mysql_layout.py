@@ -23,8 +23,8 @@ from databus.relay.sources.mysql_columns import (
     SqlType,
     parse_sql_type,
 )
-from databus.relay.sources.mysql_rows import RowLayout
-from databus.relay.sources.mysql_values import Reader, reader_for
+from databus.relay.sources.mysql_rows import PackedColumn, RowLayout
+from databus.relay.sources.mysql_values import reader_for
 from databus.schemas.table import Column, Table
 
 
@@ -126,29 +126,29 @@ def layout_of(
         raise ValueError(
             f"the log has {len(logged.columns)} columns and the database {len(definition.columns)}"
         )
-    readers = []
+    packed = []
     for column, defined in zip(logged.columns, definition.columns, strict=True):
         problem = difference(column, defined, dialect)
         if problem:
             raise ValueError(f"column {defined.name!r}: {problem}")
-        readers.append(_reader(column, defined.name, defined.sql_type, defined.charset, dialect))
-    return RowLayout.of(definition.table(source), readers)
+        packed.append(_packed(column, defined.name, defined, dialect))
+    return RowLayout.of(definition.table(source), packed)
 
 
 def _layout_by_name(
     source: str, logged: LoggedTable, definition: Definition | None, dialect: Dialect
 ) -> RowLayout:
     known = {c.name: c for c in definition.columns} if definition else {}
-    columns, readers = [], []
+    columns, packed = [], []
     for column in logged.columns:
         name = column.name or ""
         defined = known.get(name)
         if defined is None or difference(column, defined, dialect):
             defined = derive(column, dialect)
         columns.append((name, defined.sql_type, column.nullable))
-        readers.append(_reader(column, name, defined.sql_type, defined.charset, dialect))
+        packed.append(_packed(column, name, defined, dialect))
     key = tuple(logged.columns[index].name or "" for index in logged.key)
-    return RowLayout.of(_table(source, columns, key), readers)
+    return RowLayout.of(_table(source, columns, key), packed)
 
 
 def _table(source: str, columns: Sequence[tuple[str, str, bool]], key: tuple[str, ...]) -> Table:
@@ -162,15 +162,16 @@ def _table(source: str, columns: Sequence[tuple[str, str, bool]], key: tuple[str
     )
 
 
-def _reader(
-    column: LoggedColumn, name: str, sql_type: str, charset: str | None, dialect: Dialect
-) -> Reader:
+def _packed(
+    column: LoggedColumn, name: str, defined: DefinedColumn, dialect: Dialect
+) -> PackedColumn:
     try:
-        sql = parse_sql_type(sql_type)
-        decode = _decoder(column, charset)
-        return reader_for(column, sql, decode, zero_dates_are_null=dialect.zero_dates_are_null)
+        sql = parse_sql_type(defined.sql_type)
+        decode = _decoder(column, defined.charset)
+        read = reader_for(column, sql, decode, zero_dates_are_null=dialect.zero_dates_are_null)
     except ValueError as error:
-        raise ValueError(f"column {name!r} ({sql_type}): {error}") from error
+        raise ValueError(f"column {name!r} ({defined.sql_type}): {error}") from error
+    return PackedColumn(column, sql, defined.charset, read)
 
 
 def _decoder(column: LoggedColumn, charset: str | None) -> Decoder | None:

@@ -17,11 +17,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql_columns import ByteReader
+from databus.relay.sources.mysql_columns import ByteReader, LoggedColumn, SqlType
 from databus.relay.sources.mysql_json_diff import apply_differences
 from databus.relay.sources.mysql_values import Reader, ZeroDateError
 from databus.relay.sources.source import Row, RowChange
@@ -38,21 +38,35 @@ _VERSION_2 = frozenset(
 ROWS_EVENTS = _WRITES | _UPDATES | _DELETES
 
 
+class PackedColumn(NamedTuple):
+    """How the values of one column are packed, what they mean, and what reads them.
+
+    `charset` is None for a column of bytes or numbers.
+    """
+
+    logged: LoggedColumn
+    sql: SqlType
+    charset: str | None
+    read: Reader
+
+
 @dataclass(frozen=True)
 class RowLayout:
     """How the rows of one table are packed, and the table they belong to."""
 
     table: Table
+    columns: tuple[PackedColumn, ...]
     names: tuple[str, ...]
     readers: tuple[Reader, ...]
     key: tuple[str, ...]  # whose change makes another row of it; all columns without a key
 
     @staticmethod
-    def of(table: Table, readers: Sequence[Reader]) -> RowLayout:
-        """Make the layout of a table whose columns have these readers."""
+    def of(table: Table, columns: Sequence[PackedColumn]) -> RowLayout:
+        """Make the layout of a table whose columns are packed like this."""
         names = tuple(column.name for column in table.columns)
         key = tuple(column.name for column in table.key_columns)
-        return RowLayout(table, names, tuple(readers), key or names)
+        readers = tuple(column.read for column in columns)
+        return RowLayout(table, tuple(columns), names, readers, key or names)
 
 
 def table_id(body: bytes) -> int:

@@ -12,7 +12,7 @@ change stops capture, for its columns are not known to anybody.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from databus.relay.sources.mysql_columns import parse_table_map
@@ -132,7 +132,7 @@ class WatchedTables:
             layout = layout_of(source, logged, definition, self._dialect)
         except ValueError as error:
             raise ValueError(f"table {source}: {error}") from error
-        return RowLayout.of(self._one(layout.table), layout.readers)
+        return replace(layout, table=self._one(layout.table))
 
     def _check_is_current(self, source: str, position: int) -> None:
         if position >= self._snapshot.after:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from databus.schemas.event import Opcode, Part
 from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import (
-    METADATA_DIGEST,
+    METADATA_DIGESTS,
     EventMetadata,
     Op,
     encode_metadata,
@@ -28,6 +28,6 @@ def make_tombstone(event: bytes, scn: int, timestamp_ns: int) -> bytes:
 
 def _metadata(last: Part | None) -> Part | None:
     """Return metadata that says `delete`; none where the relay sends none of ours."""
-    if last is None or last.digest != METADATA_DIGEST:
+    if last is None or last.digest not in METADATA_DIGESTS:
         return None
     return metadata_part(encode_metadata(EventMetadata(Op.DELETE)))

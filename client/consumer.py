@@ -37,8 +37,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from databus.schemas.event import Opcode
-from databus.schemas.metadata import METADATA_DIGEST as METADATA_SCHEMA_DIGEST
-from databus.schemas.metadata import EventMetadata, Op, decode_metadata
+from databus.schemas.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
 from databus.schemas.row_reader import (
     BODY,
     KEY,
@@ -137,9 +136,10 @@ class DataEvent:
     def metadata(self) -> EventMetadata | None:
         """What the relay says beyond the row; None from a relay that is not of this project."""
         if self._metadata is None:
-            if self._event[METADATA_DIGEST] != METADATA_SCHEMA_DIGEST:
+            digest = self._event[METADATA_DIGEST]
+            if digest not in METADATA_DIGESTS:
                 return None
-            self._metadata = decode_metadata(metadata_bytes(self._event))
+            self._metadata = decode_metadata(metadata_bytes(self._event), digest)
         return self._metadata
 
     @property

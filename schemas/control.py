@@ -1,14 +1,21 @@
 """Control events: what is said in the stream about the stream.
 
 Long key 0, no schema, the value UTF-8 text or empty. They pass every filter.
+A DDL event is one of its window, in its place among the rows; it is sent only
+to those who ask for such events.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import (
     CHECKPOINT_SRC_ID,
+    DDL_SRC_ID,
     EOP_SRC_ID,
     ERROR_SRC_IDS,
     NO_SCHEMA_ID,
@@ -17,6 +24,14 @@ from databus.schemas.event import (
     Opcode,
     Part,
 )
+
+
+class DdlStatement(NamedTuple):
+    """What a DDL event tells: the sources whose tables it is about, and the statement."""
+
+    sources: tuple[str, ...]
+    database: str  # the session's default one, "" = none
+    statement: str
 
 
 def end_of_period(scn: int, timestamp_ns: int, partition_id: int = 0) -> Event:
@@ -49,6 +64,41 @@ def checkpoint_of(event: Event) -> Checkpoint:
     if event.src_id not in (CHECKPOINT_SRC_ID, SCN_REGRESS_SRC_ID):
         raise ProtocolError(f"an event of src_id {event.src_id} carries no checkpoint")
     return Checkpoint.from_json(event.value)
+
+
+def ddl_event(
+    scn: int,
+    timestamp_ns: int,
+    partition_id: int,
+    sources: Iterable[str],
+    database: str,
+    statement: str,
+) -> Event:
+    """Return the event that tells of a DDL statement in the window `scn`."""
+    fields = {"sources": list(sources), "database": database, "statement": statement}
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    value = Part(text.encode("utf-8", "replace"), NO_SCHEMA_ID)
+    return Event(scn, timestamp_ns, DDL_SRC_ID, partition_id, 0, Opcode.CONTROL, value, None)
+
+
+def ddl_of(event: Event) -> DdlStatement:
+    """Return what a DDL event tells; raises ProtocolError for another event or a bad value."""
+    if event.src_id != DDL_SRC_ID:
+        raise ProtocolError(f"an event of src_id {event.src_id} tells of no DDL statement")
+    return read_ddl(event.value)
+
+
+def read_ddl(value: bytes) -> DdlStatement:
+    """Read the value of a DDL event; raises ProtocolError when it is not one."""
+    try:
+        fields = json.loads(value)
+        sources, database, statement = fields["sources"], fields["database"], fields["statement"]
+    except (ValueError, RecursionError, LookupError, TypeError) as error:
+        raise ProtocolError(f"not the value of a DDL event: {error!r}") from error
+    texts = (database, statement, *sources) if isinstance(sources, list) else ()
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ProtocolError("not the value of a DDL event: it is to be texts")
+    return DdlStatement(tuple(sources), database, statement)
 
 
 def _control(src_id: int, timestamp_ns: int, text: str) -> Event:

@@ -13,6 +13,7 @@ EOP_SRC_ID = -2
 CHECKPOINT_SRC_ID = -3
 ERROR_SRC_IDS = range(-49, -3)  # -49 … -4
 SCN_REGRESS_SRC_ID = -51
+DDL_SRC_ID = -60  # not of Databus; only who asks for it gets it
 
 MD5_BYTES = 16
 CRC32_BYTES = 4
@@ -76,6 +77,11 @@ class Event(NamedTuple):
     def is_scn_regress(self) -> bool:
         """Whether its value is a checkpoint to go back to."""
         return self.src_id == SCN_REGRESS_SRC_ID
+
+    @property
+    def is_ddl(self) -> bool:
+        """Whether its value tells of a DDL statement."""
+        return self.src_id == DDL_SRC_ID
 
     @property
     def is_error(self) -> bool:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from databus.schemas.event import Event
-from databus.schemas.metadata import METADATA_DIGEST, decode_metadata
+from databus.schemas.metadata import METADATA_DIGESTS, decode_metadata
 from databus.schemas.rows import RowCodec
 
 
@@ -36,8 +36,8 @@ def json_plain_value_line(event: Event, codec: RowCodec | None) -> bytes:
         fields["value"] = event.value.decode("utf-8", "replace")
         return _line(fields)
     fields["value"] = json_value(codec.decode(event.value)) if event.payload else None
-    if event.metadata is not None and event.metadata.digest == METADATA_DIGEST:
-        metadata = decode_metadata(event.metadata.data)._asdict()
+    if event.metadata is not None and event.metadata.digest in METADATA_DIGESTS:
+        metadata = decode_metadata(event.metadata.data, event.metadata.digest)._asdict()
         before = metadata.pop("before")
         fields["metadata"] = metadata
         if before is not None:

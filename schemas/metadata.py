@@ -2,15 +2,19 @@
 
 Databus has no such fields; it is what consumers in the manner of Canal, Ptubes
 and Debezium need. The bytes are Avro, the schema is
-`avro/databus.metadata.1.avsc`, and fastavro reads them. Writing happens for
+`avro/databus.metadata.2.avsc`, and fastavro reads them. Writing happens for
 each event of the relay, so the few bytes of a row's own fields are put
 together here (a test compares them with fastavro's), after the fields of the
 transaction, which fastavro writes once for all its rows.
+
+Version 1, without `truncate` and `notes`, is still read: older rings and
+stores hold it. Which version it is, the part's digest says.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from importlib.resources import files
@@ -23,34 +27,70 @@ import fastavro
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import Part
 
-METADATA_SCHEMA_VERSION = 1
-METADATA_SCHEMA_TEXT = (
-    files("databus.schemas")
-    .joinpath("avro", f"databus.metadata.{METADATA_SCHEMA_VERSION}.avsc")
-    .read_text(encoding="utf-8")
-)
-METADATA_CRC32 = crc32(METADATA_SCHEMA_TEXT.encode())
-METADATA_DIGEST = METADATA_CRC32.to_bytes(4, "big")
+METADATA_SCHEMA_VERSION = 2  # of what is written
 
-_DEFINITION = json.loads(METADATA_SCHEMA_TEXT)
-_SCHEMA = fastavro.parse_schema(_DEFINITION)
+
+class _Version(NamedTuple):
+    """One version of the schema."""
+
+    number: int
+    text: str
+    crc32: int
+    schema: Any  # as fastavro parsed it
+
+    @property
+    def digest(self) -> bytes:
+        return self.crc32.to_bytes(4, "big")
+
+
+def _load(number: int) -> _Version:
+    folder = files("databus.schemas").joinpath("avro")
+    text = folder.joinpath(f"databus.metadata.{number}.avsc").read_text(encoding="utf-8")
+    return _Version(number, text, crc32(text.encode()), fastavro.parse_schema(json.loads(text)))
+
+
+_VERSIONS = tuple(_load(number) for number in range(1, METADATA_SCHEMA_VERSION + 1))
+_BY_DIGEST = {version.digest: version for version in _VERSIONS}
+_WRITTEN = _VERSIONS[-1]
+
+METADATA_SCHEMA_TEXT = _WRITTEN.text
+METADATA_CRC32 = _WRITTEN.crc32
+METADATA_DIGEST = _WRITTEN.digest
+METADATA_DIGESTS = frozenset(_BY_DIGEST)  # of all versions that can be read
+
 _TRANSACTION_FIELDS = 5  # gtid … epoch: those before `op`
 _TRANSACTION_SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
         "name": "databus.TransactionMetadata",
-        "fields": _DEFINITION["fields"][:_TRANSACTION_FIELDS],
+        "fields": json.loads(METADATA_SCHEMA_TEXT)["fields"][:_TRANSACTION_FIELDS],
     }
 )
 
 
 class Op(StrEnum):
-    """What happened to the row."""
+    """What happened to the row, or to all rows of its table."""
 
     INSERT = "insert"
     UPDATE = "update"
     DELETE = "delete"
     SNAPSHOT = "snapshot"  # nothing: it is how the row stands
+    TRUNCATE = "truncate"  # all rows of the table are gone; the event has no row
+
+
+class Notes(NamedTuple):
+    """What a row's Avro bytes cannot say, of the row and of the row before it.
+
+    `absent` are the positions of columns (from 0, in the schema's order) whose
+    value the source did not log: the payload has a filler there. `raw` has, by
+    column and in the columns' order, the server's own text of a value that the
+    schema has no place for, as a zero date: the payload has null there.
+    """
+
+    absent: tuple[int, ...] = ()
+    before_absent: tuple[int, ...] = ()
+    raw: Mapping[str, str] = {}
+    before_raw: Mapping[str, str] = {}
 
 
 class EventMetadata(NamedTuple):
@@ -65,36 +105,48 @@ class EventMetadata(NamedTuple):
     row_index: int = 0  # in the transaction
     before: bytes | None = None
     comment: str | None = None
+    notes: Notes | None = None
 
 
 # Avro writes an enum as the index of its symbol, an index as a zigzag varint,
 # and a union as the branch's index and the value.
 _OP_BYTES = {op: bytes([2 * index]) for index, op in enumerate(Op)}
 _OPS = {op.value: op for op in Op}
-_NULL = b"\x00"
+_NULL = _END = b"\x00"
+_BRANCH = b"\x02"  # the one that is not null
 _SMALL_NUMBERS = [bytes([2 * number]) for number in range(64)]
 
 
 def encode_metadata(metadata: EventMetadata) -> bytes:
     """Return the Avro bytes of an event's metadata."""
-    op, gtid, server_id, file, offset, epoch, row_index, before, comment = metadata
+    op, gtid, server_id, file, offset, epoch, row_index, before, comment, notes = metadata
     return b"".join(
         (
             _transaction_bytes(gtid, server_id, file, offset, epoch),
             _OP_BYTES[op],
             _SMALL_NUMBERS[row_index] if 0 <= row_index < 64 else _varint(row_index),
-            _NULL if before is None else b"\x02" + _varint(len(before)) + before,
-            _NULL if comment is None else _text_branch(comment),
+            _NULL if before is None else _BRANCH + _varint(len(before)) + before,
+            _NULL if comment is None else _BRANCH + _text(comment),
+            _NULL if notes is None else _BRANCH + _notes_bytes(notes),
         )
     )
 
 
-def decode_metadata(data: bytes) -> EventMetadata:
-    """Read metadata; raises ProtocolError when `data` is not what `encode_metadata` writes."""
+def decode_metadata(data: bytes, digest: bytes = METADATA_DIGEST) -> EventMetadata:
+    """Read metadata; `digest` is that of its part and says the version.
+
+    Raises ProtocolError when `data` is not what `encode_metadata` of that
+    version writes, or when the digest is not among METADATA_DIGESTS.
+    """
+    version = _BY_DIGEST.get(digest)
+    if version is None:
+        raise ProtocolError(f"no metadata schema has the digest {digest.hex()}")
     stream = BytesIO(data)
     try:
-        fields: Any = fastavro.schemaless_reader(stream, _SCHEMA, None)
+        fields: Any = fastavro.schemaless_reader(stream, version.schema, None)
         fields["op"] = _OPS[fields["op"]]
+        if fields.get("notes") is not None:
+            fields["notes"] = _read_notes(fields["notes"])
     except (EOFError, LookupError, ValueError, OverflowError, TypeError) as error:
         raise ProtocolError(f"metadata cannot be read: {error!r}", stream.tell()) from error
     if stream.tell() != len(data):
@@ -124,9 +176,36 @@ def _transaction_bytes(
     return stream.getvalue()
 
 
-def _text_branch(text: str) -> bytes:
+def _notes_bytes(notes: Notes) -> bytes:
+    return b"".join(
+        (
+            _blocks([_varint(position) for position in notes.absent]),
+            _blocks([_varint(position) for position in notes.before_absent]),
+            _blocks([_text(column) + _text(raw) for column, raw in notes.raw.items()]),
+            _blocks([_text(column) + _text(raw) for column, raw in notes.before_raw.items()]),
+        )
+    )
+
+
+def _read_notes(fields: dict[str, Any]) -> Notes:
+    return Notes(
+        tuple(fields["absent"]),
+        tuple(fields["before_absent"]),
+        fields["raw"],
+        fields["before_raw"],
+    )
+
+
+def _blocks(items: Sequence[bytes]) -> bytes:
+    """Write an array or a map: one block, and the empty one that ends it."""
+    if not items:
+        return _END
+    return b"".join((_varint(len(items)), *items, _END))
+
+
+def _text(text: str) -> bytes:
     data = text.encode()
-    return b"\x02" + _varint(len(data)) + data
+    return _varint(len(data)) + data
 
 
 def _varint(number: int) -> bytes:
@@ -143,10 +222,9 @@ def _varint(number: int) -> bytes:
 
 
 def with_metadata_schemas(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a registration's answer of protocol version 4: the sources' schemas and this one."""
-    metadata = {
-        "version": METADATA_SCHEMA_VERSION,
-        "schema": METADATA_SCHEMA_TEXT,
-        "crc32": METADATA_CRC32,
-    }
-    return {"sourceSchemas": schemas, "metadataSchemas": [metadata]}
+    """Return a registration's answer of protocol version 4: the sources' schemas and these."""
+    metadata = [
+        {"version": version.number, "schema": version.text, "crc32": version.crc32}
+        for version in _VERSIONS
+    ]
+    return {"sourceSchemas": schemas, "metadataSchemas": metadata}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from databus.schemas.metadata import Op
+from databus.schemas.metadata import Notes, Op
 from databus.schemas.table import Table
 
 Row = Mapping[str, Any]
@@ -36,6 +36,7 @@ class RowChange:
     `row` is the row after the change (for a delete: before it); `before` is
     the row before an update, or None. `table` has the columns as they were at
     this SCN: a table object never seen before makes a new schema version.
+    Columns that `notes` says are absent have no key in `row` (or `before`).
     """
 
     table: Table
@@ -43,6 +44,27 @@ class RowChange:
     row: Row
     before: Row | None = None
     comment: str | None = None  # of the statement, when the server logs it
+    notes: Notes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableEmptied:
+    """All rows of a table are gone at once: TRUNCATE, DROP."""
+
+    table: Table
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefined:
+    """A DDL statement on these sources, as the server logged it."""
+
+    sources: tuple[str, ...]
+    database: str
+    statement: str
+
+
+Change = RowChange | TableEmptied | TableDefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +76,8 @@ class Transaction:
 
     scn: int
     timestamp_ns: int  # commit time
-    changes: Sequence[RowChange]
+    # Of `Change`. Nearly all are row changes; only who writes windows must know the others.
+    changes: Sequence[RowChange | Any]
     origin: Origin = Origin()
 
 

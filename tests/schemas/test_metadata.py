@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from io import BytesIO
+from typing import Any
 from zlib import crc32
 
 import fastavro
@@ -14,16 +16,28 @@ from hypothesis import strategies as st
 from databus.schemas.errors import ProtocolError
 from databus.schemas.metadata import (
     METADATA_CRC32,
+    METADATA_DIGESTS,
     METADATA_SCHEMA_TEXT,
     EventMetadata,
+    Notes,
     Op,
     decode_metadata,
     encode_metadata,
     metadata_part,
+    with_metadata_schemas,
 )
 
 SCHEMA = fastavro.parse_schema(json.loads(METADATA_SCHEMA_TEXT))
+FIRST_TEXT = (
+    files("databus.schemas").joinpath("avro/databus.metadata.1.avsc").read_text(encoding="utf-8")
+)
+FIRST_DIGEST = crc32(FIRST_TEXT.encode()).to_bytes(4, "big")
+# As it was first written; rings and stores hold this digest.
+DIGEST_IN_OLD_RINGS = bytes.fromhex("db8d75e2")
 TEXT = st.text(max_size=20)
+POSITIONS = st.lists(st.integers(0, 5000), max_size=80).map(tuple)
+RAW = st.dictionaries(TEXT, TEXT, max_size=4)
+NOTES = st.builds(Notes, POSITIONS, POSITIONS, RAW, RAW)
 METADATA = st.builds(
     EventMetadata,
     op=st.sampled_from(Op),
@@ -35,16 +49,25 @@ METADATA = st.builds(
     row_index=st.integers(0, (1 << 31) - 1),
     before=st.none() | st.binary(max_size=200),
     comment=st.none() | TEXT,
+    notes=st.none() | NOTES,
 )
+
+
+def fields_of(metadata: EventMetadata) -> dict[str, Any]:
+    """Return what fastavro takes: to it a tuple is a branch of a union."""
+    notes = metadata.notes
+    return metadata._asdict() | {"notes": None if notes is None else notes._asdict()}
 
 
 @given(METADATA)
 @example(EventMetadata(Op.UPDATE, row_index=63))
 @example(EventMetadata(Op.UPDATE, row_index=64))
 @example(EventMetadata(Op.UPDATE, before=b"x" * 8192, comment=""))
+@example(EventMetadata(Op.TRUNCATE, notes=Notes()))
+@example(EventMetadata(Op.INSERT, notes=Notes((1, 200), (), {"b": "0000-00-00", "a": ""})))
 def test_the_bytes_are_those_that_fastavro_writes(metadata: EventMetadata) -> None:
     stream = BytesIO()
-    fastavro.schemaless_writer(stream, SCHEMA, metadata._asdict())
+    fastavro.schemaless_writer(stream, SCHEMA, fields_of(metadata))
     assert encode_metadata(metadata) == stream.getvalue()
     assert decode_metadata(stream.getvalue()) == metadata
 
@@ -62,13 +85,43 @@ def test_the_part_names_its_schema_by_crc32() -> None:
     part = metadata_part(b"data")
     assert part.digest == crc32(METADATA_SCHEMA_TEXT.encode()).to_bytes(4, "big")
     assert part.digest == METADATA_CRC32.to_bytes(4, "big")
-    assert (part.data, part.schema_version) == (b"data", 1)
+    assert (part.data, part.schema_version) == (b"data", 2)
 
 
-@given(st.binary(max_size=60))
-def test_random_bytes_are_metadata_or_a_protocol_error(data: bytes) -> None:
+def test_without_notes_there_is_one_byte_more_than_in_version_1() -> None:
+    metadata = EventMetadata(Op.UPDATE, "0-1-2", 1, "log", 4, 0, 7, b"before", "why")
+    fields = metadata._asdict()
+    del fields["notes"]
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(FIRST_TEXT)), fields)
+    assert encode_metadata(metadata) == stream.getvalue() + b"\0"
+    assert decode_metadata(stream.getvalue(), FIRST_DIGEST) == metadata
+
+
+def test_the_schema_of_older_rings_did_not_change() -> None:
+    assert FIRST_DIGEST == DIGEST_IN_OLD_RINGS
+    assert DIGEST_IN_OLD_RINGS in METADATA_DIGESTS
+
+
+def test_metadata_of_an_unknown_schema_is_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="00000000"):
+        decode_metadata(encode_metadata(EventMetadata(Op.INSERT)), bytes(4))
+
+
+def test_a_registration_tells_every_version() -> None:
+    told = with_metadata_schemas([])["metadataSchemas"]
+    assert [schema["version"] for schema in told] == [1, 2]
+    assert [schema["schema"] for schema in told] == [FIRST_TEXT, METADATA_SCHEMA_TEXT]
+    assert [schema["crc32"].to_bytes(4, "big") for schema in told] == [
+        FIRST_DIGEST,
+        METADATA_CRC32.to_bytes(4, "big"),
+    ]
+
+
+@given(st.binary(max_size=60), st.sampled_from(sorted(METADATA_DIGESTS)))
+def test_random_bytes_are_metadata_or_a_protocol_error(data: bytes, digest: bytes) -> None:
     try:
-        metadata = decode_metadata(data)
+        metadata = decode_metadata(data, digest)
     except ProtocolError:
         return
     assert metadata.op in Op

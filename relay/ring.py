@@ -9,6 +9,10 @@ see whole windows only, because of the order in which it stores:
 2. At the start of a block its index entry, then the window's bytes, then tail,
    in one 8-byte store. An entry at tail or past it counts for nobody, and there
    is at most one: tail is published before each block.
+3. A window too large to be held in memory is written beyond tail as it comes
+   (`extend`), where no reader and no restart looks; room is made for it as for
+   any other. Its events have no SCN yet. `finish` stamps them there, and only
+   then come the index entry, if it begins a block, and tail.
 
 `prev_scn` is the SCN that the oldest block's index entry names: the *newest*
 SCN no longer held. (Databus set it to the oldest evicted window's, so that a
@@ -42,16 +46,19 @@ from databus.relay.ring_layout import (
     EncodedWindow,
     Layout,
     RingFile,
+    WindowBatch,
     create_file,
     open_file,
 )
 from databus.relay.ring_lock import discard, make_locked, open_locked, take_name
 from databus.relay.ring_recovery import recover
+from databus.relay.ring_stamp import stamp_events
 from databus.relay.ring_walk import windows_between
 from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingError, TransactionTooLargeError
+from databus.schemas.event_v2 import Buffer
 
-__all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring"]
+__all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
 
 
 class Ring:
@@ -69,6 +76,7 @@ class Ring:
         state = recover(ring_file)
         self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
         self._newest, self._timestamp_ns = state[5:]
+        self._unfinished_bytes = 0
         self._block_end = self._end_of_last_block()
         self._see_barrier(self._tail)
         self._cells[WRITER_PID] = os.getpid()
@@ -124,6 +132,7 @@ class Ring:
         for and RingError for one whose SCN does not rise; the windows before it
         are in, nothing of it is.
         """
+        self._unfinished_bytes = 0
         mapping = self._mapping
         newest, tail, barrier, shift = self._newest, self._tail, self._barrier, self._shift
         timestamp_ns = self._timestamp_ns
@@ -153,6 +162,61 @@ class Ring:
                 cells[NEWEST_TIMESTAMP] = timestamp_ns
                 cells[TAIL] = tail
                 self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
+
+    def append_batch(self, batch: WindowBatch) -> None:
+        """Append the windows of a batch and publish them; raises what `append` does."""
+        self.append(batch.windows())
+
+    def extend(self, at: int, data: Buffer) -> None:
+        """Write bytes of the window that is not finished, `at` bytes behind its beginning.
+
+        What was written beyond them is forgotten; so is all of it when another
+        window is appended. No reader sees any of it. What is in its way is
+        evicted.
+
+        Raises TransactionTooLargeError when the ring cannot hold so much, with
+        the newest SCN, as this window has none yet: nothing is changed. Raises
+        RingError when `at` would leave a gap.
+        """
+        size, capacity, tail = at + len(data), self._capacity_bytes, self._tail
+        if not 0 <= at <= self._unfinished_bytes:
+            raise RingError(
+                f"ring {self.name}: bytes at {at} of a window of which "
+                f"{self._unfinished_bytes} are written"
+            )
+        if size > capacity:
+            raise TransactionTooLargeError(self.name, self._newest, size, capacity)
+        if tail + size > self._head + capacity:
+            self._evict(tail + size - capacity)
+            if self._first == self._next:
+                # The block that tail lies in is gone too: what comes next begins one.
+                self._block_end = tail
+                self._see_barrier(tail)
+        self._file.copy_in(tail + at, data)
+        self._unfinished_bytes = size
+
+    def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
+        """Stamp the events of the unfinished window, `length` bytes with its EOP, and publish it.
+
+        Raises RingError for an SCN that does not rise and for a length that was
+        not written, ProtocolError when it is not whole events, an EOP the last:
+        then nothing is published, and it can only be written again.
+        """
+        if scn <= self._newest:
+            raise RingError(
+                f"ring {self.name}: window {scn} comes after {self._newest}: SCNs must rise"
+            )
+        if not 0 < length <= self._unfinished_bytes:
+            raise RingError(
+                f"ring {self.name}: window {scn} has {self._unfinished_bytes} bytes, not {length}"
+            )
+        end = self._tail + length
+        stamp_events(self._file, self._tail, end, scn, timestamp_ns)
+        self._unfinished_bytes = 0
+        if end > self._block_end:
+            self._begin_block(scn, length)
+        self._publish(end, scn, timestamp_ns)
+        self._see_barrier(end)
 
     @property
     def name(self) -> str:
@@ -206,22 +270,27 @@ class Ring:
 
     def _write_at_barrier(self, scn: int, data: bytes) -> None:
         """Write a window that begins a block, or lies across the end of the file."""
-        tail, size, capacity = self._tail, len(data), self._capacity_bytes
+        tail, size = self._tail, len(data)
         if tail + size > self._block_end:
-            if size > capacity:
-                raise TransactionTooLargeError(self.name, scn, size, capacity)
-            # Room for the whole block, so that its other windows need not look.
-            room = min(max(size, self._block_bytes), capacity)
-            self._evict(tail + room - capacity)
-            self._block_end = tail + room
-            # Readers and restarts take no notice of an entry at tail or past it.
-            number = self._next
-            self._index.put(number, IndexEntry(scn, tail, self._newest))
-            self._next = number + 1
-            self._cells[NEXT + 1] = MASK ^ number + 1
-            self._cells[NEXT] = number + 1
+            if size > self._capacity_bytes:
+                raise TransactionTooLargeError(self.name, scn, size, self._capacity_bytes)
+            self._begin_block(scn, size)
         self._file.copy_in(tail, data)
         self._see_barrier(tail + size)
+
+    def _begin_block(self, scn: int, size: int) -> None:
+        """Make room for a block that begins at tail with a window of this size; index it."""
+        tail, capacity = self._tail, self._capacity_bytes
+        # Room for the whole block, so that its other windows need not look.
+        room = min(max(size, self._block_bytes), capacity)
+        self._evict(tail + room - capacity)
+        self._block_end = tail + room
+        # Readers and restarts take no notice of an entry at tail or past it.
+        number = self._next
+        self._index.put(number, IndexEntry(scn, tail, self._newest))
+        self._next = number + 1
+        self._cells[NEXT + 1] = MASK ^ number + 1
+        self._cells[NEXT] = number + 1
 
     def _evict(self, needed_head: int) -> None:
         """Give up whole blocks until head is at `needed_head`, and an index slot is free."""

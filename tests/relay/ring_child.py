@@ -1,7 +1,7 @@
 """Another process at a ring: `python -m tests.relay.ring_child append|read PATH …`.
 
-append PATH CAPACITY   append `window_of(scn)` for ever from where the ring is,
-                       and write each SCN to standard output once it is in
+append PATH CAPACITY   append `window_of(scn)` for ever from where the ring is, in every way
+                       there is, and write each SCN to standard output once it is in
 read PATH LAST_SCN     read as fast as it goes until LAST_SCN, checking every
                        event; write a line when it begins and what it saw, as JSON, in the end
 """
@@ -16,16 +16,18 @@ from pathlib import Path
 from databus.relay.ring import Ring
 from databus.relay.ring_reader import RingReader
 from databus.schemas.errors import ScnNotFoundError
-from tests.relay.ring_model import split_events, window_of
+from tests.relay.ring_model import append_in_pieces, batch_of, split_events, window_of
 
 
 def append_for_ever(path: Path, capacity_bytes: int) -> None:
     ring = Ring.open(path, "shop", capacity_bytes, start_scn=0)
     scn = ring.max_scn
     while True:
-        batch = [window_of(scn + step) for step in range(1, 4)]
-        ring.append(batch)
-        scn += len(batch)
+        windows = [window_of(scn + step) for step in range(1, 6)]
+        ring.append(windows[:2])
+        ring.append_batch(batch_of(windows[2:4]))
+        append_in_pieces(ring, windows[4], 50)
+        scn += len(windows)
         os.write(1, b"%d\n" % scn)
 
 

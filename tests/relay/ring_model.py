@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from databus.relay.ring import EncodedWindow
+from databus.relay.ring import EncodedWindow, Ring, WindowBatch
+from databus.relay.ring_layout import MARK
 from databus.relay.ring_reader import RingReader
 from databus.schemas.control import end_of_period
 from databus.schemas.errors import ScnNotFoundError
@@ -38,6 +39,39 @@ def window_of(scn: int) -> EncodedWindow:
     """Return *the* window of an SCN: the same in every process."""
     chosen = random.Random(scn)
     return make_window(scn, [chosen.randrange(120) for _ in range(chosen.randrange(5))])
+
+
+def batch_of(windows: Iterable[EncodedWindow]) -> WindowBatch:
+    """Return the windows in one piece."""
+    data, marks = b"", b""
+    for scn, window, timestamp_ns in windows:
+        data += window
+        marks += MARK.pack(scn, len(data), timestamp_ns, len(split_events(window)) - 1)
+    return WindowBatch(data, marks)
+
+
+def unstamped(window: EncodedWindow) -> bytes:
+    """Return a window's bytes as they are before it has an SCN, a time and header CRCs."""
+    events = []
+    for event in split_events(window.data):
+        bare = bytearray(event)
+        bare[9:13], bare[23:31], bare[37:45] = bytes(4), bytes(8), bytes(8)
+        events.append(bytes(bare))
+    return b"".join(events)
+
+
+def extend(ring: Ring, data: bytes, piece_bytes: int) -> None:
+    """Write the unfinished window in pieces, the last one twice: its end is written again."""
+    begin = 0
+    for begin in range(0, len(data), piece_bytes):
+        ring.extend(begin, data[begin : begin + piece_bytes])
+    ring.extend(begin, data[begin:])
+
+
+def append_in_pieces(ring: Ring, window: EncodedWindow, piece_bytes: int) -> None:
+    """Append a window as one that is too large to be held in memory."""
+    extend(ring, unstamped(window), piece_bytes)
+    ring.finish(len(window.data), window.scn, window.timestamp_ns)
 
 
 def split_events(data: bytes) -> list[bytes]:

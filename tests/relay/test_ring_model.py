@@ -14,7 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from databus.relay.ring import Ring
 from databus.relay.ring_reader import RingReader
 from databus.schemas.errors import TransactionTooLargeError
-from tests.relay.ring_model import RingModel, make_window
+from tests.relay.ring_model import (
+    RingModel,
+    append_in_pieces,
+    batch_of,
+    extend,
+    make_window,
+    unstamped,
+)
 
 SIZES = st.lists(st.integers(0, 300), max_size=6)
 STEPS = st.integers(1, 3)
@@ -35,13 +42,20 @@ class RingMachine(RuleBasedStateMachine):
         self.ring = Ring.open(self.path, "shop", self.capacity, block, start_scn=start_scn)
         self.reader = RingReader.open(self.path)
 
-    @rule(steps=st.lists(STEPS, min_size=1, max_size=5), sizes=st.lists(SIZES, min_size=5))
-    def append(self, steps: list[int], sizes: list[list[int]]) -> None:
+    @rule(
+        steps=st.lists(STEPS, min_size=1, max_size=5),
+        sizes=st.lists(SIZES, min_size=5),
+        in_one_piece=st.booleans(),
+    )
+    def append(self, steps: list[int], sizes: list[list[int]], in_one_piece: bool) -> None:
         windows, scn = [], self.model.newest_scn
         for step, event_sizes in zip(steps, sizes, strict=False):
             scn += step
             windows.append(make_window(scn, event_sizes))
-        self.ring.append(windows)
+        if in_one_piece:
+            self.ring.append_batch(batch_of(windows))
+        else:
+            self.ring.append(windows)
         self.model.append(windows)
 
     @rule(count=st.integers(10, 30), sizes=SIZES)
@@ -50,6 +64,20 @@ class RingMachine(RuleBasedStateMachine):
             window = make_window(self.model.newest_scn + 1, sizes)
             self.ring.append([window])
             self.model.append([window])
+
+    @rule(step=STEPS, sizes=st.lists(st.integers(0, 900), max_size=5), piece=st.integers(1, 900))
+    def append_a_window_in_pieces(self, step: int, sizes: list[int], piece: int) -> None:
+        window = make_window(self.model.newest_scn + step, sizes)
+        if len(window.data) > self.capacity:
+            with pytest.raises(TransactionTooLargeError):
+                append_in_pieces(self.ring, window, piece)
+        else:
+            append_in_pieces(self.ring, window, piece)
+            self.model.append([window])
+
+    @rule(sizes=st.lists(st.integers(0, 600), max_size=4), piece=st.integers(1, 900))
+    def write_a_window_and_do_not_finish_it(self, sizes: list[int], piece: int) -> None:
+        extend(self.ring, unstamped(make_window(1, sizes)), piece)
 
     @rule(step=STEPS, before=st.booleans())
     def append_a_window_as_large_as_the_ring_or_larger(self, step: int, before: bool) -> None:

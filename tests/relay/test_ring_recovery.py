@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from databus.relay.ring import Ring
+from databus.relay.ring import EncodedWindow, Ring
 from databus.relay.ring_layout import (
     FIRST,
     HEAD,
@@ -33,7 +33,15 @@ from databus.relay.ring_layout import (
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_recovery import RingState, recover
 from databus.schemas.errors import RingCorruptError
-from tests.relay.ring_model import RingModel, make_window, split_events, window_of
+from tests.relay.ring_model import (
+    RingModel,
+    append_in_pieces,
+    batch_of,
+    make_window,
+    split_events,
+    unstamped,
+    window_of,
+)
 
 CAPACITY = 3000
 BLOCK = 400
@@ -276,7 +284,8 @@ def snapshots(path: Path, work: Callable[[], None], modules: tuple[str, ...]) ->
 
 
 WRITER_MODULES = tuple(
-    f"databus.relay.{name}" for name in ("ring", "ring_layout", "ring_recovery", "scn_index")
+    f"databus.relay.{name}"
+    for name in ("ring", "ring_layout", "ring_recovery", "ring_stamp", "scn_index")
 )
 
 
@@ -292,21 +301,39 @@ def with_half_copies(images: list[bytes], data_at: int) -> Iterator[bytes]:
         yield after
 
 
+Append = Callable[[Ring, list[EncodedWindow]], None]
+
+
+def append_singly(ring: Ring, windows: list[EncodedWindow]) -> None:
+    ring.append(windows[:3])
+    for window in windows[3:]:
+        ring.append([window])
+
+
+def append_batches(ring: Ring, windows: list[EncodedWindow]) -> None:
+    ring.append_batch(batch_of(windows[:4]))
+    ring.append_batch(batch_of(windows[4:]))
+
+
+def extend_and_finish(ring: Ring, windows: list[EncodedWindow]) -> None:
+    """Between them, windows that come to nothing: one evicts all there is."""
+    for window in windows[:-1]:
+        append_in_pieces(ring, window, 90)
+    ring.extend(0, unstamped(windows[-1]))
+    ring.append([])
+    append_in_pieces(ring, windows[-1], 1000)
+
+
 @pytest.mark.parametrize("before", [0, 5, 30])
+@pytest.mark.parametrize("append", [append_singly, append_batches, extend_and_finish])
 def test_a_writer_killed_at_any_instruction_of_append_loses_no_published_window(
-    tmp_path: Path, before: int
+    tmp_path: Path, append: Append, before: int
 ) -> None:
     image = RingImage(tmp_path / "shop.ring", before)
     new = [make_window(scn, [scn % 50] * (scn % 4)) for scn in range(before + 1, before + 9)]
     new.append(make_window(before + 9, [CAPACITY - 140]))  # evicts all
     ring = Ring.open(image.path, "shop", CAPACITY)
-
-    def append() -> None:
-        ring.append(new[:3])
-        for window in new[3:]:
-            ring.append([window])
-
-    images = snapshots(image.path, append, WRITER_MODULES)
+    images = snapshots(image.path, lambda: append(ring, new), WRITER_MODULES)
     ring.close()
     image.model.append(new)
     assert len(images) > 50

@@ -212,14 +212,6 @@ def test_an_enum_value_that_is_no_member_is_the_empty_string(
         assert read_changes(source, 1)[0].row["e"] == ""
 
 
-def test_a_character_set_without_an_exact_codec_stops(database: Database, tmp_path: Path) -> None:
-    database.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(5) CHARACTER SET armscii8)")
-    with opened(watching(database, tmp_path, "t")) as source:
-        database.run("INSERT INTO t VALUES (1, 'a')")
-        with pytest.raises(SourceStoppedError, match="armscii8 cannot be decoded exactly"):
-            read_changes(source, 1)
-
-
 def test_temporal_columns_in_the_format_before_5_6_are_read(
     database: Database, tmp_path: Path
 ) -> None:

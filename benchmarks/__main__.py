@@ -15,6 +15,7 @@ MODULES = (
     "serve",
     "callback",
     "decode",
+    "capture",
     "latency",
     "memory",
     "torture",

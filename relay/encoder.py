@@ -15,8 +15,16 @@ from typing import NamedTuple
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
 from databus.relay.ring_layout import EncodedWindow
-from databus.relay.sources.source import Row, RowChange, Transaction
-from databus.schemas.control import end_of_period
+from databus.relay.sources.source import (
+    Change,
+    Origin,
+    Row,
+    RowChange,
+    TableDefined,
+    TableEmptied,
+    Transaction,
+)
+from databus.schemas.control import ddl_event, end_of_period
 from databus.schemas.errors import (
     DatabusError,
     ProtocolError,
@@ -25,14 +33,16 @@ from databus.schemas.errors import (
     UnknownSourceError,
 )
 from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
+from databus.schemas.event_v2 import encode, unstamped
 from databus.schemas.keys import key_maker
-from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
 from databus.schemas.rows import RowCodec, row_codec
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 
 PARTITION_ID = 0
+WHOLE_TABLE_KEY = b""  # of an event about all rows of a table
+_NO_NOTES = Notes()
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +57,12 @@ class UnfitRowError(Exception):
         )
 
 
-class _TableEncoder(NamedTuple):
+class TableEncoder(NamedTuple):
     """How the rows of one table version are written."""
 
     table: Table
     src_id: int
-    digest: bytes
+    digest: bytes  # the MD5 of the schema
     codec: RowCodec
     key_of: Callable[[Row], int | bytes]
 
@@ -76,7 +86,7 @@ class WindowEncoder:
         self._src_ids = src_ids
         self._before_images = before_images
         self._acknowledged_scns = frozenset(acknowledged_scns)
-        self._current: dict[str, _TableEncoder] = {}
+        self._current: dict[str, TableEncoder] = {}
 
     def encode(self, transaction: Transaction) -> EncodedWindow:
         """Return the window's bytes, its end-of-period event included.
@@ -85,15 +95,34 @@ class WindowEncoder:
         """
         scn, timestamp_ns = transaction.scn, transaction.timestamp_ns
         events = []
-        for index, change in enumerate(transaction.changes):
-            try:
-                events.append(encode(self._event(transaction, index, change)))
-            except (RowError, SchemaError, ProtocolError) as error:
-                if scn not in self._acknowledged_scns:
-                    raise UnfitRowError(scn, index, error) from error
-                log.warning("scn %d: row %d was left out, as told: %s", scn, index, error)
+        row_index = 0
+        for change in transaction.changes:
+            event = self._event(change, transaction.origin, row_index, scn, timestamp_ns)
+            if event is not None:
+                events.append(event)
+            row_index += not isinstance(change, TableDefined)
         events.append(encode(end_of_period(scn, timestamp_ns, PARTITION_ID)))
         return EncodedWindow(scn, b"".join(events), timestamp_ns)
+
+    def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
+        """Return one change's event, unstamped; empty when it is left out, as told.
+
+        `row_index` counts the row changes and emptied tables of the
+        transaction. `scn` is what a new schema version is registered with,
+        and what an error names. Raises UnfitRowError.
+        """
+        event = self._event(change, origin, row_index, scn, 0)
+        return b"" if event is None else unstamped(event)
+
+    def for_table(self, table: Table, scn: int) -> TableEncoder:
+        """Return how a table's rows are written; registers its schema, at `scn`, when it is new.
+
+        Raises UnknownSourceError, SchemaError when the table cannot have one.
+        """
+        encoder = self._current.get(table.source)
+        if encoder is None or (encoder.table is not table and encoder.table != table):
+            encoder = self._use(table, scn)
+        return encoder
 
     def publish_first(self, table: Table) -> None:
         """Register a table that has no schema yet, so that clients can ask before the first row."""
@@ -101,39 +130,80 @@ class WindowEncoder:
             self._register(table, 0)
 
     def _register(self, table: Table, scn: int) -> SchemaVersion:
-        if table.source not in self._src_ids:
-            raise UnknownSourceError(table.source, list(self._src_ids))
+        self._src_id(table)
         # Unchecked: a table may be altered in any way, and its rows must be captured.
         return self._registry.register(table.source, avro_schema(table), scn, check=False)
 
-    def _event(self, transaction: Transaction, index: int, change: RowChange) -> Event:
-        table = change.table
-        encoder = self._current.get(table.source)
-        if encoder is None or (encoder.table is not table and encoder.table != table):
-            encoder = self._use(table, transaction.scn)
-        codec = encoder.codec
+    def _event(
+        self, change: Change, origin: Origin, row_index: int, scn: int, timestamp_ns: int
+    ) -> bytes | None:
+        """Return the change's event; None when it does not fit and is left out, as told."""
+        try:
+            if isinstance(change, RowChange):
+                event = self._row_event(change, origin, row_index, scn, timestamp_ns)
+            elif isinstance(change, TableEmptied):
+                event = self._emptied_event(change, origin, row_index, scn, timestamp_ns)
+            else:
+                sources, database, statement = change.sources, change.database, change.statement
+                event = ddl_event(scn, timestamp_ns, PARTITION_ID, sources, database, statement)
+            return encode(event)
+        except (RowError, SchemaError, ProtocolError) as error:
+            if scn not in self._acknowledged_scns:
+                raise UnfitRowError(scn, row_index, error) from error
+            log.warning("scn %d: row %d was left out, as told: %s", scn, row_index, error)
+            return None
+
+    def _row_event(
+        self, change: RowChange, origin: Origin, row_index: int, scn: int, timestamp_ns: int
+    ) -> Event:
+        encoder = self.for_table(change.table, scn)
+        codec, notes = encoder.codec, change.notes
+        if notes is not None and not self._before_images:
+            notes = notes._replace(before_absent=(), before_raw={})
+        absent, before_absent, _, _ = notes or _NO_NOTES
         before = None
         if self._before_images and change.before is not None:
-            before = codec.encode(change.before)
+            before = codec.encode(change.before, before_absent)
+        # fmt: off
         metadata = EventMetadata(
-            change.op, *_origin_fields(transaction), index, before, change.comment
+            change.op, *_origin_fields(origin), row_index, before, change.comment,
+            None if notes == _NO_NOTES else notes,
         )
+        # fmt: on
         return Event(
-            transaction.scn,
-            transaction.timestamp_ns,
+            scn,
+            timestamp_ns,
             encoder.src_id,
             PARTITION_ID,
             encoder.key_of(change.row),
             Opcode.DELETE if change.op is Op.DELETE else Opcode.UPSERT,
             # Named by its digest alone: a relay that was started later counts fewer
             # versions, and would number this one differently.
-            Part(codec.encode(change.row), encoder.digest),
+            Part(codec.encode(change.row, absent), encoder.digest),
             metadata_part(encode_metadata(metadata)),
         )
 
-    def _use(self, table: Table, scn: int) -> _TableEncoder:
+    def _emptied_event(
+        self, change: TableEmptied, origin: Origin, row_index: int, scn: int, timestamp_ns: int
+    ) -> Event:
+        # Its schema is not asked for: there is no row.
+        src_id = self._src_id(change.table)
+        fields = _origin_fields(origin)
+        metadata = EventMetadata(Op.TRUNCATE, *fields, row_index, None, change.comment)
+        told = metadata_part(encode_metadata(metadata))
+        # fmt: off
+        return Event(scn, timestamp_ns, src_id, PARTITION_ID, WHOLE_TABLE_KEY, Opcode.DELETE,
+                     None, told)
+        # fmt: on
+
+    def _src_id(self, table: Table) -> int:
+        if table.source not in self._src_ids:
+            raise UnknownSourceError(table.source, list(self._src_ids))
+        return self._src_ids[table.source]
+
+    def _use(self, table: Table, scn: int) -> TableEncoder:
         version = self._register(table, scn)
-        encoder = _TableEncoder(
+        encoder = TableEncoder(
             table,
             self._src_ids[table.source],
             version.schema_id,
@@ -144,6 +214,5 @@ class WindowEncoder:
         return encoder
 
 
-def _origin_fields(transaction: Transaction) -> tuple[str | None, int, str, int, int]:
-    origin = transaction.origin
+def _origin_fields(origin: Origin) -> tuple[str | None, int, str, int, int]:
     return origin.gtid, origin.server_id, origin.file, origin.offset, origin.epoch

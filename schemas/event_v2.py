@@ -23,6 +23,9 @@ A part:
      6      digest, 16 or 4 bytes
     ..      data
 
+An *unstamped* event has SCN 0, timestamp 0 and header CRC 0, and everything
+else as it will be: what a row's event is before its transaction has committed.
+
 `decode` is written out in one function and not in small ones: it runs once per
 event in every client, where a call costs as much as a field.
 """
@@ -42,9 +45,12 @@ MAGIC = 0xCAFEDEED
 KEY_OFFSET = 45
 SMALLEST_BYTES = 49
 
-# Where a field lies, for code that reads one without decoding the event.
+# Where a field lies, for code that reads or writes one without decoding the event.
+HEADER_CRC_OFFSET = 9
+CHECKED_OFFSET = 13  # what the header CRC covers begins here
 LENGTH_OFFSET = 17
 TIMESTAMP_OFFSET = 23
+SCN_OFFSET = 37
 
 OPCODE_MASK = 0x03
 LONG_KEY, BYTE_KEY = 0x04, 0x08
@@ -62,6 +68,7 @@ _U32 = struct.Struct(">I")
 _PEEK = struct.Struct(">17xIHqihq")
 _LONG_KEY_BEGIN = struct.pack(">BII", VERSION, MAGIC, 53)
 _PEEK_KEY = struct.Struct(">q")
+_LENGTHS = struct.Struct(">BII8xI")  # version, magic, header length, length
 
 _pack_prefix = _PREFIX.pack
 _pack_checked_long = _CHECKED_LONG.pack
@@ -162,6 +169,40 @@ def encode(event: Event) -> bytes:
         return _pack_prefix(2, MAGIC, header_length, crc32(header)) + header + body
     except struct.error as error:
         raise ProtocolError(f"event does not fit version 2: {error}") from error
+
+
+def unstamped(event: bytes) -> bytes:
+    """Return one event's bytes without SCN, timestamp and header CRC."""
+    data = bytearray(event)
+    data[HEADER_CRC_OFFSET:CHECKED_OFFSET] = bytes(4)
+    data[TIMESTAMP_OFFSET : TIMESTAMP_OFFSET + 8] = bytes(8)
+    data[SCN_OFFSET : SCN_OFFSET + 8] = bytes(8)
+    return bytes(data)
+
+
+def stamp(events: bytes, scn: int, timestamp_ns: int) -> bytes:
+    """Return a run of unstamped events with the SCN, the timestamp and the header CRCs.
+
+    Bodies are neither read nor changed. Raises ProtocolError when something
+    else than whole version 2 events is among them.
+    """
+    data = bytearray(events)
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            version, magic, header_length, length = _LENGTHS.unpack_from(data, at)
+            if version != VERSION or magic != MAGIC:
+                raise ProtocolError("no version 2 event begins here", at)
+            if not SMALLEST_BYTES <= header_length <= length <= end - at:
+                raise ProtocolError("version 2 event is cut short", at)
+            _PEEK_KEY.pack_into(data, at + TIMESTAMP_OFFSET, timestamp_ns)
+            _PEEK_KEY.pack_into(data, at + SCN_OFFSET, scn)
+            checked = crc32(data[at + CHECKED_OFFSET : at + header_length])
+            _U32.pack_into(data, at + HEADER_CRC_OFFSET, checked)
+            at += length
+    except struct.error as error:
+        raise ProtocolError(f"events cannot be stamped: {error}", at) from error
+    return bytes(data)
 
 
 def encode_part(part: Part) -> bytes:

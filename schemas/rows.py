@@ -3,15 +3,17 @@
 A row is a mapping from the column names of the table to values of Avro's
 space; which Python type belongs to which SQL type is in `table_schema`. A
 value that does not fit raises RowError with the column's name: it is never
-cut, rounded or guessed, and a missing column is not taken for null.
+cut, rounded or guessed, and a missing column is not taken for null. Only what
+is said to be absent, by its position among the columns, has no key in a row:
+in the bytes a filler stands there, null or else the zero of the type.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import md5
@@ -79,10 +81,17 @@ class RowCodec:
             for field in definition["fields"]
         )
         self._columns = {column: name for column, name, _ in self._fields}
+        # By position, as the writer counts them: what may be said to be absent.
+        self._written = tuple(_column_of(field) for field in writer["fields"])
         self._is_renamed = any(column != name for column, name in self._columns.items())
 
-    def encode(self, row: Row) -> bytes:
-        """Return the row's Avro bytes; raises RowError naming the column that does not fit."""
+    def encode(self, row: Row, absent: Iterable[int] = ()) -> bytes:
+        """Return the row's Avro bytes; raises RowError naming the column that does not fit.
+
+        `absent` are positions of columns that the row lacks, from 0.
+        """
+        if absent:
+            row = {**row, **self._fillers(row, absent)}
         if row.keys() != self._columns.keys():
             raise self._wrong_columns(row)
         values = {}
@@ -105,11 +114,25 @@ class RowCodec:
             raise self._find_misfit(values, error) from error
         return stream.getvalue()
 
-    def decode(self, data: bytes) -> dict[str, Any]:
-        """Return the row that `data` holds.
+    def _fillers(self, row: Row, absent: Iterable[int]) -> dict[str, Any]:
+        fields = self._schema["fields"]
+        fillers = {}
+        for position in absent:
+            if not 0 <= position < len(fields):
+                raise RowError(self.source, "?", f"column {position} is absent: there is none")
+            field = fields[position]
+            column = _column_of(field)
+            if column in row:
+                raise RowError(self.source, column, "is said to be absent, and is in the row")
+            fillers[column] = _filler(field["type"])
+        return fillers
 
-        Raises ProtocolError when it is not a row of this schema,
-        IncompatibleSchemaError when it cannot be resolved to the reader's.
+    def decode(self, data: bytes, absent: Iterable[int] = ()) -> dict[str, Any]:
+        """Return the row that `data` holds; columns at the positions `absent` are left out.
+
+        Positions are those of the writer's schema, from 0. Raises ProtocolError
+        when it is not a row of this schema, IncompatibleSchemaError when it
+        cannot be resolved to the reader's.
         """
         stream = BytesIO(data)
         try:
@@ -123,7 +146,11 @@ class RowCodec:
         if stream.read(1):
             raise ProtocolError(f"bytes after the row of {self.source}", stream.tell() - 1)
         if self._is_renamed:
-            return {column: row[name] for column, name in self._columns.items()}
+            row = {column: row[name] for column, name in self._columns.items()}
+        for position in absent:
+            if not 0 <= position < len(self._written):
+                raise ProtocolError(f"column {position} of {self.source} is absent: there is none")
+            row.pop(self._written[position], None)
         return row  # type: ignore[no-any-return]
 
     def _wrong_columns(self, row: Row) -> RowError:
@@ -229,6 +256,16 @@ def _kinds_of(avro_type: Any) -> _Kinds | None:
     return kinds
 
 
+def _filler(avro_type: Any) -> Any:
+    """Return what stands in the bytes for a value that is absent."""
+    branches = avro_type if isinstance(avro_type, list) else [avro_type]
+    if "null" in branches:
+        return None
+    branch = branches[0]
+    kind = branch["type"] if isinstance(branch, dict) else branch
+    return _FILLERS[_logical_type(branch) or kind]
+
+
 def _is_int(value: int) -> bool:
     return -0x80000000 <= value <= 0x7FFFFFFF
 
@@ -268,4 +305,20 @@ _KINDS: dict[str, tuple[tuple[type, ...], _Fits | None]] = {
     "time-micros": ((time,), None),
     "timestamp-micros": ((datetime,), _is_aware),
     "local-timestamp-micros": ((datetime,), _is_naive),
+}
+
+# The same keys; all of them zeros in the bytes.
+_FILLERS: dict[str, Any] = {
+    "boolean": False,
+    "int": 0,
+    "long": 0,
+    "float": 0.0,
+    "double": 0.0,
+    "string": "",
+    "bytes": b"",
+    "decimal": Decimal(0),
+    "date": date(1970, 1, 1),
+    "time-micros": time(0),
+    "timestamp-micros": datetime(1970, 1, 1, tzinfo=UTC),
+    "local-timestamp-micros": datetime(1970, 1, 1),
 }

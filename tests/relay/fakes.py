@@ -16,7 +16,7 @@ from databus.conf.service import Service, serve
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay
-from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
+from databus.relay.sources.source import Change, Newest, Origin, RowChange, Transaction
 from databus.schemas.metadata import Op
 from databus.schemas.table import Column, Table
 
@@ -42,7 +42,7 @@ def insert(key: int, text: str = "x", table: Table = PERSON) -> RowChange:
     return RowChange(table, Op.INSERT, {"id": key, table.columns[1].name: text})
 
 
-def transaction(scn: int, *changes: RowChange) -> Transaction:
+def transaction(scn: int, *changes: Change) -> Transaction:
     return Transaction(scn, scn * 1_000_000_000, changes, Origin(file="log", offset=scn))
 
 

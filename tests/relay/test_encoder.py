@@ -8,12 +8,22 @@ import pytest
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import UnfitRowError, WindowEncoder
-from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.relay.sources.source import (
+    Change,
+    Origin,
+    RowChange,
+    TableDefined,
+    TableEmptied,
+    Transaction,
+)
+from databus.schemas.control import DdlStatement, ddl_of, end_of_period
 from databus.schemas.errors import RowError, UnknownSourceError
 from databus.schemas.event import Event, Opcode
-from databus.schemas.metadata import Op, decode_metadata
-from databus.schemas.rows import row_codec
+from databus.schemas.event_v2 import encode, stamp
+from databus.schemas.metadata import EventMetadata, Notes, Op, decode_metadata
+from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
+from databus.schemas.table_schema import avro_schema
 from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
 
@@ -145,3 +155,125 @@ def test_a_table_that_is_no_source_is_an_error(registry: SchemaRegistry) -> None
     other = replace(PERSON, source="shop.other")
     with pytest.raises(UnknownSourceError, match=r"shop\.other"):
         encoder(registry).encode(transaction(5, insert(1, table=other)))
+
+
+def metadata_of(event: Event) -> EventMetadata:
+    assert event.metadata is not None
+    return decode_metadata(event.metadata.data, event.metadata.digest)
+
+
+def test_an_absent_column_has_a_filler_and_is_named_in_the_notes(registry: SchemaRegistry) -> None:
+    notes = Notes(absent=(1,), before_absent=(0,), raw={"note": "0000-00-00"})
+    change = RowChange(PERSON, Op.UPDATE, {"id": 1}, before={"name": "A"}, notes=notes)
+    update, _ = events(registry, transaction(7, change))
+    assert row_of(registry, update) == {"id": 1, "name": None}
+    metadata = metadata_of(update)
+    assert metadata.notes == notes
+    assert metadata.before is not None
+    codec = row_codec(registry.by_id(update.schema_id).text)
+    assert codec.decode(metadata.before) == {"id": 0, "name": "A"}
+    assert codec.decode(metadata.before, metadata.notes.before_absent) == {"name": "A"}
+
+
+def test_without_before_images_there_are_no_notes_on_them(registry: SchemaRegistry) -> None:
+    row = {"id": 1, "name": "B"}
+    made = encoder(registry, before_images=False)
+    of_both = Notes(raw={"name": "x"}, before_absent=(1,), before_raw={"name": "y"})
+    changes = [
+        RowChange(PERSON, Op.UPDATE, row, {"id": 1}, notes=notes)
+        for notes in (of_both, Notes(before_absent=(1,)))
+    ]
+    first, second, _ = walk(made.encode(transaction(7, *changes)).data)
+    assert metadata_of(first).notes == Notes(raw={"name": "x"})
+    assert metadata_of(second).notes is None
+
+
+def test_a_column_that_is_missing_without_a_word_is_an_error(registry: SchemaRegistry) -> None:
+    bad = RowChange(PERSON, Op.INSERT, {"id": 1}, notes=Notes(raw={"name": "x"}))
+    with pytest.raises(UnfitRowError, match="'name': is not in the row"):
+        encoder(registry).encode(transaction(7, bad))
+
+
+@pytest.mark.parametrize("table", [PERSON, KEYLESS])
+def test_a_key_column_that_is_absent_is_an_error(registry: SchemaRegistry, table: Table) -> None:
+    row = {"name": "A"} if table is PERSON else {}
+    bad = RowChange(table, Op.DELETE, row, notes=Notes(absent=(0,)))
+    with pytest.raises(UnfitRowError, match="is part of the key and is not in the row"):
+        encoder(registry).encode(transaction(7, bad))
+
+
+EMPTIED = TableEmptied(PERSON, "why")
+DEFINED = TableDefined((PERSON.source,), "shop", "ALTER TABLE person ADD age INT")
+
+
+def test_an_emptied_table_is_a_delete_without_row_and_key(registry: SchemaRegistry) -> None:
+    origin = Origin("0-1-5", 9, "binlog.000002", 400, 3)
+    emptied, _ = events(registry, Transaction(7, 8, (EMPTIED,), origin))
+    fields = (emptied.scn, emptied.timestamp_ns, emptied.src_id, emptied.key, emptied.opcode)
+    assert fields == (7, 8, 1, b"", Opcode.DELETE)
+    assert emptied.payload is None
+    assert metadata_of(emptied) == EventMetadata(
+        Op.TRUNCATE, "0-1-5", 9, "binlog.000002", 400, 3, comment="why"
+    )
+
+
+def test_an_emptied_table_needs_no_schema_and_must_be_a_source(registry: SchemaRegistry) -> None:
+    columnless = Table(PERSON.source, (), dialect="sqlite")
+    emptied, _ = events(registry, transaction(7, TableEmptied(columnless)))
+    assert emptied.src_id == 1
+    assert not registry.versions(PERSON.source)
+    with pytest.raises(UnknownSourceError):
+        events(registry, transaction(7, TableEmptied(replace(PERSON, source="shop.other"))))
+
+
+def test_a_ddl_statement_stands_among_the_rows_and_is_not_counted(
+    registry: SchemaRegistry,
+) -> None:
+    changes = (insert(1), DEFINED, EMPTIED, insert(2))
+    first, defined, emptied, last, end = events(registry, transaction(7, *changes))
+    indexes = [metadata_of(event).row_index for event in (first, emptied, last)]
+    assert indexes == [0, 1, 2]
+    assert ddl_of(defined) == DdlStatement((PERSON.source,), "shop", DEFINED.statement)
+    assert {event.scn for event in (first, defined, emptied, last, end)} == {7}
+    assert {event.timestamp_ns for event in (first, defined, emptied, last)} == {end.timestamp_ns}
+
+
+def test_events_made_one_by_one_and_stamped_are_the_window(registry: SchemaRegistry) -> None:
+    notes = Notes(absent=(1,))
+    changes: tuple[Change, ...] = (
+        insert(1),
+        DEFINED,
+        RowChange(PERSON, Op.INSERT, {"id": 2}, notes=notes),
+        RowChange(KEYLESS, Op.INSERT, {"a": "x"}),
+        EMPTIED,
+        insert(3, table=ORDERS),
+    )
+    made = encoder(registry)
+    whole = Transaction(7, 8, changes, Origin(file="log", offset=5))
+    pieces = [
+        made.encode_change(change, whole.origin, index, 7)
+        for change, index in zip(changes, (0, 1, 1, 2, 3, 4), strict=True)
+    ]
+    end = encode(end_of_period(7, 8))
+    for piece in pieces:
+        assert (piece[9:13], piece[23:31], piece[37:45]) == (bytes(4), bytes(8), bytes(8))
+    assert stamp(b"".join(pieces), 7, 8) + end == made.encode(whole).data
+
+
+def test_a_change_that_is_left_out_as_told_is_no_event(registry: SchemaRegistry) -> None:
+    bad = RowChange(PERSON, Op.INSERT, {"id": Decimal("1.5"), "name": "x"})
+    made = WindowEncoder(registry, {PERSON.source: 1}, acknowledged_scns=(5,))
+    assert made.encode_change(bad, Origin(), 0, 5) == b""
+    with pytest.raises(UnfitRowError, match="row 3 of the transaction at scn 6"):
+        made.encode_change(bad, Origin(), 3, 6)
+
+
+def test_how_a_tables_rows_are_written_can_be_asked_for(registry: SchemaRegistry) -> None:
+    made = encoder(registry)
+    found = made.for_table(PERSON, 7)
+    assert (found.table, found.src_id) == (PERSON, 1)
+    assert found.digest == schema_id(avro_schema(PERSON))
+    assert found.key_of({"id": 4}) == 4
+    assert made.for_table(replace(PERSON), 9) is found
+    assert made.for_table(WIDER, 9).digest != found.digest
+    assert [v.start_scn for v in registry.versions(PERSON.source)] == [7, 9]

@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -62,13 +63,15 @@ def test_register_gives_every_version_of_the_sources_asked_for(relay: ServedRela
     assert [s["id"] for s in as_json(relay.get("/register"))] == [1, 2]
 
 
-def test_register_version_4_has_the_metadata_schema(relay: ServedRelay) -> None:
+def test_register_version_4_has_every_version_of_the_metadata_schema(relay: ServedRelay) -> None:
     put_some(relay)
     answer = as_json(relay.get("/register", protocolVersion=4))
     assert [s["id"] for s in answer["sourceSchemas"]] == [1, 2]
-    (metadata,) = answer["metadataSchemas"]
-    assert json.loads(metadata["schema"])["type"] == "record"
-    assert metadata["crc32"] > 0
+    first, second = answer["metadataSchemas"]
+    assert (first["version"], second["version"]) == (1, 2)
+    for metadata in (first, second):
+        assert json.loads(metadata["schema"])["type"] == "record"
+        assert metadata["crc32"] == crc32(metadata["schema"].encode())
 
 
 def test_stream_has_whole_windows_and_says_where_to_go_on(relay: ServedRelay) -> None:

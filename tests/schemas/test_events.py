@@ -175,3 +175,23 @@ def _with_body(body: bytes) -> bytes:
     bits = Opcode.UPSERT | event_v2.LONG_KEY | event_v2.HAS_PAYLOAD
     checked = struct.pack(">IIHqihqq", crc32(body), 53 + len(body), bits, 6, 40, 1, 5, 77)
     return struct.pack(">BIII", 2, event_v2.MAGIC, 53, crc32(checked)) + checked + body
+
+
+@given(st.lists(events(), max_size=6), st.integers(0, (1 << 63) - 1), st.integers(0, 1 << 62))
+def test_stamping_gives_a_run_of_events_its_scn_and_time(
+    given_events: list[Event], scn: int, timestamp_ns: int
+) -> None:
+    unstamped = b"".join(event_v2.unstamped(event_v2.encode(event)) for event in given_events)
+    expected = [event._replace(scn=scn, timestamp_ns=timestamp_ns) for event in given_events]
+    stamped = event_v2.stamp(unstamped, scn, timestamp_ns)
+    assert stamped == b"".join(map(event_v2.encode, expected))
+    assert list(walk(stamped)) == expected
+
+
+@given(events(), st.data())
+def test_what_is_no_whole_event_is_not_stamped(event: Event, data: st.DataObject) -> None:
+    encoded = event_v2.unstamped(event_v2.encode(event))
+    cut = encoded[: data.draw(st.integers(1, len(encoded) - 1))]
+    for wrong in (cut, encoded + b"\2", b"\0" + encoded):
+        with pytest.raises(ProtocolError):
+            event_v2.stamp(wrong, 1, 1)

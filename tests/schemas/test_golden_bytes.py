@@ -6,9 +6,16 @@ import pytest
 
 from databus.schemas import event_v1, event_v2
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import checkpoint_event, end_of_period
+from databus.schemas.control import checkpoint_event, ddl_event, end_of_period
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.metadata import (
+    METADATA_CRC32,
+    EventMetadata,
+    Op,
+    encode_metadata,
+    metadata_part,
+)
 from tests.schemas.independent import bitwise_crc32
 
 MD5 = bytes.fromhex("00112233445566778899aabbccddeeff")
@@ -165,6 +172,52 @@ def test_version_2_checkpoint() -> None:
         f"{53 + 22 + len(text):08x}" + "0084" + "00" * 8 + "fffffffd" + "0000" + "00" * 8 + "00" * 8
     )
     check_both_ways(event_v2, checkpoint_event(Checkpoint.at(5)), v2_hex("00000035", fields, body))
+
+
+def test_version_2_of_an_emptied_table() -> None:
+    metadata = EventMetadata(Op.TRUNCATE, row_index=2)
+    told = "00" + "00" + "00" + "00" + "00" + "08" + "04" + "00" + "00" + "00"
+    body = f"{10:08x}" + "0009" + f"{METADATA_CRC32:08x}" + told
+    fields = (
+        f"{49 + len(body) // 2:08x}"
+        "004a"  # delete, byte key, metadata
+        + TIME_HEX
+        + "00000028"
+        + "0007"
+        + SCN_HEX
+        + "00000000"  # a key of no bytes
+    )
+    event = ROW._replace(
+        key=b"",
+        opcode=Opcode.DELETE,
+        payload=None,
+        metadata=metadata_part(encode_metadata(metadata)),
+    )
+    check_both_ways(event_v2, event, v2_hex("00000031", fields, body))
+
+
+def test_version_2_of_a_ddl_statement() -> None:
+    text = b'{"sources":["shop.a"],"database":"shop","statement":"DROP TABLE b"}'
+    body = f"{len(text):08x}" + "0000" + "00" * 16 + text.hex()
+    fields = (
+        f"{53 + 22 + len(text):08x}"
+        "0084"  # control, long key, payload
+        + TIME_HEX
+        + "ffffffc4"  # -60
+        + "0007"
+        + SCN_HEX
+        + "00" * 8
+    )
+    event = ddl_event(ROW.scn, ROW.timestamp_ns, 7, ["shop.a"], "shop", "DROP TABLE b")
+    check_both_ways(event_v2, event, v2_hex("00000035", fields, body))
+
+
+def test_an_unstamped_event_has_no_scn_no_time_and_no_header_crc() -> None:
+    whole = event_v2.encode(ROW)
+    zeros = bytearray(whole)
+    for at, size in ((9, 4), (23, 8), (37, 8)):
+        zeros[at : at + size] = bytes(size)
+    assert event_v2.unstamped(whole) == bytes(zeros)
 
 
 def test_the_partition_id_stands_in_both_fields_of_version_1() -> None:

@@ -71,6 +71,14 @@ SQLITE = {
 }
 
 
+TWO_COLUMNS = avro_schema(
+    Table(
+        "shop.t",
+        (Column("a", "int", 0, nullable=False), Column("b", "int", 1, nullable=False)),
+    )
+)
+
+
 def codec_for(sql_type: str, nullable: bool, dialect: str = "mysql") -> RowCodec:
     column = Column("c", sql_type, 0, nullable)
     return row_codec(avro_schema(Table("shop.t", (column,), dialect)))
@@ -195,6 +203,57 @@ def test_a_column_missing_or_too_many_is_refused_and_not_taken_for_null() -> Non
         codec.encode({})
     with pytest.raises(RowError, match="'d': is in the row and not in"):
         codec.encode({"c": 1, "d": 2})
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql_type"), [("mysql", t) for t in MYSQL] + [("sqlite", t) for t in SQLITE]
+)
+@pytest.mark.parametrize("nullable", [True, False])
+def test_an_absent_column_is_null_in_the_bytes_or_else_zero(
+    dialect: str, sql_type: str, nullable: bool
+) -> None:
+    codec = codec_for(sql_type, nullable, dialect)
+    encoded = codec.encode({}, [0])
+    assert codec.decode(encoded, [0]) == {}
+    (value,) = codec.decode(encoded).values()
+    avro_type = json.loads(codec.text)["fields"][0]["type"]
+    if isinstance(avro_type, list):
+        assert value is None
+    elif isinstance(value, date):
+        assert value.toordinal() == date(1970, 1, 1).toordinal()
+    else:
+        assert not value
+    assert encoded == (b"\0" if isinstance(avro_type, list) else zero_bytes(avro_type))
+
+
+def zero_bytes(avro_type: Any) -> bytes:
+    """Return the zero of a type in Avro's bytes; a decimal's has one byte of digits."""
+    if isinstance(avro_type, dict) and avro_type["logicalType"] == "decimal":
+        return b"\2\0"
+    return bytes({"float": 4, "double": 8}.get(str(avro_type), 1))
+
+
+def test_a_column_that_is_missing_and_not_said_to_be_absent_is_refused() -> None:
+    codec = RowCodec(TWO_COLUMNS)
+    with pytest.raises(RowError, match="'b': is not in the row"):
+        codec.encode({}, [0])
+    with pytest.raises(RowError, match="'a': is said to be absent, and is in the row"):
+        codec.encode({"a": 1, "b": 2}, [0])
+    for position in (-1, 2):
+        with pytest.raises(RowError, match="there is none"):
+            codec.encode({"a": 1}, [position])
+        with pytest.raises(ProtocolError, match="there is none"):
+            codec.decode(codec.encode({"a": 1, "b": 2}), [position])
+
+
+def test_positions_of_absent_columns_are_those_of_the_writer() -> None:
+    definition = json.loads(TWO_COLUMNS)
+    definition["fields"].reverse()
+    reader = RowCodec.resolving(TWO_COLUMNS, json.dumps(definition))
+    written = RowCodec(TWO_COLUMNS).encode({"b": 2}, [0])
+    assert reader.decode(written, [0]) == {"b": 2}
+    del definition["fields"][1]
+    assert RowCodec.resolving(TWO_COLUMNS, json.dumps(definition)).decode(written, [0]) == {"b": 2}
 
 
 def test_rows_go_by_the_names_of_the_columns() -> None:

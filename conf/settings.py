@@ -126,6 +126,17 @@ class PhysicalSourceSettings(Settings):
     zero_dates: Literal["stop", "null"] = Field(
         "stop", description="MySQL: what to do about dates such as 0000-00-00: `stop` or `null`"
     )
+    partial_rows: Literal["stop", "deliver"] = Field(
+        "stop",
+        description="MySQL: what to do about row images that lack columns (`binlog_row_image` "
+        "MINIMAL or NOBLOB): `stop`, or `deliver` rows without the values that are not logged",
+    )
+    purge_warning_hours: float = Field(
+        24.0,
+        ge=0,
+        description="MySQL: warn when the server may purge within so many hours what is yet to "
+        "be read (or within half of what it keeps, when that is less)",
+    )
     poll_interval_s: float = Field(
         0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
     )

@@ -59,6 +59,7 @@ class Dialect:
     collations: Mapping[int, str] = field(default_factory=dict)  # id → character set
     char_bytes: Mapping[str, int] = field(default_factory=dict)  # character set → most bytes
     zero_dates_are_null: bool = False
+    delivers_partial_rows: bool = False
 
     def charset(self, collation_id: int) -> str:
         """Return a collation's character set; raises ValueError."""
@@ -132,7 +133,7 @@ def layout_of(
         if problem:
             raise ValueError(f"column {defined.name!r}: {problem}")
         packed.append(_packed(column, defined.name, defined, dialect))
-    return RowLayout.of(definition.table(source), packed)
+    return _row_layout(definition.table(source), packed, dialect)
 
 
 def _layout_by_name(
@@ -148,7 +149,16 @@ def _layout_by_name(
         columns.append((name, defined.sql_type, column.nullable))
         packed.append(_packed(column, name, defined, dialect))
     key = tuple(logged.columns[index].name or "" for index in logged.key)
-    return RowLayout.of(_table(source, columns, key), packed)
+    return _row_layout(_table(source, columns, key), packed, dialect)
+
+
+def _row_layout(table: Table, packed: Sequence[PackedColumn], dialect: Dialect) -> RowLayout:
+    return RowLayout.of(
+        table,
+        packed,
+        zero_dates_are_null=dialect.zero_dates_are_null,
+        delivers_partial=dialect.delivers_partial_rows,
+    )
 
 
 def _table(source: str, columns: Sequence[tuple[str, str, bool]], key: tuple[str, ...]) -> Table:

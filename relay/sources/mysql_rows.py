@@ -5,7 +5,11 @@
                  "is in the image" (an update has two sets), then the images
     image        a bit for each column present, 1 = NULL, then the values
 
-An image that lacks columns is refused: absent is not NULL.
+An image that lacks columns (`binlog_row_image` MINIMAL or NOBLOB) is refused, or
+delivered when the settings say so: absent is not NULL, so an absent column is
+not in the row, and its notes name it. An update's image of the row after it
+takes what it lacks from the row before it, which it did not change. Key columns
+are never absent.
 
 The row after a PARTIAL_UPDATE has options in front (a length-encoded number; 1:
 parts of JSON values) and then a bit for each JSON column of the table, 1 = it
@@ -15,17 +19,18 @@ is differences from the value before (length 4, differences).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql_columns import ByteReader, LoggedColumn, SqlType
 from databus.relay.sources.mysql_json_diff import apply_differences
-from databus.relay.sources.mysql_values import Reader, ZeroDateError
+from databus.relay.sources.mysql_values import DATE_CODES, Reader, ZeroDate, ZeroDateError
 from databus.relay.sources.source import Row, RowChange
-from databus.schemas.metadata import Op
+from databus.schemas.metadata import Notes, Op
 from databus.schemas.table import Table
 
 _WRITES = frozenset({B.WRITE_ROWS_EVENT_V1, B.WRITE_ROWS_EVENT_V2})
@@ -52,21 +57,60 @@ class PackedColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How the rows of one table are packed, and the table they belong to."""
+    """How the rows of one table are packed, and the table they belong to.
+
+    `dates` are the columns whose value may be a date that is none and then is
+    null; without `delivers_partial`, an image that lacks columns is refused.
+    """
 
     table: Table
     columns: tuple[PackedColumn, ...]
     names: tuple[str, ...]
     readers: tuple[Reader, ...]
     key: tuple[str, ...]  # whose change makes another row of it; all columns without a key
+    dates: tuple[str, ...] = ()
+    delivers_partial: bool = False
 
     @staticmethod
-    def of(table: Table, columns: Sequence[PackedColumn]) -> RowLayout:
+    def of(
+        table: Table,
+        columns: Sequence[PackedColumn],
+        *,
+        zero_dates_are_null: bool = False,
+        delivers_partial: bool = False,
+    ) -> RowLayout:
         """Make the layout of a table whose columns are packed like this."""
         names = tuple(column.name for column in table.columns)
         key = tuple(column.name for column in table.key_columns)
         readers = tuple(column.read for column in columns)
-        return RowLayout(table, tuple(columns), names, readers, key or names)
+        dates = tuple(
+            name
+            for name, column in zip(names, columns, strict=True)
+            if zero_dates_are_null and column.logged.type_code in DATE_CODES
+        )
+        return RowLayout(
+            table, tuple(columns), names, readers, key or names, dates, delivers_partial
+        )
+
+
+class _Present(NamedTuple):
+    """The columns that an image holds."""
+
+    mask: int
+    names: Sequence[str]
+    readers: Sequence[Reader]
+
+
+class _Image(NamedTuple):
+    """A row as an image has it, and what its values cannot say."""
+
+    row: Row
+    absent: tuple[int, ...]
+    raw: Mapping[str, str]
+
+    @property
+    def notes(self) -> Notes | None:
+        return Notes(self.absent, (), self.raw) if self.absent or self.raw else None
 
 
 def table_id(body: bytes) -> int:
@@ -78,38 +122,100 @@ def row_changes(
     layout: RowLayout, type_code: int, body: bytes, comment: str | None
 ) -> list[RowChange]:
     """Decode a rows event; raises ValueError naming the column where it cannot."""
-    start, images = _open(layout, type_code, body)
+    start, present = _open(layout, type_code, body)
     if type_code == _PARTIAL:
-        return _partial_updates(layout, body, start, comment)
-    rows = _rows(layout, body, start)
+        rows = _partial_rows(layout, present, body, start)
+    else:
+        rows = _rows(layout, present, body, start)
+    if layout.dates or not all(_is_complete(layout, columns) for columns in present):
+        return _noted_changes(layout, type_code, rows, comment)
     table = layout.table
-    if images == 1:
+    if len(present) == 1:
         op = Op.INSERT if type_code in _WRITES else Op.DELETE
         return [RowChange(table, op, row, None, comment) for row in rows]
     changes: list[RowChange] = []
     for before in rows:
-        after = next(rows, None)
-        if after is None:
-            raise ValueError("an update without the row after it")
-        changes.extend(_update(layout, before, after, comment))
+        after = _next(rows)
+        if _is_another(layout, before, after):
+            changes.append(RowChange(table, Op.DELETE, before, None, comment))
+            changes.append(RowChange(table, Op.INSERT, after, None, comment))
+        else:
+            changes.append(RowChange(table, Op.UPDATE, after, before, comment))
     return changes
 
 
-def _update(
-    layout: RowLayout, before: Row, after: Row, comment: str | None
-) -> tuple[RowChange, ...]:
+def _next(rows: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    after = next(rows, None)
+    if after is None:
+        raise ValueError("an update without the row after it")
+    return after
+
+
+def _is_another(layout: RowLayout, before: Row, after: Row) -> bool:
     # A consumer keeps rows by key: under a new key it is another row, and the
     # old one is gone.
-    if any(before[name] != after[name] for name in layout.key):
+    return any(before[name] != after[name] for name in layout.key)
+
+
+def _noted_changes(
+    layout: RowLayout, type_code: int, rows: Iterator[dict[str, Any]], comment: str | None
+) -> list[RowChange]:
+    """Return changes with notes of what their rows lack or cannot say."""
+    table = layout.table
+    if type_code not in _UPDATES:
+        op = Op.INSERT if type_code in _WRITES else Op.DELETE
+        images = (_image(layout, row) for row in rows)
+        return [RowChange(table, op, i.row, None, comment, i.notes) for i in images]
+    changes: list[RowChange] = []
+    for row in rows:
+        changes.extend(_noted_update(layout, row, _next(rows), comment))
+    return changes
+
+
+def _noted_update(
+    layout: RowLayout, row: Row, changed: Row, comment: str | None
+) -> tuple[RowChange, ...]:
+    table = layout.table
+    merged = {
+        name: (changed if name in changed else row)[name]
+        for name in layout.names
+        if name in changed or name in row
+    }
+    before, after = _image(layout, row), _image(layout, merged)
+    # As the server has them: dates that are none differ, though all are null.
+    if _is_another(layout, row, merged):
         return (
-            RowChange(layout.table, Op.DELETE, before, None, comment),
-            RowChange(layout.table, Op.INSERT, after, None, comment),
+            RowChange(table, Op.DELETE, before.row, None, comment, before.notes),
+            RowChange(table, Op.INSERT, after.row, None, comment, after.notes),
         )
-    return (RowChange(layout.table, Op.UPDATE, after, before, comment),)
+    notes = Notes(after.absent, before.absent, after.raw, before.raw)
+    return (
+        RowChange(table, Op.UPDATE, after.row, before.row, comment, notes if any(notes) else None),
+    )
 
 
-def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, int]:
-    """Check which columns the images hold; return where they begin and how many make a change."""
+def _image(layout: RowLayout, row: Row) -> _Image:
+    """Turn dates that are none into nulls, and name the columns that are not there."""
+    absent: tuple[int, ...] = ()
+    if len(row) != len(layout.names):
+        absent = tuple(i for i, name in enumerate(layout.names) if name not in row)
+        lacking = [name for name in layout.key if name not in row]
+        if lacking:
+            raise ValueError(_lacks_key(layout, lacking))
+    raw = {name: str(row[name]) for name in layout.dates if isinstance(row.get(name), ZeroDate)}
+    return _Image({**row, **dict.fromkeys(raw)} if raw else row, absent, raw)
+
+
+def _lacks_key(layout: RowLayout, lacking: Sequence[str]) -> str:
+    why = "of the key" if layout.table.key_columns else "and the table has no primary key"
+    return f"the row image lacks {', '.join(lacking[:10])}, {why}: {_FULL_IMAGE}"
+
+
+_FULL_IMAGE = "SET GLOBAL binlog_row_image = FULL, and in every session"
+
+
+def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, list[_Present]]:
+    """Return where the images begin, and which columns each of a change's images holds."""
     reader = ByteReader(body, 8)
     if type_code in _VERSION_2:
         reader.take(reader.number(2) - 2)
@@ -118,26 +224,47 @@ def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, int]:
         raise ValueError(f"rows of {count} columns, and the table has {len(layout.names)}")
     images = 2 if type_code in _UPDATES else 1
     complete = (1 << count) - 1
-    for _ in range(images):
-        present = reader.number((count + 7) // 8) & complete
-        if present != complete:
-            raise ValueError(_absent(layout, present))
-    return reader.position, images
+    masks = [reader.number((count + 7) // 8) & complete for _ in range(images)]
+    present = [_present(layout, mask) for mask in masks]
+    if not layout.delivers_partial:
+        for columns in present:
+            if not _is_complete(layout, columns):
+                raise ValueError(_absent(layout, columns))
+    return reader.position, present
 
 
-def _absent(layout: RowLayout, present: int) -> str:
-    names = [name for i, name in enumerate(layout.names) if not present >> i & 1]
-    return (
-        f"the row image lacks {', '.join(names[:10])}: the session that wrote it had not "
-        "binlog_row_image=FULL; SET GLOBAL binlog_row_image = FULL, and in every session"
+def _present(layout: RowLayout, mask: int) -> _Present:
+    if mask == (1 << len(layout.names)) - 1:
+        return _Present(mask, layout.names, layout.readers)
+    here = [index for index in range(len(layout.names)) if mask >> index & 1]
+    return _Present(
+        mask, [layout.names[index] for index in here], [layout.readers[index] for index in here]
     )
 
 
-def _rows(layout: RowLayout, body: bytes, start: int) -> Iterator[dict[str, Any]]:
-    names, readers = layout.names, layout.readers
-    null_bytes = (len(names) + 7) // 8
+def _is_complete(layout: RowLayout, columns: _Present) -> bool:
+    return len(columns.names) == len(layout.names)
+
+
+def _absent(layout: RowLayout, columns: _Present) -> str:
+    names = [name for name in layout.names if name not in columns.names]
+    return (
+        f"the row image lacks {', '.join(names[:10])}: the session that wrote it had not "
+        f"binlog_row_image=FULL; {_FULL_IMAGE}; or, for rows without the values that are not "
+        'logged, partial_rows = "deliver"'
+    )
+
+
+def _rows(
+    layout: RowLayout, present: Sequence[_Present], body: bytes, start: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the images, an update's before and after in turn."""
     at, end = start, len(body)
-    while at < end:
+    for columns in cycle(present):
+        if at >= end:
+            return
+        _, names, readers = columns
+        null_bytes = (len(names) + 7) // 8
         nulls = int.from_bytes(body[at : at + null_bytes], "little")
         at += null_bytes
         row: dict[str, Any] = {}
@@ -153,7 +280,7 @@ def _rows(layout: RowLayout, body: bytes, start: int) -> Iterator[dict[str, Any]
                 for index, read in enumerate(readers):
                     row[names[index]], at = read(body, at)
         except (ValueError, IndexError, ArithmeticError, struct.error) as error:
-            raise ValueError(_column_problem(layout, index, error)) from error
+            raise ValueError(_column_problem(layout, names[index], error)) from error
         if at > end:
             raise ValueError("the rows event ends inside a row")
         yield row
@@ -162,13 +289,14 @@ def _rows(layout: RowLayout, body: bytes, start: int) -> Iterator[dict[str, Any]
 _PARTS_OF_JSON = 1
 
 
-def _partial_updates(
-    layout: RowLayout, body: bytes, start: int, comment: str | None
-) -> list[RowChange]:
-    changes: list[RowChange] = []
+def _partial_rows(
+    layout: RowLayout, present: Sequence[_Present], body: bytes, start: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a PARTIAL_UPDATE, before and after in turn."""
     reader = ByteReader(body, start)
     while reader.position < len(body):
-        before = _partial_image(layout, reader, 0, {})
+        before = _partial_image(layout, present[0], reader, 0, {})
+        yield before
         options = reader.packed()
         if options & ~_PARTS_OF_JSON:
             raise ValueError(f"row value options {options}, which are not known")
@@ -176,44 +304,50 @@ def _partial_updates(
         if options:
             count = sum(column.sql_type == "json" for column in layout.table.columns)
             differs = reader.number((count + 7) // 8)
-        after = _partial_image(layout, reader, differs, before)
-        changes.extend(_update(layout, before, after, comment))
-    return changes
+        yield _partial_image(layout, present[1], reader, differs, before)
 
 
 def _partial_image(
-    layout: RowLayout, reader: ByteReader, differs: int, before: Row
+    layout: RowLayout, present: _Present, reader: ByteReader, differs: int, before: Row
 ) -> dict[str, Any]:
     """Read a row of which the JSON columns in `differs` are differences from `before`."""
-    nulls = reader.number((len(layout.names) + 7) // 8)
+    nulls = reader.number((len(present.names) + 7) // 8)
     row: dict[str, Any] = {}
     for index, (name, read) in enumerate(zip(layout.names, layout.readers, strict=True)):
         is_part = False
         if layout.table.columns[index].sql_type == "json":
             is_part, differs = bool(differs & 1), differs >> 1
+        if not present.mask >> index & 1:
+            continue
+        is_null, nulls = bool(nulls & 1), nulls >> 1
         try:
-            if nulls >> index & 1:
+            if is_null:
                 row[name] = None
             elif is_part:
-                row[name] = _patched(before[name], reader.take(reader.number(4)))
+                row[name] = _patched(before, name, reader.take(reader.number(4)))
             else:
                 row[name], reader.position = read(reader.data, reader.position)
         except (ValueError, LookupError, ArithmeticError, struct.error) as error:
-            raise ValueError(_column_problem(layout, index, error)) from error
+            raise ValueError(_column_problem(layout, name, error)) from error
         if reader.position > len(reader.data):
             raise ValueError("the rows event ends inside a row")
     return row
 
 
-def _patched(before: str | None, differences: bytes) -> str:
-    if before is None:
+def _patched(before: Row, name: str, differences: bytes) -> str:
+    if name not in before:
+        raise ValueError(
+            "parts of a JSON value are logged, and the row image before lacks the value: "
+            f"{_FULL_IMAGE}, or binlog_row_value_options = ''"
+        )
+    if before[name] is None:
         raise ValueError("parts of a JSON value are logged, and there was no value before")
-    return apply_differences(before, differences)
+    return apply_differences(before[name], differences)
 
 
-def _column_problem(layout: RowLayout, index: int, error: Exception) -> str:
-    column = layout.table.columns[index]
+def _column_problem(layout: RowLayout, name: str, error: Exception) -> str:
+    sql_type = next(column.sql_type for column in layout.table.columns if column.name == name)
     hint = ""
     if isinstance(error, ZeroDateError):
         hint = ' is no date; to have such values as null, set zero_dates = "null"'
-    return f"column {column.name!r} ({column.sql_type}): {error}{hint}"
+    return f"column {name!r} ({sql_type}): {error}{hint}"

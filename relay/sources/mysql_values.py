@@ -5,6 +5,8 @@ position after it. What comes out is what the server stored: CHAR and BINARY
 trimmed or padded as SELECT shows them, a negative TIME with its fraction, a
 BIT as big-endian bytes, an empty SET as an empty string and not as NULL. A
 value that the schema has no place for raises ValueError; nothing is guessed.
+A date that is none (0000-00-00, 2020-00-15, 2020-02-30) raises too, or is the
+server's text of it, as ZeroDate.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -32,8 +34,6 @@ from databus.relay.sources.mysql_decimal import decimal_of, decimal_size
 from databus.relay.sources.mysql_json import json_text
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
-# What to do about a date that is none: raise, or let it pass as null.
-OnZero = Callable[[str], None]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT_FORMATS = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
@@ -41,6 +41,16 @@ _INT_FORMATS = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
 
 class ZeroDateError(ValueError):
     """A date such as 0000-00-00 or 2020-00-15, which is no date."""
+
+
+class ZeroDate(str):
+    """The server's own text of such a date."""
+
+    __slots__ = ()
+
+
+# What to do about a date that is none, given its text: raise, or let it pass.
+OnZero = Callable[[str], ZeroDate]
 
 
 def reader_for(
@@ -54,7 +64,7 @@ def reader_for(
     if code in _INT_FORMATS or code == T.INT24:
         return _int_reader(code, sql)
     if code in _DATES:
-        return _DATES[code](length, _accept if zero_dates_are_null else _refuse)
+        return _DATES[code](length, ZeroDate if zero_dates_are_null else _refuse)
     if code in (T.ENUM, T.SET):
         return (_enum_reader if code == T.ENUM else _set_reader)(length, sql.members)
     if code in (T.STRING, T.VAR_STRING):
@@ -66,12 +76,8 @@ def reader_for(
     raise ValueError(f"column type {code} is not supported")
 
 
-def _refuse(text: str) -> None:
+def _refuse(text: str) -> ZeroDate:
     raise ZeroDateError(text)
-
-
-def _accept(_text: str) -> None:
-    """Let it pass as null."""
 
 
 def _int_reader(code: int, sql: SqlType) -> Reader:
@@ -116,13 +122,13 @@ def _bit_reader(length: int) -> Reader:
 
 
 def _date_reader(_length: int, on_zero: OnZero) -> Reader:
-    def read(data: bytes, at: int) -> tuple[date | None, int]:
+    def read(data: bytes, at: int) -> tuple[date | ZeroDate, int]:
         packed = int.from_bytes(data[at : at + 3], "little")
         year, month, day = packed >> 9, packed >> 5 & 0xF, packed & 0x1F
-        if not (year and month and day):
-            on_zero(f"{year:04}-{month:02}-{day:02}")
-            return None, at + 3
-        return date(year, month, day), at + 3
+        try:
+            return date(year, month, day), at + 3
+        except ValueError:
+            return on_zero(_day_text(year, month, day)), at + 3
 
     return read
 
@@ -148,36 +154,50 @@ def _datetime_reader(digits: int, on_zero: OnZero) -> Reader:
     width, unit = _fraction(digits)
     size = 5 + width
 
-    def read(data: bytes, at: int) -> tuple[datetime | None, int]:
+    def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
         packed = int.from_bytes(data[at : at + 5], "big") & 0x7FFFFFFFFF
         months, day = packed >> 22, packed >> 17 & 0x1F
         year, month = divmod(months, 13)
-        if not (year and month and day):
-            on_zero(f"{year:04}-{month:02}-{day:02}")
-            return None, at + size
         micros = int.from_bytes(data[at + 5 : at + size], "big") * unit
         clock = packed >> 12 & 0x1F, packed >> 6 & 0x3F, packed & 0x3F
-        return datetime(year, month, day, *clock, micros), at + size
+        try:
+            return datetime(year, month, day, *clock, micros), at + size
+        except ValueError:
+            text = f"{_day_text(year, month, day)} {_clock_text(*clock, micros, digits)}"
+            return on_zero(text), at + size
 
     return read
+
+
+def _day_text(year: int, month: int, day: int) -> str:
+    if year > 9999 or month > 12:
+        raise ValueError("a damaged date")
+    return f"{year:04}-{month:02}-{day:02}"
+
+
+def _clock_text(hour: int, minute: int, second: int, micros: int, digits: int) -> str:
+    return time(hour, minute, second, micros).strftime("%H:%M:%S") + _fraction_text(micros, digits)
+
+
+def _fraction_text(micros: int, digits: int) -> str:
+    return f".{micros:06}"[: digits + 1] if digits else ""
 
 
 def _timestamp_reader(digits: int, on_zero: OnZero) -> Reader:
     width, unit = _fraction(digits)
     size = 4 + width
 
-    def read(data: bytes, at: int) -> tuple[datetime | None, int]:
+    def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
         seconds = int.from_bytes(data[at : at + 4], "big")
         micros = int.from_bytes(data[at + 4 : at + size], "big") * unit
-        return _moment(seconds, micros, on_zero), at + size
+        return _moment(seconds, micros, digits, on_zero), at + size
 
     return read
 
 
-def _moment(seconds: int, micros: int, on_zero: OnZero) -> datetime | None:
+def _moment(seconds: int, micros: int, digits: int, on_zero: OnZero) -> datetime | ZeroDate:
     if seconds == 0 and micros == 0:
-        on_zero("0000-00-00 00:00:00")
-        return None
+        return on_zero("0000-00-00 00:00:00" + _fraction_text(0, digits))
     return _EPOCH + timedelta(0, seconds, micros)
 
 
@@ -201,22 +221,23 @@ def _old_time_reader(_length: int) -> Reader:
 
 
 def _old_datetime_reader(_length: int, on_zero: OnZero) -> Reader:
-    def read(data: bytes, at: int) -> tuple[datetime | None, int]:
+    def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
         number = int.from_bytes(data[at : at + 8], "little")
         days, clock = divmod(number, 1_000_000)
         year, month, day = days // 10000, days // 100 % 100, days % 100
-        if not (year and month and day):
-            on_zero(f"{year:04}-{month:02}-{day:02}")
-            return None, at + 8
-        time = clock // 10000, clock // 100 % 100, clock % 100
-        return datetime(year, month, day, *time), at + 8
+        hms = clock // 10000, clock // 100 % 100, clock % 100
+        try:
+            return datetime(year, month, day, *hms), at + 8
+        except ValueError:
+            text = f"{_day_text(year, month, day)} {_clock_text(*hms, 0, 0)}"
+            return on_zero(text), at + 8
 
     return read
 
 
 def _old_timestamp_reader(_length: int, on_zero: OnZero) -> Reader:
-    def read(data: bytes, at: int) -> tuple[datetime | None, int]:
-        return _moment(int.from_bytes(data[at : at + 4], "little"), 0, on_zero), at + 4
+    def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
+        return _moment(int.from_bytes(data[at : at + 4], "little"), 0, 0, on_zero), at + 4
 
     return read
 
@@ -345,6 +366,8 @@ _DATES: dict[int, Callable[[int, OnZero], Reader]] = {
     T.TIMESTAMP: _old_timestamp_reader,
     T.TIMESTAMP2: _timestamp_reader,
 }
+# The columns whose value may be a date that is none.
+DATE_CODES = frozenset(_DATES)
 _PLAIN: dict[int, Callable[[int], Reader]] = {
     T.BIT: _bit_reader,
     T.DOUBLE: _float_reader,

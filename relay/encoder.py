@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
-from databus.relay.ring_layout import EncodedWindow
 from databus.relay.sources.source import (
     Change,
     Origin,
@@ -32,16 +31,16 @@ from databus.schemas.errors import (
     SchemaError,
     UnknownSourceError,
 )
-from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.event import WHOLE_TABLE_KEY, Event, Opcode, Part
 from databus.schemas.event_v2 import encode, unstamped
 from databus.schemas.keys import key_maker
 from databus.schemas.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
 from databus.schemas.rows import RowCodec, row_codec
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
+from databus.schemas.windows import EncodedWindow
 
 PARTITION_ID = 0
-WHOLE_TABLE_KEY = b""  # of an event about all rows of a table
 _NO_NOTES = Notes()
 
 log = logging.getLogger(__name__)

@@ -43,10 +43,8 @@ from databus.relay.ring_layout import (
     TAIL,
     UNKNOWN_SCN,
     WRITER_PID,
-    EncodedWindow,
     Layout,
     RingFile,
-    WindowBatch,
     create_file,
     open_file,
 )
@@ -57,6 +55,7 @@ from databus.relay.ring_walk import windows_between
 from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingError, TransactionTooLargeError
 from databus.schemas.event_v2 import Buffer
+from databus.schemas.windows import EncodedWindow, WindowBatch
 
 __all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
 

@@ -42,10 +42,8 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from databus.schemas.errors import RingCorruptError, RingError
 from databus.schemas.event_v2 import Buffer
@@ -75,73 +73,6 @@ UNSOUND = 78  # not 0 while a recovery is at work
 REPLACED = 79  # not 0 once a ring of another capacity has taken this file's name
 BOOT_ID = 80  # two cells: the machine run during which the last writer opened the file
 PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
-
-
-class EncodedWindow(NamedTuple):
-    """A window ready for the ring: `data` is its v2 events and the EOP that ends it."""
-
-    scn: int
-    data: bytes
-    timestamp_ns: int
-
-
-# A window of a batch: SCN, where in the data it ends, timestamp (ns), number of row events.
-MARK = struct.Struct("<qqqq")
-
-
-class WindowBatch(NamedTuple):
-    """Whole windows in one piece: the bytes of one after another, SCNs rising.
-
-    Each ends with its EOP. `marks` has a `MARK` for each window: no object is
-    made per window by whoever fills, drops or appends them.
-    """
-
-    data: bytes
-    marks: bytes
-
-    @property
-    def first_scn(self) -> int:
-        """SCN of the first window; UNKNOWN_SCN when there is none."""
-        scn: int = MARK.unpack_from(self.marks)[0] if self.marks else UNKNOWN_SCN
-        return scn
-
-    @property
-    def last_scn(self) -> int:
-        """SCN of the last window; UNKNOWN_SCN when there is none."""
-        return self._mark(self.window_count - 1)[0] if self.marks else UNKNOWN_SCN
-
-    def after(self, scn: int) -> WindowBatch:
-        """Return the windows newer than `scn`."""
-        low, high = 0, self.window_count
-        while low < high:
-            middle = (low + high) // 2
-            if self._mark(middle)[0] <= scn:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
-            return self
-        begin = self._mark(low - 1)[1]
-        marks = [
-            MARK.pack(scn, end - begin, timestamp_ns, rows)
-            for scn, end, timestamp_ns, rows in MARK.iter_unpack(self.marks[low * MARK.size :])
-        ]
-        return WindowBatch(self.data[begin:], b"".join(marks))
-
-    def windows(self) -> Iterator[EncodedWindow]:
-        """Yield the windows, each with a copy of its bytes."""
-        begin = 0
-        for scn, end, timestamp_ns, _ in MARK.iter_unpack(self.marks):
-            yield EncodedWindow(scn, self.data[begin:end], timestamp_ns)
-            begin = end
-
-    @property
-    def window_count(self) -> int:
-        """How many windows there are."""
-        return len(self.marks) // MARK.size
-
-    def _mark(self, number: int) -> tuple[int, int, int, int]:
-        return MARK.unpack_from(self.marks, number * MARK.size)
 
 
 @dataclass(frozen=True, slots=True)

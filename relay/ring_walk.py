@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
-from databus.relay.ring_layout import UNKNOWN_SCN, EncodedWindow, RingFile
+from databus.relay.ring_layout import UNKNOWN_SCN, RingFile
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import EOP_SRC_ID
 from databus.schemas.event_v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
+from databus.schemas.windows import EncodedWindow
 
 # Of an event's header: version, magic, length, src_id, SCN.
 _STEP = struct.Struct(">BI12xI10xi2xQ")

@@ -11,12 +11,12 @@ import random
 from collections.abc import Iterable, Sequence
 
 from databus.relay.ring import EncodedWindow, Ring, WindowBatch
-from databus.relay.ring_layout import MARK
 from databus.relay.ring_reader import RingReader
 from databus.schemas.control import end_of_period
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.event_v2 import decode, encode
+from databus.schemas.windows import MARK
 
 SCHEMA_ID = bytes(range(16))
 

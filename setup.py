@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
 NESTED = ("relay.sources",)
-COMPILED = ("schemas/row_cutter.pyx",)
+COMPILED = ("schemas/row_cutter.pyx", "relay/ring_core.pyx")
 
 setup(
     packages=["databus", *(f"databus.{name}" for name in ROOTS + NESTED)],
@@ -25,6 +25,7 @@ setup(
     package_data={
         "databus": ["py.typed"],
         "databus.schemas": ["avro/*.avsc", "*.pyi"],
+        "databus.relay": ["*.pyi"],
         "databus.conf": ["*.toml"],
     },
 )

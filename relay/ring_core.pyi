@@ -1,0 +1,38 @@
+from collections.abc import Iterable, Mapping
+from mmap import mmap
+
+from databus.schemas.event_v2 import Buffer
+
+class Plan:
+    def __init__(
+        self,
+        src_ids: Iterable[int] | None,
+        rules: Mapping[int, list[tuple[int, int, int]]],
+        wants_ddl: bool,
+    ) -> None: ...
+
+class RingData:
+    def __init__(
+        self, mapping: mmap | bytearray, data_at: int, capacity_bytes: int, is_writable: bool
+    ) -> None: ...
+    def release(self) -> None: ...
+    def find_event(self, position: int, end: int, scn: int, to_skip: int) -> tuple[int, int]: ...
+    def last_end(self, position: int, end: int, limit: int) -> int: ...
+    def check_windows(
+        self, position: int, end: int, after_scn: int
+    ) -> list[tuple[int, int, int, int]]: ...
+    def stamp(self, position: int, end: int, scn: int, timestamp_ns: int) -> None: ...
+    def sift(
+        self,
+        position: int,
+        end: int,
+        tail: int,
+        plan: Plan,
+        scn: int,
+        offset: int,
+        room_bytes: int,
+    ) -> tuple[int, int, int, bytes, int, int, int]: ...
+
+def stamp(buffer: bytearray, begin: int, end: int, scn: int, timestamp_ns: int) -> None: ...
+def find_run(marks: bytes, number: int, newest: int, limit: int) -> int: ...
+def checksum(data: Buffer, begin: int = 0, by_table: bool = False) -> int: ...

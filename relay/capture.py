@@ -25,9 +25,10 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.max_scn import MaxScnStore
-from databus.relay.ring_layout import EncodedWindow
 from databus.relay.sources.source import Newest, Source, Transaction
+from databus.relay.sources.standing import Findings
 from databus.schemas.errors import DatabusError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.windows import EncodedWindow
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class CaptureStatus:
     events: int = 0
     size_bytes: int = 0
     reconnects: int = 0
+    warnings: tuple[str, ...] = ()  # of what the source found as it was opened last
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class Capture:
         self._problem = ""
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
+        self._warnings: tuple[str, ...] = ()
         self._thread: threading.Thread | None = None
         self._idle = IdleAdvance()
         self._pending_idle: Transaction | None = None
@@ -135,6 +138,7 @@ class Capture:
             self._events,
             self._size_bytes,
             self._reconnects,
+            self._warnings,
         )
 
     def start(self) -> None:
@@ -212,7 +216,8 @@ class Capture:
             begin = self._begin_scn()
             self._last_read_scn = begin
             self._pending_idle = None
-            source.open(begin, self._newest())
+            source.open(begin, newest_of(self._ring))
+            self._note_findings(source)
             for table in source.tables():
                 self._encoder.publish_first(table)
             self._note(State.RUNNING)
@@ -231,9 +236,15 @@ class Capture:
             return saved
         return newest if saved is None else min(newest, saved)
 
-    def _newest(self) -> Newest | None:
-        scn, timestamp_ns = self._ring.max_scn, self._ring.newest_timestamp_ns
-        return Newest(scn, timestamp_ns) if scn >= 0 and timestamp_ns > 0 else None
+    def _note_findings(self, source: Source) -> None:
+        """Log what a source found as it was opened; warnings once, not at each reconnection."""
+        findings = getattr(source, "findings", Findings())
+        if findings.summary:
+            log.info("%s: %s", self._settings.name, findings.summary)
+        for warning in findings.warnings:
+            if warning not in self._warnings:
+                log.warning("%s: %s", self._settings.name, warning)
+        self._warnings = findings.warnings
 
     def _take(self, transactions: Sequence[Transaction]) -> None:
         batch: list[EncodedWindow] = []
@@ -346,3 +357,9 @@ class Capture:
         self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
         with self._changed:
             self._changed.wait_for(lambda: self._wanted is not State.RUNNING, wait_s)
+
+
+def newest_of(ring: CaptureRing) -> Newest | None:
+    """Return the newest window that a ring holds, when its time is known."""
+    scn, timestamp_ns = ring.max_scn, ring.newest_timestamp_ns
+    return Newest(scn, timestamp_ns) if scn >= 0 and timestamp_ns > 0 else None

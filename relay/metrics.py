@@ -15,10 +15,16 @@ from prometheus_client.registry import Collector
 
 from databus.relay.capture import State
 from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.sources.standing import Standing
 
 _LABELS = ["physical_source"]
 
 Figure = Callable[[PhysicalSource], float]
+
+
+def _warnings(source: PhysicalSource) -> float:
+    return len(source.capture.status.warnings) + bool(source.watch.standing.warning)
+
 
 _COUNTERS: tuple[tuple[str, str, Figure], ...] = (
     ("events", "Row changes captured", lambda s: s.capture.status.events),
@@ -39,6 +45,21 @@ _GAUGES: tuple[tuple[str, str, Figure], ...] = (
         lambda s: s.capture.status.delay_s,
     ),
     ("held_requests", "Requests waiting for news", lambda s: s.bell.waiting),
+    ("source_warnings", "Warnings of the last look at the database", _warnings),
+)
+# Of the last look at the database's log, once a minute; left out when not known.
+_LOG_GAUGES: tuple[tuple[str, str, Callable[[Standing], float | None]], ...] = (
+    ("log_behind_bytes", "Bytes of the database's log not in the ring", lambda s: s.behind_bytes),
+    (
+        "log_behind_seconds",
+        "How far the newest window is behind the end of the database's log; 0 at its end",
+        lambda s: s.behind_s,
+    ),
+    (
+        "log_hours_left",
+        "Hours until the database may purge what is to be read next; +Inf = it does not",
+        lambda s: s.hours_left,
+    ),
 )
 
 
@@ -61,8 +82,19 @@ class RelayCollector(Collector):
             for source in sources:
                 gauge.add_metric([source.name], figure(source))
             yield gauge
+        yield from self._logs()
         yield self._states()
         yield from self._traffic()
+
+    def _logs(self) -> Iterator[Metric]:
+        standings = {s.name: s.watch.standing for s in self._relay.physical_sources.values()}
+        for name, text, figure in _LOG_GAUGES:
+            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source, standing in standings.items():
+                value = figure(standing)
+                if value is not None:
+                    gauge.add_metric([source], value)
+            yield gauge
 
     def _states(self) -> Metric:
         states = GaugeMetricFamily(

@@ -7,6 +7,7 @@ It serves nobody itself; `http` does.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,19 +19,22 @@ from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelayS
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.relay.bell import Bell
-from databus.relay.capture import Capture, Clock, State
+from databus.relay.capture import Capture, Clock, State, newest_of
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder
+from databus.relay.log_watch import LogWatch
 from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
-from databus.relay.sources import open_source
+from databus.relay.sources import open_log_look, open_source
 from databus.relay.sources.source import Source
+from databus.relay.sources.standing import LogLook, Standing
 
 LOCK_FILE = "relay.lock"
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
+OpenLogLook = Callable[[PhysicalSourceSettings], LogLook | None]
 CLOCK = Clock()
 
 
@@ -42,6 +46,7 @@ class PhysicalSource:
     ring: Ring
     reader: RingReader
     capture: Capture
+    watch: LogWatch
     bell: Bell
 
     @property
@@ -73,11 +78,13 @@ class Relay:
         settings: RelaySettings,
         open_source: OpenSource = open_source,
         clock: Clock = CLOCK,
+        open_log_look: OpenLogLook = open_log_look,
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
         self.is_closing = False
         self._open_source = open_source
+        self._open_log_look = open_log_look
         self._clock = clock
         with contextlib.ExitStack() as opened:
             opened.callback(_lock(settings.data_dir))
@@ -92,6 +99,7 @@ class Relay:
         """Start capturing every physical source."""
         for source in self.physical_sources.values():
             source.capture.start()
+            source.watch.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop capturing, save MaxSCN, close every file; may be called twice."""
@@ -101,6 +109,8 @@ class Relay:
             capture.stop(0)
         # A list, so that every one gets its chance: `all` would stop at the first.
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
+        for source in self.physical_sources.values():
+            source.watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
             # Otherwise a thread may still write: the process ends with it.
             self._opened.close()
@@ -162,7 +172,8 @@ class Relay:
             self.settings.max_scn.flush_s,
             self._clock,
         )
-        return PhysicalSource(settings, ring, reader, capture, bell)
+        watch = LogWatch(name, self._open_log_look(settings), lambda: newest_of(ring))
+        return PhysicalSource(settings, ring, reader, capture, watch, bell)
 
 
 def _status(source: PhysicalSource) -> dict[str, Any]:
@@ -179,6 +190,20 @@ def _status(source: PhysicalSource) -> dict[str, Any]:
         "reconnects": status.reconnects,
         "minScn": source.reader.min_scn,
         "prevScn": source.reader.prev_scn,
+        "log": _log_status(source.watch.standing),
+        "warnings": list(status.warnings),
+    }
+
+
+def _log_status(standing: Standing) -> dict[str, Any]:
+    hours_left = standing.hours_left
+    return {
+        "holding": standing.holding.value,
+        "behindBytes": standing.behind_bytes,
+        "behindSeconds": standing.behind_s,
+        # JSON has no infinity: a log that nothing purges has no hours left to count.
+        "hoursLeft": None if hours_left is None or math.isinf(hours_left) else hours_left,
+        "warning": standing.warning,
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Source
+from databus.relay.sources.standing import LogLook
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 
@@ -15,6 +17,8 @@ SOURCES = {
     "mysql": "databus.relay.sources.mysql:MysqlSource",
     "sqlite": "databus.relay.sources.sqlite:SqliteSource",
 }
+# Those of a database that purges its log by itself.
+LOG_LOOKS = {"mysql": "databus.relay.sources.mysql_log_look:MysqlLogLook"}
 
 
 def open_source(settings: PhysicalSourceSettings) -> Source:
@@ -27,6 +31,22 @@ def open_source(settings: PhysicalSourceSettings) -> Source:
         raise SettingsError(
             f"uri = {settings.uri!r}: the scheme must be one of {', '.join(SOURCES)}"
         )
-    module, _, name = SOURCES[scheme].partition(":")
-    source: Source = getattr(import_module(module), name)(settings)
+    source: Source = _load(SOURCES[scheme])(settings)
     return source
+
+
+def open_log_look(settings: PhysicalSourceSettings) -> LogLook | None:
+    """Return what looks at the database's log; None when only the relay purges it.
+
+    Raises SettingsError as `open_source` does.
+    """
+    scheme = parse_uri(settings.uri).scheme
+    if scheme not in LOG_LOOKS:
+        return None
+    look: LogLook = _load(LOG_LOOKS[scheme])(settings)
+    return look
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

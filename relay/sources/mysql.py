@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql_catalog import ServerCatalog
 from databus.relay.sources.mysql_checks import (
+    filter_problems,
     replica_id_problem,
+    replication_problem,
     variable_problems,
 )
 from databus.relay.sources.mysql_connection import address_of
 from databus.relay.sources.mysql_dump import SAME_ID, BinlogDump
+from databus.relay.sources.mysql_facts import gtid_start_problem, read_facts, with_log_ends
+from databus.relay.sources.mysql_findings import findings_of
 from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_packets import StreamEnded
 from databus.relay.sources.mysql_position import (
@@ -41,6 +46,7 @@ from databus.relay.sources.mysql_scan import (
 from databus.relay.sources.mysql_tables import Names, WatchedTables, split_name
 from databus.relay.sources.mysql_xa import PreparedTransactions
 from databus.relay.sources.source import Newest, Transaction
+from databus.relay.sources.standing import Findings
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
 from databus.schemas.table import Table
@@ -69,6 +75,8 @@ class MysqlSource:
         self._assembler: Assembler | None = None
         self._dump: BinlogDump | None = None
         self._stopped: SourceError | None = None
+        self._start_of_dump = Start()
+        self.findings = Findings()
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
         """Check the server and start after an SCN; None = where the settings say."""
@@ -119,7 +127,8 @@ class MysqlSource:
         except StreamEnded as ended:
             if SAME_ID in ended.text:
                 raise self._evicted() from ended
-            raise dump.explain(ended) from ended
+            catalog = ServerCatalog(self._address, self._settings, self._scn)
+            raise dump.explain(with_log_ends(ended, self._start_of_dump, catalog)) from ended
 
     def _assemble(self, assembler: Assembler, events: Sequence[bytes]) -> list[Transaction]:
         found: list[Transaction] = []
@@ -143,18 +152,26 @@ class MysqlSource:
     def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
         variables = catalog.variables()
         is_mariadb = "mariadb" in variables.get("version", "").lower()
-        self._stop_on(variable_problems(variables))
+        delivers_partial_rows = self._settings.partial_rows == "deliver"
+        self._stop_on(variable_problems(variables, any_row_image=delivers_partial_rows))
         self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
         self._stop_on(catalog.table_problems(self._sources))
+        facts = read_facts(catalog, variables, self._sources)
+        self._stop_on(filter_problems(self._sources, facts.filters, fold_case=fold_case))
+        self._stop_on([replication_problem(variables, facts.replication)])
         self._check_replica_id(catalog)
         zero_dates_are_null = self._settings.zero_dates == "null"
         dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
+        dialect = replace(dialect, delivers_partial_rows=delivers_partial_rows)
         start, is_first = self._start(after_scn, catalog.log_files(), is_mariadb)
+        self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
         catalog.scan = self._scanner(catalog, names, dialect, open_dump)
         self._tables = WatchedTables(names, dialect, catalog)
+        warning_hours = self._settings.purge_warning_hours
+        self.findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
         self._assembler = Assembler(
             self._tables,
             dialect,
@@ -168,6 +185,7 @@ class MysqlSource:
                 )
             ),
         )
+        self._start_of_dump = start
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
 
     def _request(

@@ -72,12 +72,17 @@ class ServerCatalog:
         self.scan: Callable[[int, int], Mapping[str, int]] = _no_changes
 
     @contextmanager
-    def session(self) -> Iterator[Connection[Any]]:
-        """Hold one connection for all queries in a `with`; nested ones share it."""
+    def session(self, connection: Connection[Any] | None = None) -> Iterator[Connection[Any]]:
+        """Hold one connection, or a given one, for all queries in a `with`; nested ones share it.
+
+        It is closed at the end.
+        """
         if self._held is not None:
             yield self._held
             return
-        with closing(connect(self._address, source=self._source, scn=self._scn)) as connection:
+        if connection is None:
+            connection = connect(self._address, source=self._source, scn=self._scn)
+        with closing(connection):
             self._held = connection
             try:
                 yield connection

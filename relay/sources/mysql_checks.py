@@ -6,7 +6,10 @@ Each problem names the variable or the table, and the statement that cures it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 from typing import NamedTuple
+
+from databus.relay.sources.mysql_log_watch import KEEPING_VARIABLES
 
 # Variable → value wanted, and how to get it. One that a server does not have
 # is one that it needs not have: each version of each server has its own.
@@ -15,7 +18,22 @@ _WANTED: Mapping[str, tuple[str, str]] = {
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW', and in sessions that are open"),
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL', and in open sessions"),
 }
-VARIABLES = (*_WANTED, "binlog_checksum", "server_id", "lower_case_table_names", "version")
+VARIABLES = (
+    *_WANTED,
+    *KEEPING_VARIABLES,
+    "binlog_checksum",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_transaction_compression",
+    "gtid_mode",
+    "gtid_slave_pos",
+    "log_bin_compress",
+    "log_replica_updates",
+    "log_slave_updates",
+    "lower_case_table_names",
+    "server_id",
+    "version",
+)
 
 _NOT_TABLES = {
     "VIEW": "is a view; name the tables behind it",
@@ -38,11 +56,29 @@ class Cascade(NamedTuple):
     rule: str
 
 
-def variable_problems(variables: Mapping[str, str]) -> list[str]:
-    """Say which variables are not as they must be."""
+class Replication(Enum):
+    """Whether changes come to a server from another one."""
+
+    NONE = "none"
+    SET_UP = "set up, and not running"
+    RUNNING = "running"
+    UNKNOWN = "not known"  # the account may not ask
+
+
+class LogFilters(NamedTuple):
+    """Databases that a server logs, when it does not log all; names as its options have them."""
+
+    only: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+
+def variable_problems(variables: Mapping[str, str], *, any_row_image: bool = False) -> list[str]:
+    """Say which variables are not as they must be; with `any_row_image`, rows may lack columns."""
     problems = []
     for name, (wanted, cure) in _WANTED.items():
         value = variables.get(name)
+        if any_row_image and name == "binlog_row_image":
+            continue
         if value is not None and value.upper() not in (wanted, "1" if wanted == "ON" else wanted):
             problems.append(f"{name} is {value}, and must be {wanted}: {cure}")
     return problems
@@ -77,3 +113,42 @@ def replica_id_problem(server_id: int, own_server_id: int) -> str:
     if server_id != own_server_id:
         return ""
     return f"server_id {server_id} is the server's own; set another server_id for this source"
+
+
+def filter_problems(
+    sources: Iterable[str], filters: LogFilters, *, fold_case: bool = False
+) -> list[str]:
+    """Say which sources are in databases that the server leaves out of its log."""
+
+    def folded(names: Iterable[str]) -> set[str]:
+        return {name.lower() if fold_case else name for name in names}
+
+    only, ignored = folded(filters.only), folded(filters.ignored)
+    problems = []
+    for source in sources:
+        (database,) = folded([source.partition(".")[0]])
+        # The server looks at the databases to ignore only when none is named to log.
+        option = "binlog_do_db" if only else "binlog_ignore_db"
+        if (database not in only) if only else (database in ignored):
+            problems.append(
+                f"{source} is not in the log: {option} of the server leaves out its database; "
+                "change that option and restart the server"
+            )
+    return problems
+
+
+def replication_problem(variables: Mapping[str, str], replication: Replication) -> str:
+    """Say when a replica does not log what it gets from its primary; empty when it does."""
+    if logs_replicated_changes(variables) or replication is not Replication.RUNNING:
+        return ""
+    return (
+        "the server is a replica with log_slave_updates OFF: changes that come by replication are "
+        "not in its log; start it with --log-slave-updates (MySQL: --log-replica-updates), or "
+        "capture its primary"
+    )
+
+
+def logs_replicated_changes(variables: Mapping[str, str]) -> bool:
+    """Say whether a server logs what it gets by replication."""
+    names = ("log_replica_updates", "log_slave_updates")
+    return any(variables.get(name, "OFF").upper() in ("ON", "1") for name in names)

@@ -15,9 +15,9 @@ from typing import Any
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP
 from pymysql.err import MySQLError
 from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
-from pymysqlreplication.gtid import GtidSet
 
 from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
+from databus.relay.sources.mysql_gtid_set import MysqlGtidSet
 from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
 from databus.relay.sources.mysql_position import FIRST_OFFSET, Start
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
@@ -29,7 +29,7 @@ SILENCE_S = 15.0
 
 _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
 # The server cannot serve what was asked for, and will not next time.
-_FATAL = frozenset({1236})
+FATAL = frozenset({1236})
 # Servers say it in these words, and MariaDB has no number of its own for it.
 SAME_ID = "same server_uuid/server_id"
 
@@ -146,9 +146,9 @@ class BinlogDump:
         if is_mariadb:
             flags |= _WITH_STATEMENTS
         if start.gtids and not is_mariadb:
-            gtids = GtidSet(start.gtids)
+            gtids = MysqlGtidSet.parse(start.gtids).encoded()
             request = struct.pack("<HII", flags | _BY_GTID, server_id, 0)
-            request += struct.pack("<QI", FIRST_OFFSET, gtids.encoded_length) + gtids.encoded()
+            request += struct.pack("<QI", FIRST_OFFSET, len(gtids)) + gtids
             self._connection._execute_command(COM_BINLOG_DUMP_GTID, request)
             return
         offset = start.offset or FIRST_OFFSET
@@ -157,7 +157,7 @@ class BinlogDump:
 
     def explain(self, ended: StreamEnded) -> SourceStoppedError | SourceUnavailableError:
         """Say what the end of a stream means."""
-        if ended.code in _FATAL and SAME_ID not in ended.text:
+        if ended.code in FATAL and SAME_ID not in ended.text:
             return SourceStoppedError(self._source, self._scn, f"{self._doing}: {ended.text}")
         error = MySQLError(ended.code, ended.text)
         try:

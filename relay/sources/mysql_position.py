@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from databus.relay.sources.mysql_gtid_set import MysqlGtidSet, parse_mariadb_position
 from databus.schemas.errors import ProtocolError, SettingsError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 
 FIRST_OFFSET = 4  # behind a binlog file's magic
-_MARIADB_GTIDS = re.compile(r"\d+-\d+-\d+(,\d+-\d+-\d+)*")
-_MYSQL_GTIDS = re.compile(r"[0-9a-fA-F-]{36}(:\d+(-\d+)?)+(,[0-9a-fA-F-]{36}(:\d+(-\d+)?)+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,9 @@ class Start:
     offset: int = 0
     gtids: str = ""
 
+    def __str__(self) -> str:
+        return f"gtid:{self.gtids}" if self.gtids else f"{self.file}:{self.offset}"
+
 
 def file_number(name: str) -> int:
     """Return the number that a binlog file's name ends with; raises ValueError."""
@@ -42,6 +43,14 @@ def file_number(name: str) -> int:
     if not dot or not digits.isdigit():
         raise ValueError(f"{name!r} is not the name of a binlog file")
     return int(digits)
+
+
+def reach_of(files: Sequence[LogFile]) -> str:
+    """Say from where to where a log reaches."""
+    if not files:
+        return "which is empty"
+    first, last = files[0], files[-1]
+    return f"which reaches from {first.name}:{FIRST_OFFSET} to {last.name}:{last.size_bytes}"
 
 
 def start_at_setting(setting: str, epoch: int, files: Sequence[LogFile], is_mariadb: bool) -> Start:
@@ -79,20 +88,23 @@ def start_at_position(position: BinlogPosition, epoch: int, files: Sequence[LogF
     if found is None or not FIRST_OFFSET <= position.offset <= found.size_bytes:
         wanted = f"file number {position.file_number}, offset {position.offset}"
         raise ValueError(
-            f"{wanted} is not in the server's log, which reaches from {files[0].name}:"
-            f"{FIRST_OFFSET} to {files[-1].name}:{files[-1].size_bytes}; files were purged, or "
+            f"{wanted} is not in the server's log, {reach_of(files)}; files were purged, or "
             "the log was reset: the changes between cannot be read any more"
         )
     return Start(found.name, position.offset)
 
 
 def _checked_gtids(text: str, setting: str, is_mariadb: bool) -> str:
-    pattern, example = (
-        (_MARIADB_GTIDS, "gtid:0-1-100,1-2-7")
-        if is_mariadb
-        else (_MYSQL_GTIDS, "gtid:<uuid>:1-100")
+    kind, example = (
+        ("MariaDB", "gtid:0-1-100,1-2-7") if is_mariadb else ("MySQL", "gtid:<uuid>:1-100")
     )
-    if not pattern.fullmatch(text):
-        kind = "MariaDB" if is_mariadb else "MySQL"
-        raise SettingsError(f"start = {setting!r}: a GTID set of {kind} looks like {example}")
+    parse = parse_mariadb_position if is_mariadb else MysqlGtidSet.parse
+    try:
+        if not text:
+            raise ValueError("there is none")
+        parse(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"start = {setting!r}: {error}; a GTID set of {kind} looks like {example}"
+        ) from None
     return text

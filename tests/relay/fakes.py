@@ -17,6 +17,7 @@ from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_s
 from databus.relay.http import make_service
 from databus.relay.relay import Relay
 from databus.relay.sources.source import Change, Newest, Origin, RowChange, Transaction
+from databus.relay.sources.standing import LogLook, Standing
 from databus.schemas.metadata import Op
 from databus.schemas.table import Column, Table
 
@@ -108,13 +109,29 @@ class Answer:
         self.body = response.read()
 
 
+class FakeLook:
+    """Looks at a database, and always finds the same."""
+
+    def __init__(self, found: Standing) -> None:
+        self._found = found
+
+    def look(self, newest: Callable[[], Newest | None]) -> Standing:
+        newest()
+        return self._found
+
+    def cancel(self) -> None:
+        """Nothing waits."""
+
+
 class ServedRelay:
     """A relay with its HTTP server on a thread of its own, and fake sources."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, log_look: LogLook | None = None, **changes: Any) -> None:
         self.sources: dict[str, FakeSource] = {}
         self.settings = relay_settings(folder, **changes)
-        self.relay = Relay(self.settings, self._open_source)
+        self.relay = Relay(
+            self.settings, self._open_source, open_log_look=lambda _settings: log_look
+        )
         self.server = ServiceThread(make_service(self.relay))
         self.url = self.server.url
 

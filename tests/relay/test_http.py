@@ -11,12 +11,14 @@ from zlib import crc32
 
 import pytest
 
+from databus.relay.sources.standing import Holding, Standing
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.wire import walk
 from tests.relay.fakes import (
     ORDERS,
     PERSON,
     Answer,
+    FakeLook,
     ServedRelay,
     connect,
     get,
@@ -312,6 +314,41 @@ def test_metrics_tell_of_the_ring_and_the_source(relay: ServedRelay) -> None:
     assert float(found[running]) == 1
     assert float(found["databus_relay_stream_requests_total"]) == 1
     assert float(found["databus_relay_stream_bytes_total"]) > 0
+
+
+def test_health_and_metrics_tell_what_the_last_look_at_the_database_found(
+    tmp_path: Path,
+) -> None:
+    near = Standing(Holding.NEAR_PURGE, 1100, 60.0, 2.5, "purged soon")
+    served = ServedRelay(tmp_path, log_look=FakeLook(near))
+    try:
+        watch = served.relay.physical_sources["shop"].watch
+        wait_until(lambda: watch.standing == near)
+        status = as_json(served.get("/health"))
+        assert status["status"] == "ok"
+        assert status["physicalSources"]["shop"]["log"] == {
+            "holding": "near_purge",
+            "behindBytes": 1100,
+            "behindSeconds": 60.0,
+            "hoursLeft": 2.5,
+            "warning": "purged soon",
+        }
+        metrics = served.get("/metrics").body.decode()
+        for name, value in (
+            ("log_behind_bytes", "1100.0"),
+            ("log_behind_seconds", "60.0"),
+            ("log_hours_left", "2.5"),
+            ("source_warnings", "1.0"),
+        ):
+            assert f'databus_relay_{name}{{physical_source="shop"}} {value}' in metrics
+    finally:
+        served.close()
+
+
+def test_what_is_not_known_of_the_database_is_left_out(relay: ServedRelay) -> None:
+    log = as_json(relay.get("/controlSources/status"))["shop"]["log"]
+    assert (log["holding"], log["hoursLeft"]) == ("unknown", None)
+    assert "databus_relay_log_hours_left{" not in relay.get("/metrics").body.decode()
 
 
 def test_a_restarted_relay_serves_what_it_served_before(tmp_path: Path) -> None:

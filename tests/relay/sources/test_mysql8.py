@@ -477,8 +477,8 @@ def test_purged_files_stop_and_say_what_the_server_has(
     ):
         pass
     by_gtid = settings.model_copy(update={"start": f"gtid:{gtids}"})
-    with opened(by_gtid) as source, pytest.raises(SourceStoppedError, match="purged"):
-        read_full(source, 1)
+    with pytest.raises(SourceStoppedError, match=r"begins with .*, which the server has purged"):
+        opened(by_gtid).__enter__()
 
 
 @pytest.mark.parametrize("is_tls", [False, True])

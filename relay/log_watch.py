@@ -1,0 +1,101 @@
+"""A look at each database once a minute: how far behind the relay is, and what is still there.
+
+On a thread of its own, because a server that is slow to answer must not hold up
+what is read from it, and because a log is purged also while capture is paused,
+in error or without a connection. What it compares is the newest window of the
+ring: that is where capture would go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from databus.relay.sources.source import Newest
+from databus.relay.sources.standing import Holding, LogLook, Standing
+from databus.schemas.errors import SourceError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 60.0
+
+
+class LogWatch:
+    """Looks at one physical source's database, until it is stopped.
+
+    `newest` is called on the watch's thread. Without a `look` there is nothing
+    to watch. The public methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        look: LogLook | None,
+        newest: Callable[[], Newest | None],
+        every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._name = name
+        self._look = look
+        self._newest = newest
+        self._every_s = every_s
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._standing = Standing()
+
+    @property
+    def standing(self) -> Standing:
+        """What the last look found."""
+        return self._standing
+
+    def start(self) -> None:
+        """Start looking; nothing when there is nothing to look at or it is started."""
+        if self._look is None or self._thread is not None:
+            return
+        name = f"log-watch-{self._name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread, also in the middle of a look; returns whether it ended in time."""
+        self._stopped.set()
+        if self._look is None or self._thread is None:
+            return True
+        self._look.cancel()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def look_now(self) -> Standing:
+        """Look, keep what was found and log what is new about it."""
+        if self._look is None:
+            return self._standing
+        before = self._standing
+        try:
+            found = self._look.look(self._newest)
+        except SourceError as error:
+            found = Standing(warning=f"the database could not be asked about its log: {error}")
+        except Exception as error:
+            # A closed ring is one, when stopping took too long: nobody asks any more.
+            if self._stopped.is_set():
+                return before
+            log.exception("looking at the log of %s failed", self._name)
+            found = Standing(warning=f"internal error: {error!r}; see the log")
+        if not self._stopped.is_set():
+            self._standing = found
+            self._say(before, found)
+        return found
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.look_now()
+            self._stopped.wait(self._every_s)
+
+    def _say(self, before: Standing, found: Standing) -> None:
+        """Log a change of state; the figures in a warning are others at each look."""
+        was, now = (before.holding, bool(before.warning)), (found.holding, bool(found.warning))
+        if was == now:
+            return
+        if found.warning:
+            log.warning("the log of %s: %s", self._name, found.warning)
+        elif before.holding in (Holding.NEAR_PURGE, Holding.GONE):
+            log.warning("the log of %s: the server has what capture needs again", self._name)

@@ -1,0 +1,104 @@
+"""The watch over a database's log: when it looks, what it keeps, what it logs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from databus.relay.log_watch import LogWatch
+from databus.relay.sources.source import Newest
+from databus.relay.sources.standing import Holding, Standing
+from databus.schemas.errors import SourceUnavailableError
+
+HELD = Standing(Holding.HELD, 0, 0.0, math.inf)
+NEAR = Standing(Holding.NEAR_PURGE, 5, 60.0, 3.0, "purged in 3.0 hours")
+GONE = Standing(Holding.GONE, warning="gone")
+AWAY = SourceUnavailableError("away")
+
+
+@dataclass
+class ScriptedLook:
+    """Finds, look by look, what a test says; then the last of it for ever."""
+
+    script: list[Standing | Exception]
+    seen: list[Newest | None] = field(default_factory=list)
+    looked: threading.Event = field(default_factory=threading.Event)
+    is_cancelled: bool = False
+
+    def look(self, newest: Callable[[], Newest | None]) -> Standing:
+        self.seen.append(newest())
+        found = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        self.looked.set()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+def watch_over(*script: Standing | Exception) -> LogWatch:
+    return LogWatch("shop", ScriptedLook(list(script)), lambda: Newest(7, 1))
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """Return what was logged as warnings so far."""
+    with caplog.at_level(logging.WARNING, "databus.relay.log_watch"):
+        yield lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_change_of_state_is_logged_once(warnings: Callable[[], list[str]]) -> None:
+    nearer = Standing(Holding.NEAR_PURGE, 9, 90.0, 2.9, "purged in 2.9 hours")
+    watch = watch_over(HELD, NEAR, nearer, nearer, GONE, GONE, HELD, HELD)
+    assert [watch.look_now().holding for _ in range(8)] == [
+        *(Holding.HELD, Holding.NEAR_PURGE, Holding.NEAR_PURGE, Holding.NEAR_PURGE),
+        *(Holding.GONE, Holding.GONE, Holding.HELD, Holding.HELD),
+    ]
+    assert warnings() == [
+        "the log of shop: purged in 3.0 hours",
+        "the log of shop: gone",
+        "the log of shop: the server has what capture needs again",
+    ]
+
+
+def test_a_database_that_cannot_be_asked_is_a_warning_and_asked_again(
+    warnings: Callable[[], list[str]],
+) -> None:
+    watch = watch_over(AWAY, AWAY, HELD)
+    assert "could not be asked about its log: away" in watch.look_now().warning
+    assert watch.look_now().holding is Holding.UNKNOWN
+    assert len(warnings()) == 1
+    assert watch.look_now() == watch.standing == HELD
+
+
+def test_an_error_of_the_look_itself_does_not_end_the_watch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watch = watch_over(KeyError("x"), HELD)
+    assert "internal error: KeyError('x')" in watch.look_now().warning
+    assert "looking at the log of shop failed" in caplog.text
+    assert watch.look_now() == HELD
+
+
+def test_it_looks_on_a_thread_of_its_own_at_once_and_until_it_is_stopped() -> None:
+    look = ScriptedLook([HELD])
+    watch = LogWatch("shop", look, lambda: Newest(7, 1), every_s=1e6)
+    watch.start()
+    watch.start()
+    assert look.looked.wait(10)
+    assert watch.stop(10)
+    assert (watch.standing, look.is_cancelled) == (HELD, True)
+    assert look.seen == [Newest(7, 1)]
+
+
+def test_where_there_is_nothing_to_look_at_nothing_is_known() -> None:
+    watch = LogWatch("shop", None, lambda: None)
+    watch.start()
+    assert watch.look_now() == watch.standing == Standing()
+    assert watch.stop(0)

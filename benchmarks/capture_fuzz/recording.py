@@ -1,0 +1,159 @@
+"""Real binlogs, with all that is needed to read them again when their server has gone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysqlreplication.constants import BINLOG as B
+
+from benchmarks.capture_fuzz import statements
+from databus.conf.settings import PhysicalSourceSettings
+from databus.demo.private_mariadb import HOST, PrivateMariaDB
+from databus.relay.sources import mysql_events as events
+from databus.relay.sources.mysql_catalog import ServerCatalog
+from databus.relay.sources.mysql_connection import address_of
+from databus.relay.sources.mysql_dump import BinlogDump
+from databus.relay.sources.mysql_layout import Dialect
+from databus.relay.sources.mysql_position import FIRST_OFFSET, Start
+from databus.relay.sources.mysql_scan import events_to_the_end
+from databus.relay.sources.mysql_tables import Names, Snapshot
+from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
+
+SERVER_ID = 4243
+_TYPE_AT = 4
+_BEGINNINGS = frozenset(
+    {B.MARIADB_GTID_EVENT, B.GTID_LOG_EVENT, B.ANONYMOUS_GTID_LOG_EVENT, events.GTID_TAGGED}
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One server's log: its events as they came, the artificial ROTATE first."""
+
+    name: str
+    events: Sequence[bytes]
+    snapshot: Snapshot
+    dialect: Dialect
+
+    @cached_property
+    def beginnings(self) -> Sequence[int]:
+        """Which events begin a transaction or a statement of its own."""
+        return [n for n, event in enumerate(self.events) if event[_TYPE_AT] in _BEGINNINGS]
+
+
+def record_all() -> list[Recording]:
+    """Record what the servers of this machine log."""
+    return [*_record_mariadb(), *_record_mysql()]
+
+
+def _record_mariadb() -> Iterator[Recording]:
+    for metadata in ("FULL", "NO_LOG"):
+        options: dict[str, str | int] = {"binlog-row-metadata": metadata}
+        with PrivateMariaDB(options=options) as server:
+            yield _record(f"mariadb {metadata}", server, _mariadb_statements(metadata), True)
+
+
+def _record_mysql() -> Iterator[Recording]:
+    basedir = mysql_basedir()
+    if basedir is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="databus-fuzz-") as folder, ExitStack() as stack:
+        template = Path(folder) / "data"
+        initialize(basedir, template)
+        options: dict[str, str | int] = {
+            "binlog-row-metadata": "FULL",
+            "binlog-rows-query-log-events": "ON",
+        }
+        server = stack.enter_context(PrivateMySQL(basedir, template, options=options))
+        # GTIDs do not go with a transaction that also writes to a table without any.
+        script = (s for s in _mysql_statements() if "'kept'" not in s)
+        yield _record("mysql FULL", server, script, False)
+
+
+def _mariadb_statements(metadata: str) -> Iterator[str]:
+    columns = statements.MARIADB_COLUMNS
+    yield from (statements.SCHEMA, *statements.tables(columns))
+    for first, compressed in ((1, "OFF"), (100, "ON")):
+        yield f"SET GLOBAL log_bin_compress = {compressed}"
+        yield f"SET GLOBAL log_bin_compress_min_len = {10 if compressed == 'ON' else 256}"
+        yield from _rounds(columns, first, with_ddl=metadata == "FULL")
+
+
+def _mysql_statements() -> Iterator[str]:
+    columns = statements.COLUMNS
+    yield from (statements.SCHEMA, *statements.tables(columns))
+    for first, compressed in ((1, "OFF"), (100, "ON")):
+        yield f"SET binlog_transaction_compression = {compressed}"
+        yield from _rounds(columns, first, with_ddl=True)
+    yield "SET binlog_transaction_compression = OFF, binlog_row_value_options = PARTIAL_JSON"
+    at = list(columns).index("JSON")
+    values = ", ".join("NULL" for _ in columns)
+    yield f"INSERT INTO f.types VALUES (500, {values})"
+    yield f"UPDATE f.types SET c{at} = JSON_OBJECT('a', REPEAT('x', 200), 'b', 1) WHERE id = 500"
+    yield f"UPDATE f.types SET c{at} = JSON_SET(c{at}, '$.b', 2, '$.a', 'y') WHERE id = 500"
+
+
+def _rounds(columns: dict[str, tuple[str, ...]], first: int, *, with_ddl: bool) -> Iterator[str]:
+    for number, image in enumerate(("FULL", "FULL", "NOBLOB", "MINIMAL")):
+        yield f"SET binlog_row_image = {image}"
+        begin = first + 20 * number
+        yield from statements.rows(columns, begin)
+        yield from statements.shapes(begin)
+    yield "SET binlog_row_image = FULL"
+    yield from statements.ddl(first) if with_ddl else ()
+
+
+def _record(
+    name: str, server: PrivateMariaDB, script: Iterator[str], is_mariadb: bool
+) -> Recording:
+    settings = PhysicalSourceSettings(name="fuzz", uri=server.uri, sources=statements.SOURCES)
+    with _session(server) as cursor:
+        for statement in script:
+            cursor.execute(statement)
+        cursor.execute("SHOW BINARY LOGS")
+        first = str(cursor.fetchall()[0][0])
+    with tempfile.TemporaryDirectory(prefix="databus-fuzz-") as folder:
+        password = Path(folder) / "password"
+        password.write_text(server.password)
+        address = address_of(settings.model_copy(update={"password_file": password}))
+    catalog = ServerCatalog(address, settings, 0)
+    catalog.names = Names(statements.SOURCES)
+    dump = BinlogDump(
+        address, Start(first, FIRST_OFFSET), SERVER_ID, source="fuzz", is_mariadb=is_mariadb,
+        follows=False,
+    )  # fmt: skip
+    with closing(dump):
+        found = list(events_to_the_end(dump))
+    dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=True)
+    return Recording(name, found, catalog.read(), dialect)
+
+
+@contextmanager
+def _session(server: PrivateMariaDB) -> Iterator[Any]:
+    connection = pymysql.connect(
+        host=HOST, port=server.port, user=server.user, password=server.password, autocommit=True
+    )
+    with closing(connection), connection.cursor() as cursor:
+        yield cursor
+
+
+class RecordedCatalog:
+    """What the server said when it was recorded, as what it would say now."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def read(self) -> Snapshot:
+        """Return the definitions."""
+        return self._recording.snapshot
+
+    def column_changes(self, begin: int, end: int) -> Mapping[str, int]:  # noqa: ARG002
+        """Return nothing: a recording whose log does not name columns has no DDL."""
+        return {}

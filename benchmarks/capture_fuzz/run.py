@@ -1,0 +1,203 @@
+"""Rounds: a stretch of a recording, damaged, by every path. Anything but agreement is a finding."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import resource
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from rich.console import Console
+
+from benchmarks.capture_fuzz.damage import cut, damage_bytes, damage_events, damage_window, framed
+from benchmarks.capture_fuzz.damage import stretch as stretch_of
+from benchmarks.capture_fuzz.reading import (
+    Outcome,
+    cutters,
+    read_in_python,
+    read_rows,
+    session_of,
+)
+from benchmarks.capture_fuzz.recording import Recording, record_all
+
+UNDAMAGED = 0.03  # share of the rounds that show that a stretch can be read at all
+MOST_TRANSACTIONS = 4
+SLOW_S = 5.0
+MOST_FINDINGS_SHOWN = 20
+
+
+class Problem(NamedTuple):
+    """Something that must not be: what is shown of it, and what others of its kind share."""
+
+    text: str
+    kind: str
+
+
+@dataclass
+class Tally:
+    """What the rounds gave."""
+
+    rounds: int = 0
+    windows: int = 0
+    stopped: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    finding_count: int = 0
+    kept: list[bytes] = field(default_factory=list)  # windows, for the client's side
+    _seen: set[str] = field(default_factory=set)
+
+    def add(self, finding: str, kind: str = "") -> None:
+        """Note something that must not be; of each kind the first is shown."""
+        self.finding_count += 1
+        kind = kind or finding
+        if kind not in self._seen and len(self.findings) < MOST_FINDINGS_SHOWN:
+            self._seen.add(kind)
+            self.findings.append(finding)
+
+
+def fuzz(
+    recordings: Sequence[Recording], seed: int, rounds: Sequence[int], tell: Callable[[str], None]
+) -> Tally:
+    """Do the rounds; a round depends on its number, the seed and the recordings alone."""
+    tally = Tally(kept=_windows_of(recordings))
+    told_at = time.monotonic()
+    for number in rounds:
+        draw = random.Random(f"{seed} {number}")
+        started = time.monotonic()
+        capture = partial(_capture_round, tally, recordings, draw)
+        _guarded(tally, f"round {number}, capture", capture)
+        _guarded(tally, f"round {number}, client", partial(_client_round, tally, draw))
+        tally.rounds += 1
+        now = time.monotonic()
+        if now - started > SLOW_S:
+            tally.add(f"round {number} took {now - started:.1f} s")
+        if now - told_at > 10:
+            tell(f"{tally.rounds:,} of {len(rounds):,} rounds, {tally.finding_count} findings")
+            told_at = now
+    return tally
+
+
+def _guarded(tally: Tally, name: str, work: Callable[[], Problem | None]) -> None:
+    try:
+        problem = work()
+    except Exception as error:
+        # The line that raised it: the rest of the way there differs each time.
+        kind = str(traceback.extract_tb(error.__traceback__)[-1])
+        problem = Problem(traceback.format_exc(), kind)
+    if problem is not None:
+        tally.add(f"{name}: {problem.text}", problem.kind)
+
+
+def _windows_of(recordings: Sequence[Recording]) -> list[bytes]:
+    """Return windows as the relay makes them of whole recordings, for the client to read."""
+    found: list[bytes] = []
+    for recording in recordings:
+        for first in range(0, len(recording.beginnings), MOST_TRANSACTIONS):
+            events = stretch_of(recording.events, recording.beginnings, first, MOST_TRANSACTIONS)
+            session = session_of(recording, partial_rows=True)
+            windows = read_in_python(session, [framed(events)]).found
+            found.append(b"".join(window.data for window in windows))
+    return [data for data in found if data]
+
+
+def _capture_round(
+    tally: Tally, recordings: Sequence[Recording], draw: random.Random
+) -> Problem | None:
+    recording = draw.choice(recordings)
+    count = draw.randrange(1, MOST_TRANSACTIONS + 1)
+    first = draw.randrange(len(recording.beginnings))
+    events = stretch_of(recording.events, recording.beginnings, first, count)
+    is_damaged = draw.random() >= UNDAMAGED
+    data = framed(damage_events(draw, events) if is_damaged else events)
+    if is_damaged and draw.random() < 0.05:
+        data = damage_bytes(draw, data)
+    chunks, partial_rows = cut(draw, data), draw.random() < 0.5
+    outcome = read_in_python(session_of(recording, partial_rows=partial_rows), chunks)
+    tally.windows += len(outcome.found)
+    if outcome.problem:
+        tally.stopped += 1
+        tally.problems[_kind_of(outcome.problem)] += 1
+    return None
+
+
+def _client_round(tally: Tally, draw: random.Random) -> Problem | None:
+    data = damage_window(draw, draw.choice(tally.kept))
+    chunks = cut(draw, data)
+    plain, *others = [read_rows(cutter, chunks) for cutter in cutters()]
+    wrong = [_difference(plain, other) for other in others if other != plain]
+    return Problem("; ".join(wrong), "client") if wrong else None
+
+
+def _difference(plain: Outcome, other: Outcome) -> str:
+    for number, (one, two) in enumerate(zip(plain.found, other.found, strict=False)):
+        if one != two:
+            return f"item {number} is\n{two!r:.2000}\ninstead of\n{one!r:.2000}\n"
+    return (
+        f"{len(other.found)} instead of {len(plain.found)} items, and "
+        f"{other.problem!r} instead of {plain.problem!r}"
+    )
+
+
+def _kind_of(problem: str) -> str:
+    """Return a problem's words without its numbers and names, to count kinds by."""
+    return " ".join(word for word in problem.split()[:6] if word.isalpha())
+
+
+def report(tally: Tally, seconds: float) -> str:
+    """Return the last line."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return (
+        f"{tally.rounds:,} rounds: {tally.windows:,} windows, {tally.stopped:,} streams stopped "
+        f"with {len(tally.problems)} kinds of problems, {seconds:.0f} s, {peak:.0f} MiB at most: "
+        f"{tally.finding_count or 'no'} findings"
+    )
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(1), default=100_000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--first", type=int, default=0, help="The first round, to do one again.")
+@click.option(
+    "--recordings",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Keep the servers' logs here, and take them from here when they are there.",
+)
+@click.option("--sanitize", is_flag=True, help="Build and run with AddressSanitizer.")
+def main(rounds: int, seed: int, first: int, file: Path | None, sanitize: bool) -> None:
+    """Damage binlogs and windows at random; exit 1 when anything but a clean error comes out."""
+    if sanitize:
+        from benchmarks.capture_fuzz.sanitized import run_sanitized
+
+        raise SystemExit(run_sanitized(rounds, seed, first, load_recordings(file)))
+    raise SystemExit(run(rounds, seed, first, load_recordings(file)))
+
+
+def run(rounds: int, seed: int, first: int, recordings: Sequence[Recording]) -> int:
+    """Do the rounds and print what was found; return the exit status."""
+    console, started = Console(stderr=True, log_path=False), time.monotonic()
+    console.log(", ".join(f"{r.name}: {len(r.events)} events" for r in recordings))
+    tally = fuzz(recordings, seed, range(first, first + rounds), lambda text: console.log(text))
+    for finding in tally.findings:
+        click.echo(f"FINDING: {finding}")
+    click.echo(f"seed {seed}, " + report(tally, time.monotonic() - started))
+    return 1 if tally.finding_count else 0
+
+
+def load_recordings(file: Path | None) -> list[Recording]:
+    """Return the recordings of a file; make them, and the file, when it is not there."""
+    if file is not None and file.exists():
+        found: list[Recording] = pickle.loads(file.read_bytes())
+        return found
+    recordings = record_all()
+    if file is not None:
+        file.write_bytes(pickle.dumps(recordings))
+    return recordings

@@ -1,0 +1,132 @@
+"""The rounds once more, in a Python whose compiled modules were built with AddressSanitizer.
+
+They are built from a copy of the sources, so that those in use stay as they
+are, and loaded under their own names before anything imports them. Python
+itself takes each of its objects from `malloc`, so that a byte read behind one
+is seen.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+_FLAGS = "-fsanitize=address -fno-omit-frame-pointer -g -O1"
+_COPIED = ("*.py", "*.pyx", "*.pxi", "*.pxd", "*.pyi", "*.avsc", "*.toml", "README.md", "LICENSE")
+_LEFT_OUT = {"build", "tests", "benchmarks", "docs", "examples", "tools", "__pycache__"}
+
+
+def run_sanitized(rounds: int, seed: int, first: int, recordings: Sequence[Any]) -> int:
+    """Build the modules, do the rounds in a child; return its exit status."""
+    with tempfile.TemporaryDirectory(prefix="databus-sanitized-") as folder:
+        place = Path(folder)
+        built = build(place / "source")
+        click.echo(f"built with AddressSanitizer: {', '.join(module_name(b) for b in built)}")
+        recorded = place / "recordings"
+        recorded.write_bytes(pickle.dumps(list(recordings)))
+        command = [sys.executable, "-m", __name__, "--built", str(place / "source")]
+        command += ["--rounds", str(rounds), "--seed", str(seed), "--first", str(first)]
+        command += ["--recordings", str(recorded)]
+        return subprocess.run(command, env=_environment(), cwd=ROOT, check=False).returncode
+
+
+def build(target: Path) -> list[Path]:
+    """Build the compiled modules of a copy of the sources; return them."""
+    _copy_sources(target)
+    environment = {**os.environ, "CFLAGS": _FLAGS, "LDFLAGS": "-fsanitize=address"}
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
+        cwd=target,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    built = _modules_in(target)
+    wanted = {path.stem for path in target.rglob("*.pyx")}
+    if {path.name.partition(".")[0] for path in built} != wanted:
+        raise click.ClickException(f"not all of {wanted} could be built: {done.stderr[-2000:]}")
+    return built
+
+
+def _copy_sources(target: Path) -> None:
+    for pattern in _COPIED:
+        for path in ROOT.rglob(pattern):
+            place = path.relative_to(ROOT)
+            if not _LEFT_OUT & set(place.parts) and not place.parts[0].startswith("."):
+                (target / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target / place)
+
+
+def _modules_in(folder: Path) -> list[Path]:
+    """Return the built modules beside their sources; `build` has what they were made of."""
+    return sorted(p for p in folder.rglob("*.so") if "build" not in p.relative_to(folder).parts)
+
+
+def module_name(built: Path) -> str:
+    """Return the name under which a built module is imported."""
+    folders = []
+    for parent in built.parents:
+        if (parent / "setup.py").exists():
+            break
+        folders.append(parent.name)
+    return ".".join(["databus", *reversed(folders), built.name.partition(".")[0]])
+
+
+def _environment() -> dict[str, str]:
+    library = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
+    return {
+        **os.environ,
+        "LD_PRELOAD": library.stdout.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",
+        "PYTHONMALLOC": "malloc",
+    }
+
+
+def load_built(folder: Path) -> None:
+    """Load every built module under its own name, in place of those beside the sources."""
+    for path in _modules_in(folder):
+        name = module_name(path)
+        if name in sys.modules:
+            raise ImportError(f"{name} was imported already")
+        loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+        spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+        assert spec is not None
+        package, _, own_name = name.rpartition(".")
+        parent = importlib.import_module(package)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        loader.exec_module(module)
+        setattr(parent, own_name, module)
+
+
+@click.command()
+@click.option("--built", type=click.Path(path_type=Path), required=True)
+@click.option("--rounds", type=int, required=True)
+@click.option("--seed", type=int, required=True)
+@click.option("--first", type=int, required=True)
+@click.option("--recordings", type=click.Path(path_type=Path), required=True)
+def main(built: Path, rounds: int, seed: int, first: int, recordings: Path) -> None:
+    """Run as the child."""
+    load_built(built)
+    from benchmarks.capture_fuzz.run import load_recordings, run
+
+    raise SystemExit(run(rounds, seed, first, load_recordings(recordings)))
+
+
+if __name__ == "__main__":
+    main()

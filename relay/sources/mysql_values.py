@@ -204,8 +204,11 @@ def _moment(seconds: int, micros: int, digits: int, on_zero: OnZero) -> datetime
 def _fraction(digits: int) -> tuple[int, int]:
     """Return the bytes of a fraction and the microseconds of its unit.
 
-    An odd number of digits is stored as the next even one.
+    An odd number of digits is stored as the next even one. Raises ValueError for
+    more digits than there are.
     """
+    if digits > 6:
+        raise ValueError(f"a fraction of a second with {digits} digits")
     width = (digits + 1) // 2
     return width, 10 ** (6 - 2 * width)
 

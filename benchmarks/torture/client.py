@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from benchmarks.torture.log import Change, Log
+from benchmarks.torture.mix import DDL_TABLE, columns_at
 from benchmarks.torture.shared_number import SharedNumber
-from benchmarks.torture.workload import SOURCES
+from benchmarks.torture.workload import BY_SOURCE, SOURCES
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
@@ -29,8 +31,9 @@ CHECKPOINT_EVERY_S = 0.2
 class Applier(Consumer):
     """Applies windows; all methods are called on the dispatcher's thread."""
 
-    def __init__(self, log: Log, applied: SharedNumber) -> None:
+    def __init__(self, log: Log, applied: SharedNumber, mix: Sequence[str] = ()) -> None:
         self._log = log
+        self._mix = mix
         self._applied = applied
         self._changes: list[Change] = []
         self._scn: int | None = None  # of the window under way
@@ -47,15 +50,37 @@ class Applier(Consumer):
         """Keep a change until its window ends."""
         if event.scn != self._scn:
             self._log.problem(event.scn, f"an event of it came in window {self._scn}")
-        self._changes.append(Change(event.source, event.is_delete, event.row, event.before))
+        change = Change(
+            event.source,
+            event.is_delete,
+            event.row,
+            event.before,
+            is_truncate=event.is_truncate,
+        )
+        self._check_columns(change)
+        self._changes.append(change)
+
+    def _check_columns(self, change: Change) -> None:
+        """Note a row that has not the columns that its table had when it was written."""
+        if change.is_truncate:
+            return
+        table, row = BY_SOURCE[change.source], change.row
+        found = {name: value for name, value in row.items() if name not in table.columns}
+        wanted = columns_at(abs(row["tx"]), self._mix) if table is DDL_TABLE else {}
+        if found != wanted:
+            problem = f"a row of transaction {row['tx']} has {found} beside its columns"
+            self._log.problem(self._scn or -1, f"{problem}, and not {wanted}")
 
     def on_end_data_event_sequence(self, scn: int) -> None:
         """Apply the window."""
         if scn != self._scn:
             self._log.problem(scn, f"it ended, and {self._scn} had begun")
         self._log.apply(scn, self._changes)
-        self._applied.set(max([self._applied.get(), *(c.row["tx"] for c in self._changes)]))
+        self._applied.set(max([self._applied.get(), *self._numbers()]))
         self._scn, self._last_scn = None, scn
+
+    def _numbers(self) -> Iterator[int]:
+        return (change.row["tx"] for change in self._changes if not change.is_truncate)
 
     def on_checkpoint(self, scn: int) -> None:
         """Log a window without events: a checkpoint may now stand there."""
@@ -76,7 +101,8 @@ class Applier(Consumer):
 @click.command()
 @click.option("--relay", required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-def main(relay: str, folder: Path) -> None:
+@click.option("--mix", default="plain")
+def main(relay: str, folder: Path, mix: str) -> None:
     """Run as the torture's client process, until SIGTERM."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())  # noqa: ARG005
@@ -92,7 +118,7 @@ def main(relay: str, folder: Path) -> None:
     log = Log(folder / "client.db")
     log.start(-1 if on_disk is None else on_disk.window_scn)
     with SharedNumber(folder / "applied") as applied:
-        client.register(Applier(log, applied), SOURCES)
+        client.register(Applier(log, applied, mix.split(",")), SOURCES)
         with client:
             stop.wait()
     log.close()

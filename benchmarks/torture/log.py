@@ -31,6 +31,7 @@ class Change(NamedTuple):
     before: Mapping[str, Any] | None
     scn: int = -1
     key: int | bytes = 0  # the wire's
+    is_truncate: bool = False  # all rows of the source are gone; then without a row
 
     @property
     def stamp(self) -> tuple[int, int, int]:
@@ -113,6 +114,9 @@ class Log:
 
     def _apply(self, change: Change) -> None:
         table = BY_SOURCE[change.source]
+        if change.is_truncate:
+            self._db.execute(f"DELETE FROM {table.name}")
+            return
         key = key_of(table, change.row)
         if change.is_delete:
             self._delete(table, key)
@@ -138,6 +142,8 @@ def stamps_of(changes: Sequence[Change]) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     was_delete = False
     for change in changes:
+        if change.is_truncate:
+            continue
         stamp = change.stamp
         if not (was_delete and not change.is_delete and found[-1] == stamp):
             found.append(stamp)

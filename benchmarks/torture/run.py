@@ -22,6 +22,7 @@ from benchmarks.report import Figure, at_most
 from benchmarks.torture.checks import Findings, check_log, check_rows
 from benchmarks.torture.kills import Kill, lead_of, plan_kills
 from benchmarks.torture.log import Log
+from benchmarks.torture.mix import MIXES, counts_of
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, TABLES
 from databus.demo.databases import Dialect
@@ -36,6 +37,10 @@ from databus.demo.stage import Stage
 
 POLL_S = 0.002
 STALLED_S = 60.0  # no progress for so long means that something hangs
+DEFAULT_MIXES: dict[Dialect, tuple[str, ...]] = {
+    "sqlite": ("plain",),
+    "mysql": ("plain", "compress", "xa"),
+}
 RING_BYTES = "24MiB"  # wraps several times in a long run, and holds several leads
 
 
@@ -48,6 +53,7 @@ class Plan:
     kills: int
     seed: int
     rate: float
+    mix: tuple[str, ...] = ("plain",)
 
 
 @dataclass
@@ -100,11 +106,13 @@ class Torture:
             *self._stage.database.arguments(),
             *("--seed", plan.seed, "--transactions", plan.transactions, "--rate", plan.rate),
             *("--lead", lead_of(plan.transactions, plan.kills), "--folder", self._stage.folder),
+            *("--mix", ",".join(plan.mix)),
         )
 
     def _client_command(self) -> list[str]:
         where = ("--relay", self._stage.url, "--folder", self._stage.folder)
-        return python_module("benchmarks.torture.client", *where)
+        mix = ("--mix", ",".join(self._plan.mix))
+        return python_module("benchmarks.torture.client", *where, *mix)
 
     def _wait_for(self, applied: SharedNumber, transaction: float) -> None:
         seen, since = -1, time.monotonic()
@@ -168,8 +176,27 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
         f"{found.windows} windows, {found.redelivered_windows} of them again, "
         f"{found.events} events, {found.rollbacks} rollbacks, "
         f"{outcome.rows} rows compared in {len(TABLES)} tables, "
+        f"{_mix_text(plan)}"
         f"{outcome.seconds:.0f} s: {found.problem_count or 'no'} problems"
     )
+
+
+def _mix_text(plan: Plan) -> str:
+    counts = counts_of(plan.seed, plan.transactions, plan.mix)
+    return "".join(f"{count} {name}, " for name, count in counts.items())
+
+
+def parse_mix(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...] | None:
+    """Read the words of --mix."""
+    if value is None:
+        return None
+    found = tuple(dict.fromkeys(("plain", *(word.strip() for word in value.split(",")))))
+    unknown = [word for word in found if word not in MIXES]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: write {', '.join(MIXES)}")
+    return found
 
 
 def figures(short: bool = False) -> list[Figure]:
@@ -177,7 +204,8 @@ def figures(short: bool = False) -> list[Figure]:
     found = []
     dialects: tuple[Dialect, Dialect] = ("sqlite", "mysql")
     for dialect in dialects:
-        plan = Plan(dialect, 400 if short else 20_000, 3 if short else 20, 1, 150 if short else 400)
+        shape = (400, 3, 1, 150.0) if short else (20_000, 20, 1, 400.0)
+        plan = Plan(dialect, *shape, DEFAULT_MIXES[dialect])
         problems = torture(plan).findings.problem_count
         kills = f"{2 * plan.kills} kills, {plan.transactions} transactions"
         found.append(Figure(f"torture {dialect} ({kills})", problems, "problems", at_most(0)))
@@ -190,10 +218,30 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--kills", type=click.IntRange(0), default=20, help="Of relay and client each.")
 @click.option("--seed", type=int, help="Repeats a run; drawn when left out.")
 @click.option("--rate", type=float, default=400.0, help="Most transactions a second.")
-def main(dialect: Dialect, transactions: int, kills: int, seed: int | None, rate: float) -> None:
+@click.option(
+    "--mix",
+    callback=parse_mix,
+    help=f"MySQL: what happens, of {','.join(MIXES)}; "
+    f"{','.join(DEFAULT_MIXES['mysql'])} when left out.",
+)
+def main(
+    dialect: Dialect,
+    transactions: int,
+    kills: int,
+    seed: int | None,
+    rate: float,
+    mix: tuple[str, ...] | None,
+) -> None:
     """Kill relay and client again and again; exit 1 and say so when anything is off."""
+    if dialect == "sqlite" and mix not in (None, ("plain",)):
+        raise click.UsageError("--mix is for --source mysql")
     plan = Plan(
-        dialect, transactions, kills, random.randrange(10**6) if seed is None else seed, rate
+        dialect,
+        transactions,
+        kills,
+        random.randrange(10**6) if seed is None else seed,
+        rate,
+        mix or DEFAULT_MIXES[dialect],
     )
     click.echo(f"seed {plan.seed}")
     outcome = _torture_with_bar(plan)

@@ -140,9 +140,33 @@ class Workload:
     def transactions(self, count: int | None = None) -> Iterator[Work]:
         """Yield so many committed transactions, with rolled-back ones in between; or no end."""
         for number in itertools.count(1) if count is None else range(1, count + 1):
-            if self._random.random() < 0.06:
-                yield self._rolled_back(number)
-            yield self._committed(number)
+            yield from self.at(number)
+
+    def at(self, number: int) -> Iterator[Work]:
+        """Yield the committed transaction of a number, perhaps with one rolled back before it."""
+        if self._random.random() < 0.06:
+            yield self._rolled_back(number)
+        yield self._committed(number)
+
+    def inserts(self, number: int, table: TortureTable) -> tuple[Work, list[Key]]:
+        """Return a transaction of new rows alone, and their keys, which nobody else uses.
+
+        Not until they are given to `adopt`. A negative number is rolled back.
+        """
+        keys = [self._new_key(table) for _ in range(self._random.randrange(1, 6))]
+        statements = [
+            self._statement((table, "insert", key, None), (number, row, len(keys)))
+            for row, key in enumerate(keys, 1)
+        ]
+        return Work(number, statements, End.COMMIT if number > 0 else End.ROLLBACK), keys
+
+    def adopt(self, table: TortureTable, keys: Sequence[Key]) -> None:
+        """Let rows be changed from now on."""
+        self._keys[table.name] += keys
+
+    def forget(self, table: TortureTable) -> None:
+        """Take note that a table is empty."""
+        self._keys[table.name].clear()
 
     def _committed(self, number: int) -> Work:
         steps: list[Step] = []
@@ -203,7 +227,8 @@ class Workload:
         if what == "insert":
             marks = ", ".join("?" * len(table.columns))
             values = (*key, *self._values(table), *stamps)
-            return f"INSERT INTO {table.name} VALUES ({marks})", values
+            names = ", ".join(table.columns)
+            return f"INSERT INTO {table.name} ({names}) VALUES ({marks})", values
         changed = table.key if new_key is not None else table.values
         values = new_key if new_key is not None else self._values(table)
         sets = ", ".join(f"{column} = ?" for column in (*changed, *STAMPS))

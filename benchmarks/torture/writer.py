@@ -8,16 +8,20 @@ finishes while a kill is still due.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
+from pymysql.err import DatabaseError
 
+from benchmarks.torture.mix import Act, Kind, Mixer, decision, settings_of
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import End, Work, Workload
 from databus.demo.databases import Session, database_of
 from databus.demo.writer import Pace
 
 WAIT_S = 0.002
+DETACHED_S = 10.0
 
 
 def run_transaction(session: Session, work: Work) -> None:
@@ -31,21 +35,82 @@ def run_transaction(session: Session, work: Work) -> None:
         session.rollback()
 
 
-def write(
-    session: Session, workload: Workload, count: int, lead: int, rate: float, folder: Path
-) -> None:
-    """Commit so many transactions at this rate, at most `lead` ahead of the client."""
+class Stagehand:
+    """Does the acts of a mix; a prepared transaction is ended by its session, or by another."""
+
+    def __init__(self, connect: Callable[[], Session]) -> None:
+        self._connect = connect
+        self._session = connect()
+        self._preparing: dict[str, Session] = {}  # those whose session is still there
+
+    def do(self, act: Act) -> None:
+        """Do one act."""
+        if act.kind is Kind.RUN:
+            run_transaction(self._session, act.work)
+        elif act.kind is Kind.STATEMENT:
+            self.execute(sql for sql, _ in act.work.statements)
+        elif act.kind is Kind.PREPARE:
+            self._prepare(act)
+        else:
+            self._end(act)
+
+    def execute(self, statements: Iterable[str]) -> None:
+        """Run statements outside any transaction."""
+        for statement in statements:
+            self._session.execute(statement)
+
+    def close(self) -> None:
+        """Close every session."""
+        for session in (self._session, *self._preparing.values()):
+            session.close()
+
+    def _prepare(self, act: Act) -> None:
+        session = self._connect()
+        session.execute(f"XA START {act.xid}")
+        for sql, parameters in act.work.statements:
+            session.execute(sql, parameters)
+        session.execute(f"XA END {act.xid}")
+        session.execute(f"XA PREPARE {act.xid}")
+        if act.work.number % 2:
+            self._preparing[act.xid] = session
+        else:
+            session.close()
+
+    def _end(self, act: Act) -> None:
+        session = self._preparing.pop(act.xid, None)
+        if session is not None:
+            session.execute(decision(act))
+            session.close()
+            return
+        deadline = time.monotonic() + DETACHED_S
+        while True:
+            try:
+                self._session.execute(decision(act))
+            except DatabaseError:
+                # Until the server has let go of the session that prepared it.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(WAIT_S)
+            else:
+                return
+
+
+def write(hand: Stagehand, acts: Iterable[Act], lead: int, rate: float, folder: Path) -> None:
+    """Do the acts at this rate of transactions, at most `lead` ahead of the client."""
     pace = Pace(rate, time.monotonic())
     with (
         SharedNumber(folder / "rolled_back") as undone,
         SharedNumber(folder / "applied") as applied,
     ):
-        for work in workload.transactions(count):
-            while work.number - applied.get() > lead:
+        for act in acts:
+            work = act.work
+            is_ended = act.kind in (Kind.RUN, Kind.END)
+            while is_ended and work.number - applied.get() > lead:
                 time.sleep(WAIT_S)
-            run_transaction(session, work)
-            undone.set(undone.get() + (work.end is End.ROLLBACK))
-            time.sleep(pace.delay_s(1, time.monotonic()))
+            hand.do(act)
+            if is_ended:
+                undone.set(undone.get() + (work.end is End.ROLLBACK))
+                time.sleep(pace.delay_s(1, time.monotonic()))
 
 
 @click.command()
@@ -56,6 +121,7 @@ def write(
 @click.option("--lead", type=int, required=True)
 @click.option("--rate", type=float, required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
+@click.option("--mix", default="plain")
 def main(
     uri: str,
     password_file: Path | None,
@@ -64,13 +130,17 @@ def main(
     lead: int,
     rate: float,
     folder: Path,
+    mix: str,
 ) -> None:
     """Run as the torture's writer process."""
-    session = database_of(uri, password_file).connect()
+    parts = mix.split(",")
+    mixer = Mixer(Workload(seed), transactions, parts, seed)
+    hand = Stagehand(database_of(uri, password_file).connect)
     try:
-        write(session, Workload(seed), transactions, lead, rate, folder)
+        hand.execute(settings_of(parts))
+        write(hand, mixer.acts(), lead, rate, folder)
     finally:
-        session.close()
+        hand.close()
 
 
 if __name__ == "__main__":

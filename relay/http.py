@@ -21,7 +21,8 @@ from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
 from databus.relay.metrics import make_metrics
 from databus.relay.relay import PhysicalSource, Relay
-from databus.relay.stream import Position, StreamJob, StreamResponse
+from databus.relay.sieve import Position
+from databus.relay.stream import StreamJob, StreamResponse
 from databus.relay.stream_parameters import (
     StreamRequest,
     parse_source_list,

@@ -55,7 +55,12 @@ from databus.relay.ring_walk import windows_between
 from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingError, TransactionTooLargeError
 from databus.schemas.event_v2 import Buffer
-from databus.schemas.windows import EncodedWindow, WindowBatch
+from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
+
+try:
+    from databus.relay.ring_core import find_run
+except ImportError:  # not built
+    from databus.relay.ring_walk import find_run
 
 __all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
 
@@ -138,9 +143,7 @@ class Ring:
         try:
             for scn, data, window_timestamp_ns in windows:
                 if scn <= newest:
-                    raise RingError(
-                        f"ring {self.name}: window {scn} comes after {newest}: SCNs must rise"
-                    )
+                    self._check_rises(scn, newest)
                 end = tail + len(data)
                 if end <= barrier:
                     mapping[tail + shift : end + shift] = data
@@ -164,7 +167,26 @@ class Ring:
 
     def append_batch(self, batch: WindowBatch) -> None:
         """Append the windows of a batch and publish them; raises what `append` does."""
-        self.append(batch.windows())
+        self._unfinished_bytes = 0
+        data, marks = memoryview(batch.data), batch.marks
+        number, begin, count = 0, 0, batch.window_count
+        while number < count:
+            # All windows that only need copying, at once; the one after them begins a block.
+            room_end = begin + self._barrier - self._tail
+            run_end = find_run(marks, number, self._newest, room_end)
+            if run_end > number:
+                number = run_end
+                scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, (number - 1) * MARK.size)
+                tail = self._tail + stop - begin
+                self._mapping[self._tail + self._shift : tail + self._shift] = data[begin:stop]
+                self._publish(tail, scn, timestamp_ns)
+            else:
+                scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, number * MARK.size)
+                number += 1
+                self._check_rises(scn, self._newest)
+                self._write_at_barrier(scn, data[begin:stop])
+                self._publish(self._tail + stop - begin, scn, timestamp_ns)
+            begin = stop
 
     def extend(self, at: int, data: Buffer) -> None:
         """Write bytes of the window that is not finished, `at` bytes behind its beginning.
@@ -201,10 +223,7 @@ class Ring:
         not written, ProtocolError when it is not whole events, an EOP the last:
         then nothing is published, and it can only be written again.
         """
-        if scn <= self._newest:
-            raise RingError(
-                f"ring {self.name}: window {scn} comes after {self._newest}: SCNs must rise"
-            )
+        self._check_rises(scn, self._newest)
         if not 0 < length <= self._unfinished_bytes:
             raise RingError(
                 f"ring {self.name}: window {scn} has {self._unfinished_bytes} bytes, not {length}"
@@ -267,7 +286,11 @@ class Ring:
         cells[TAIL] = tail
         self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
 
-    def _write_at_barrier(self, scn: int, data: bytes) -> None:
+    def _check_rises(self, scn: int, newest: int) -> None:
+        if scn <= newest:
+            raise RingError(f"ring {self.name}: window {scn} comes after {newest}: SCNs must rise")
+
+    def _write_at_barrier(self, scn: int, data: Buffer) -> None:
         """Write a window that begins a block, or lies across the end of the file."""
         tail, size = self._tail, len(data)
         if tail + size > self._block_end:

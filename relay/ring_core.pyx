@@ -643,7 +643,7 @@ def stamp(buffer, int64_t begin, int64_t end, int64_t scn, int64_t timestamp_ns)
 
 
 def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t limit):
-    """See `ring_layout.WindowBatch.find_run`."""
+    """See `ring_walk.find_run`."""
     cdef Py_ssize_t count = PyBytes_GET_SIZE(marks) // MARK_BYTES
     cdef const char* at = PyBytes_AS_STRING(marks)
     cdef int64_t mark[2]
@@ -662,3 +662,18 @@ def checksum(const uint8_t[::1] data, uint32_t begin=0, bint by_table=False):
     if by_table:
         return <uint32_t>~crc32_by_table(at, data.shape[0], ~begin)
     return crc32(at, data.shape[0], begin)
+
+
+def find_ddl(bytes windows not None):
+    """Return where the first DDL event lies in whole windows; -1 when there is none."""
+    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(windows)
+    cdef int64_t left = PyBytes_GET_SIZE(windows), length
+    while left >= SMALLEST_BYTES:
+        if <int32_t>_u4(at + SRC_ID_AT) == DDL_SRC_ID:
+            return PyBytes_GET_SIZE(windows) - left
+        length = _u4(at + LENGTH_AT)
+        if length < SMALLEST_BYTES:
+            raise ProtocolError("no event begins here", PyBytes_GET_SIZE(windows) - left)
+        at += length
+        left -= length
+    return -1

@@ -48,6 +48,11 @@ from pathlib import Path
 from databus.schemas.errors import RingCorruptError, RingError
 from databus.schemas.event_v2 import Buffer
 
+try:
+    from databus.relay.ring_core import RingData
+except ImportError:  # not built: `ring_walk`, `ring_stamp` and `sieve` do it themselves
+    RingData = None  # type: ignore[assignment,misc]
+
 PAGE_BYTES = 4096
 MAX_BLOCKS = 65536  # bounds the index, and with it the time to check it at a restart
 MASK = (1 << 64) - 1
@@ -143,7 +148,10 @@ class Layout:
 
 
 class RingFile:
-    """A ring file mapped into memory: cells by number, data by logical position."""
+    """A ring file mapped into memory: cells by number, data by logical position.
+
+    `core` does per event what would be slow in Python; None where it was not built.
+    """
 
     def __init__(self, path: Path, layout: Layout, fd: int, writable: bool) -> None:
         self.path = path
@@ -155,9 +163,14 @@ class RingFile:
         self._bytes = memoryview(self.mapping)
         self._fixed = self._bytes[: self.data_at]
         self.cells = self._fixed.cast("Q")
+        self.core: RingData | None = None
+        if RingData is not None:
+            self.core = RingData(self.mapping, self.data_at, self.capacity_bytes, writable)
 
     def close(self) -> None:
         """Unmap the file; may be called twice."""
+        if self.core is not None:
+            self.core.release()
         for view in (self.cells, self._fixed, self._bytes):
             view.release()
         self.mapping.close()

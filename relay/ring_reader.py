@@ -27,8 +27,9 @@ from databus.relay.ring_layout import (
     RingFile,
     open_file,
 )
-from databus.relay.ring_walk import steps, timestamp_at
+from databus.relay.ring_walk import find_event, last_end, steps, timestamp_at
 from databus.relay.scn_index import ScnIndex
+from databus.relay.sieve import Position, Sieve, Sifted, sift
 from databus.schemas.errors import ProtocolError, RingCorruptError, RingError, ScnNotFoundError
 
 _REMEMBERED_WINDOWS = 256
@@ -215,6 +216,28 @@ class RingReader:
             raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
         return data
 
+    def sift(
+        self, position: int, max_bytes: int, sieve: Sieve, place: Position, room_bytes: int
+    ) -> Sifted | None:
+        """Return what passes of the next `max_bytes`, one event at least; None at the tail.
+
+        `place` and the errors are those of `sieve.sift`; raises
+        ScnNotFoundError when overtaken.
+        """
+        tail = self._cells[TAIL]
+        if position >= tail:
+            return None
+        end = min(position + max_bytes, tail)
+        sifted = None
+        try:
+            sifted = sift(self._file, position, end, tail, sieve, place, room_bytes)
+        except ProtocolError as error:
+            self._explain(error, position)
+        if self._cells[HEAD] > position:
+            extent = self.extent()
+            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+        return sifted
+
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that ends within `max_bytes` of `position`.
 
@@ -234,12 +257,7 @@ class RingReader:
                 return start
             end = start
             try:
-                for event in steps(self._file, start, extent.tail):
-                    stop = event.position + event.length
-                    if stop > limit:
-                        break
-                    if event.is_eop:
-                        end = stop
+                end = last_end(self._file, start, extent.tail, limit)
             except ProtocolError as error:
                 self._explain(error, position)
             if self._cells[HEAD] > position:
@@ -279,18 +297,10 @@ class RingReader:
     def _walk(self, begin: Place, tail: int, scn: int, window_offset: int) -> int | None:
         """Go on from `begin` to the point asked for."""
         to_skip = window_offset - begin.offset if window_offset >= 0 else -1
-        newest = UNKNOWN_SCN
-        for event in steps(self._file, begin.position, tail):
-            newest = event.scn
-            if newest < scn:
-                continue
-            if newest > scn:
-                return event.position
-            if to_skip == 0:
-                self._remember(scn, Place(event.position, window_offset))
-                return event.position
-            to_skip -= 1
-        return None if newest < scn else tail
+        position, newest = find_event(self._file, begin.position, tail, scn, to_skip)
+        if position < tail and newest == scn:
+            self._remember(scn, Place(position, window_offset))
+        return None if newest < scn else position
 
     def _remember(self, scn: int, place: Place) -> None:
         """Note how far a window was read, so that a huge one isn't walked again and again."""

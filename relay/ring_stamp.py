@@ -30,6 +30,9 @@ def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timesta
     Raises ProtocolError when something else lies there; the events before it
     are stamped by then.
     """
+    if ring_file.core is not None:
+        ring_file.core.stamp(position, end, scn, timestamp_ns)
+        return
     src_id = 0
     while position < end:
         step = ring_file.copy_out(position, min(_STEP.size, end - position))

@@ -16,7 +16,7 @@ from databus.relay.ring_layout import UNKNOWN_SCN, RingFile
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import EOP_SRC_ID
 from databus.schemas.event_v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
-from databus.schemas.windows import EncodedWindow
+from databus.schemas.windows import MARK, EncodedWindow
 
 # Of an event's header: version, magic, length, src_id, SCN.
 _STEP = struct.Struct(">BI12xI10xi2xQ")
@@ -61,11 +61,66 @@ def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
             version, magic, length, src_id, scn = _STEP.unpack_from(chunk, at)
             if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
                 raise ProtocolError("no event begins here", position + at)
+            if length > end - position - at:
+                raise ProtocolError("an event is cut", position + at)
             yield _new(Step, (position + at, length, scn, src_id == EOP_SRC_ID))
             at += length
         if at == 0:
             raise ProtocolError("an event is cut", position)
         position += at
+
+
+def find_event(
+    ring_file: RingFile, position: int, end: int, scn: int, to_skip: int
+) -> tuple[int, int]:
+    """Return where the first event after a point lies, and the SCN of the last one looked at.
+
+    That is the event behind `to_skip` events of window `scn`, all of it when
+    negative, or else the first one of a newer window; `end` when there is none.
+    The SCN is UNKNOWN_SCN when nothing was looked at. Raises as `steps`.
+    """
+    if ring_file.core is not None:
+        return ring_file.core.find_event(position, end, scn, to_skip)
+    newest = UNKNOWN_SCN
+    for event in steps(ring_file, position, end):
+        newest = event.scn
+        if newest < scn:
+            continue
+        if newest > scn or to_skip == 0:
+            return event.position, newest
+        to_skip -= 1
+    return end, newest
+
+
+def last_end(ring_file: RingFile, position: int, end: int, limit: int) -> int:
+    """Return where the last window ends that ends by `limit`; `position` when none does.
+
+    Raises as `steps`.
+    """
+    if ring_file.core is not None:
+        return ring_file.core.last_end(position, end, limit)
+    found = position
+    for event in steps(ring_file, position, end):
+        stop = event.position + event.length
+        if stop > limit:
+            break
+        if event.is_eop:
+            found = stop
+    return found
+
+
+def find_run(marks: bytes, number: int, newest: int, limit: int) -> int:
+    """Return the first window of a batch, from `number` on, that is no mere continuation.
+
+    It ends beyond `limit` in the batch's data, or its SCN is not above the one
+    before it (`newest` is that before `number`), or there is none.
+    """
+    for scn, end, _, _ in MARK.iter_unpack(memoryview(marks)[number * MARK.size :]):
+        if scn <= newest or end > limit:
+            break
+        newest = scn
+        number += 1
+    return number
 
 
 def scn_at(ring_file: RingFile, position: int) -> int:
@@ -89,6 +144,18 @@ def sound_windows(
     larger than the one before. That is also what tells a window from one of an
     earlier lap that happens to lie on an event boundary.
     """
+    core = ring_file.core
+    if core is None:
+        yield from _sound_windows(ring_file, position, end, after_scn)
+        return
+    while found := core.check_windows(position, end, after_scn):
+        yield from map(SoundWindow._make, found)
+        after_scn, _, position, _ = found[-1]
+
+
+def _sound_windows(
+    ring_file: RingFile, position: int, end: int, after_scn: int
+) -> Iterator[SoundWindow]:
     start, scn = position, after_scn
     for event in _checked(ring_file, position, end):
         if event.position == start:

@@ -13,30 +13,29 @@ events, as the original does it, the same events would come again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from databus.relay.sieve import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
 from databus.relay.stream_parameters import Selection
 from databus.schemas.control import end_of_period
 from databus.schemas.errors import ScnNotFoundError
-from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek, peek_key
+from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek
 from databus.schemas.rendering import Render
 
-# One step is about 5 ms of Python on the loop that serves everybody.
+# One step is about 5 ms of Python on the loop that serves everybody, and less where
+# compiled code looks at the events.
 STEP_BYTES = 512 << 10
+COMPILED_STEP_BYTES = 4 << 20
 # No match in so many bytes: answer with how far it got, and let the client ask on.
 MAX_SCAN_BYTES = 64 << 20
 # A response this much smaller than `size` is not worth a walk through a block.
 SLACK_DIVISOR = 16
 EOP_BYTES = len(encode(end_of_period(1, 0)))
-WINDOW_DONE = -1
-
-Position = tuple[int, int]  # windowScn, windowOffset
 
 
 class WindowReader(Protocol):
-    """What is asked of a ring's reader; `find` and `read` may raise ScnNotFoundError."""
+    """What is asked of a ring's reader; `find`, `read` and `sift` may raise ScnNotFoundError."""
 
     @property
     def head(self) -> int:
@@ -54,6 +53,11 @@ class WindowReader(Protocol):
 
     def read(self, position: int, max_bytes: int) -> bytes:
         """Return bytes from there on, up to the published tail."""
+
+    def sift(
+        self, position: int, max_bytes: int, sieve: Sieve, place: Position, room_bytes: int
+    ) -> Sifted | None:
+        """Return what passes of so many bytes; None at the published tail."""
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that fits, or nearly so; or `position`."""
@@ -95,8 +99,8 @@ class StreamJob:
     ) -> None:
         self._reader = reader
         self._selection = selection
-        self._copies_bytes = render is None and selection.takes_all
-        self._render = render
+        self._sieve = Sieve(selection, render)
+        self._copies_bytes = render is None and self._sieve.takes_all_rows
         self._place: tuple[int, Position | None] | None = None
         self._walk: _Walk | None = None
         self._size_bytes = size_bytes
@@ -149,14 +153,11 @@ class StreamJob:
 
     def _look(self, position: int, begin: Position | None) -> StreamResponse | None:
         if self._copies_bytes and self._walk is None:
-            response = _copy_windows(self._reader, position, begin, self._size_bytes)
+            response = _copy_windows(self._reader, position, begin, self._sieve, self._size_bytes)
             if response is not None:
                 return response
         if self._walk is None:
-            passes = make_test(self._selection)
-            self._walk = _Walk(
-                self._reader, position, begin, passes, self._render, self._size_bytes
-            )
+            self._walk = _Walk(self._reader, position, begin, self._sieve, self._size_bytes)
         return self._walk.step()
 
     @property
@@ -180,14 +181,19 @@ class StreamJob:
 
 
 def _copy_windows(
-    reader: WindowReader, position: int, begin: Position | None, size_bytes: int
+    reader: WindowReader, position: int, begin: Position | None, sieve: Sieve, size_bytes: int
 ) -> StreamResponse | None:
-    """Answer with the ring's own bytes; None when the first window does not fit."""
+    """Answer with the ring's own bytes; None when the first window does not fit.
+
+    None, too, when there is DDL among them that is not wanted: that is rare.
+    """
     end = reader.end_of_windows(position, size_bytes, size_bytes // SLACK_DIVISOR)
     if end > position:
         body = reader.read(position, end - position)
         scn = peek(body, len(body) - EOP_BYTES).scn
         reader.remember_end(scn, end)
+        if sieve.turns_away(body):
+            return None
         return StreamResponse(body, (scn, WINDOW_DONE))
     if not reader.read(position, 1):
         return StreamResponse(b"", begin, is_caught_up=True)
@@ -202,101 +208,61 @@ class _Walk:
         reader: WindowReader,
         position: int,
         begin: Position | None,
-        passes: Callable[[bytes, int, Peek], bool] | None,
-        render: Render | None,
+        sieve: Sieve,
         size_bytes: int,
     ) -> None:
         self._reader = reader
         self._position = position
-        self._passes = passes
-        self._render = render
+        self._sieve = sieve
         self._size_bytes = size_bytes
         self._begin = begin
-        self._scn, self._offset = begin or (-1, 0)
+        self._place = begin or (-1, 0)
         self._pieces: list[bytes] = []
         self._piece_bytes = 0
-        self._whole_pieces = 0
-        self._whole_scn = -1
+        self._whole_bytes = 0
+        self._whole_scn = NOTHING
         self._scanned_bytes = 0
         self._overflow_bytes: int | None = None
 
     def step(self) -> StreamResponse | None:
-        """Look at one chunk; returns the response when that was the last one."""
+        """Look at one piece; returns the response when that was the last one."""
+        step_bytes = STEP_BYTES if self._sieve.plan is None else COMPILED_STEP_BYTES
+        room_bytes = self._size_bytes - self._piece_bytes
         try:
-            data = self._read_chunk()
+            sifted = self._reader.sift(
+                self._position, step_bytes, self._sieve, self._place, room_bytes
+            )
         except ScnNotFoundError:
-            if not self._whole_pieces:
+            if self._whole_scn == NOTHING:
                 raise
             return self._response(is_caught_up=False)
-        if not data:
+        if sifted is None:
             return self._response(is_caught_up=True)
-        used = self._take_events(data)
-        self._position += used
-        self._scanned_bytes += used
+        self._take(sifted)
         if self._overflow_bytes is not None or self._scanned_bytes >= MAX_SCAN_BYTES:
             return self._response(is_caught_up=False)
         return None
 
-    def _read_chunk(self) -> bytes:
-        data = self._reader.read(self._position, STEP_BYTES)
-        if data and (length := peek(data).length) > len(data):
-            return self._reader.read(self._position, length)
-        return data
-
-    def _take_events(self, data: bytes) -> int:
-        """Take the whole events of a chunk; returns the bytes used."""
-        at = 0
-        last = len(data) - SMALLEST_BYTES
-        while at <= last:
-            event = peek(data, at)
-            end = at + event.length
-            if end > len(data) or not self._take(data, at, end, event):
-                break
-            at = end
-        return at
-
-    def _take(self, data: bytes, at: int, end: int, event: Peek) -> bool:
-        if event.scn != self._scn:
-            self._scn, self._offset = event.scn, 0
-        if self._passes is None or self._passes(data, at, event):
-            piece = data[at:end] if self._render is None else self._render(data[at:end])
-            if self._piece_bytes + len(piece) > self._size_bytes:
-                self._overflow_bytes = len(piece)
-                return False
-            self._pieces.append(piece)
-            self._piece_bytes += len(piece)
-        if event.is_eop:
-            self._offset = WINDOW_DONE
-            self._whole_pieces, self._whole_scn = len(self._pieces), event.scn
-        else:
-            self._offset += 1
-        return True
+    def _take(self, sifted: Sifted) -> None:
+        if sifted.whole_scn != NOTHING:
+            self._whole_bytes = self._piece_bytes + sifted.whole_bytes
+            self._whole_scn = sifted.whole_scn
+        self._pieces.append(sifted.data)
+        self._piece_bytes += len(sifted.data)
+        self._scanned_bytes += sifted.position - self._position
+        self._position = sifted.position
+        self._place = sifted.scn, sifted.offset
+        if sifted.overflow_bytes != NOTHING:
+            self._overflow_bytes = sifted.overflow_bytes
 
     def _response(self, *, is_caught_up: bool) -> StreamResponse:
-        if self._whole_pieces:
-            body = b"".join(self._pieces[: self._whole_pieces])
-            return StreamResponse(body, (self._whole_scn, WINDOW_DONE))
-        here = (self._scn, self._offset) if self._scanned_bytes else self._begin
-        if self._pieces:
-            return StreamResponse(b"".join(self._pieces), here)
+        body = b"".join(self._pieces)
+        if self._whole_scn != NOTHING:
+            return StreamResponse(body[: self._whole_bytes], (self._whole_scn, WINDOW_DONE))
+        here = self._place if self._scanned_bytes else self._begin
+        if body:
+            return StreamResponse(body, here)
         return StreamResponse(b"", here, self._overflow_bytes, is_caught_up=is_caught_up)
-
-
-def make_test(selection: Selection) -> Callable[[bytes, int, Peek], bool] | None:
-    """Return the test an event must pass; None when each does. Control events always do."""
-    src_ids, filters = selection.src_ids, selection.filters
-    if selection.takes_all:
-        return None
-
-    def passes(data: bytes, at: int, event: Peek) -> bool:
-        if event.src_id < 0:
-            return True
-        if src_ids is not None and event.src_id not in src_ids:
-            return False
-        wanted = filters.get(event.src_id)
-        return wanted is None or wanted.matches(peek_key(data, at, event))
-
-    return passes
 
 
 def run(job: StreamJob) -> StreamResponse:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from databus.relay.stream import Position, StreamJob, StreamResponse
+from databus.relay.sieve import Position
+from databus.relay.stream import StreamJob, StreamResponse
 
 
 @dataclass(frozen=True, slots=True)

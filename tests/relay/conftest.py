@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.relay.compiled import WAYS, ring_work
 from tests.relay.fakes import ServedRelay
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Do it once with the compiled module and once without it."""
+    with ring_work(request.param):
+        yield request.param
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""Another process at a ring: `python -m tests.relay.ring_child append|read PATH …`.
+"""Another process at a ring: `python -m tests.relay.ring_child append|read PATH NUMBER [WAY]`.
 
-append PATH CAPACITY   append `window_of(scn)` for ever from where the ring is, in every way
+append PATH CAPACITY WAY
+                       append `window_of(scn)` for ever from where the ring is, in every way
                        there is, and write each SCN to standard output once it is in
 read PATH LAST_SCN     read as fast as it goes until LAST_SCN, checking every
                        event; write a line when it begins and what it saw, as JSON, in the end
@@ -16,6 +17,7 @@ from pathlib import Path
 from databus.relay.ring import Ring
 from databus.relay.ring_reader import RingReader
 from databus.schemas.errors import ScnNotFoundError
+from tests.relay.compiled import ring_work
 from tests.relay.ring_model import append_in_pieces, batch_of, split_events, window_of
 
 
@@ -68,7 +70,8 @@ def _check_windows(data: bytes, seen: dict[str, int]) -> None:
 if __name__ == "__main__":
     command, path, number = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     if command == "append":
-        append_for_ever(path, number)
+        with ring_work(sys.argv[4]):
+            append_for_ever(path, number)
     ring_reader = RingReader.open(path)
     print("reading", flush=True)
     print(json.dumps(follow(ring_reader, number, 1 << 16)))

@@ -20,6 +20,8 @@ from tests.relay.ring_model import (
     window_of,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
+
 CAPACITY = 4000
 
 

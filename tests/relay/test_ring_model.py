@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from databus.relay.ring import Ring
 from databus.relay.ring_reader import RingReader
 from databus.schemas.errors import TransactionTooLargeError
+from tests.relay.compiled import ring_work
 from tests.relay.ring_model import (
     RingModel,
     append_in_pieces,
@@ -30,8 +32,12 @@ STEPS = st.integers(1, 3)
 class RingMachine(RuleBasedStateMachine):
     """A ring of 3000 bytes beside the model; a reader that stays open, and fresh ones."""
 
+    way = "compiled"
+
     def __init__(self) -> None:
         super().__init__()
+        self.patches = ExitStack()
+        self.patches.enter_context(ring_work(self.way))
         self.folder = Path(tempfile.mkdtemp(prefix="ring-"))
         self.path = self.folder / "shop.ring"
         self.capacity = 3000
@@ -119,7 +125,16 @@ class RingMachine(RuleBasedStateMachine):
             self.reader.close()
             self.ring.close()
         shutil.rmtree(self.folder)
+        self.patches.close()
+
+
+class PlainRingMachine(RingMachine):
+    """The same where the compiled module was not built."""
+
+    way = "python"
 
 
 TestRingMachine = RingMachine.TestCase
-TestRingMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPlainRingMachine = PlainRingMachine.TestCase
+for case in (TestRingMachine, TestPlainRingMachine):
+    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -43,6 +43,8 @@ from tests.relay.ring_model import (
     window_of,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
+
 CAPACITY = 3000
 BLOCK = 400
 ROOT = Path(__file__).parents[2]
@@ -360,14 +362,14 @@ def test_a_recovery_killed_at_any_instruction_ends_as_one_that_was_not(image: Ri
         assert image.open_with(content) == (image.prev_scn, hit - 1)
 
 
-def test_kill_9_at_random_moments_loses_no_acknowledged_window(tmp_path: Path) -> None:
+def test_kill_9_at_random_moments_loses_no_acknowledged_window(tmp_path: Path, way: str) -> None:
     seed = int(os.environ.get("RING_KILL_SEED", random.randrange(1 << 32)))
     print(f"RING_KILL_SEED={seed}")
     chosen = random.Random(seed)
     path, capacity = tmp_path / "shop.ring", 16 << 10
     acknowledged = 0
     for _ in range(KILLS):
-        acknowledged = append_and_kill(path, capacity, chosen.randrange(1, 4000))
+        acknowledged = append_and_kill(path, capacity, way, chosen.randrange(1, 4000))
         ring = Ring.open(path, "shop", capacity)
         reader = RingReader.open(path)
         assert ring.max_scn >= acknowledged
@@ -380,10 +382,12 @@ def test_kill_9_at_random_moments_loses_no_acknowledged_window(tmp_path: Path) -
     assert acknowledged > 3 * KILLS
 
 
-def append_and_kill(path: Path, capacity: int, bytes_of_answers: int) -> int:
+def append_and_kill(path: Path, capacity: int, way: str, bytes_of_answers: int) -> int:
     """Let another process append; kill it; return the last SCN it said was in."""
-    command = [sys.executable, "-m", "tests.relay.ring_child", "append", str(path), str(capacity)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
+    arguments = ["tests.relay.ring_child", "append", str(path), str(capacity), way]
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, cwd=ROOT
+    ) as child:
         assert child.stdout is not None
         answers = child.stdout.read(bytes_of_answers)
         child.send_signal(signal.SIGKILL)

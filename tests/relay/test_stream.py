@@ -31,6 +31,8 @@ from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
 from tests.relay.ring_model import make_window
 
+pytestmark = pytest.mark.usefixtures("way")
+
 FLEXIBLE = Checkpoint.flexible()
 
 
@@ -153,7 +155,13 @@ def test_an_event_larger_than_size_does_not_matter_when_it_is_filtered_out(rings
     assert [event.key for event in walk(response.body)] == [1, 0]
 
 
-def test_an_event_larger_than_a_step_is_sent(rings: Rings) -> None:
+def step_by(size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STEP_BYTES", "COMPILED_STEP_BYTES"):
+        monkeypatch.setattr(stream, name, size_bytes)
+
+
+def test_an_event_larger_than_a_step_is_sent(rings: Rings, monkeypatch: pytest.MonkeyPatch) -> None:
+    step_by(512 << 10, monkeypatch)
     ring, reader = rings.make(capacity_bytes=8 << 20)
     window = make_window(7, [stream.STEP_BYTES + 1000])
     ring.append([window])
@@ -235,7 +243,7 @@ def test_a_held_read_overtaken_by_the_writer_gets_scn_not_found(rings: Rings) ->
 def test_whole_windows_found_before_the_writer_came_by_are_sent(
     rings: Rings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "STEP_BYTES", 400)
+    step_by(400, monkeypatch)
     ring, reader = rings.make(capacity_bytes=4096)
     ring.append([make_window(scn, [100]) for scn in range(1, 10)])
     asked = job(reader, Checkpoint.at(0), src_ids=frozenset({40}))
@@ -252,7 +260,7 @@ def test_whole_windows_found_before_the_writer_came_by_are_sent(
 def test_a_long_look_without_a_match_ends_and_says_how_far_it_got(
     rings: Rings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "STEP_BYTES", 1000)
+    step_by(1000, monkeypatch)
     monkeypatch.setattr(stream, "MAX_SCAN_BYTES", 5000)
     ring, reader = rings.make()
     ring.append([make_window(7, [100] * 200)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.event_v2 import encode
 from databus.schemas.filters import EventFilter, ModFilter, RangeFilter
 from databus.schemas.wire import walk
+from tests.relay.compiled import ring_work
 
 CAPACITY_BYTES = 4096
 SIZES = st.one_of(st.integers(1, 300), st.integers(300, 2 * CAPACITY_BYTES))
@@ -83,8 +85,12 @@ def make_events(scn: int, rows: list[tuple[int, int, int]]) -> list[Event]:
 
 
 class StreamMachine(RuleBasedStateMachine):
+    way = "compiled"
+
     def __init__(self) -> None:
         super().__init__()
+        self.patches = ExitStack()
+        self.patches.enter_context(ring_work(self.way))
         self.folder = Path(tempfile.mkdtemp())
         self.reference: list[Entry] = []
         self.clients: list[Client] = []
@@ -198,7 +204,16 @@ class StreamMachine(RuleBasedStateMachine):
             self.reader.close()
             self.ring.close()
         shutil.rmtree(self.folder)
+        self.patches.close()
 
 
-StreamMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+class PlainStreamMachine(StreamMachine):
+    """The same where the compiled module was not built."""
+
+    way = "python"
+
+
 TestStreamAgainstAPlainList = StreamMachine.TestCase
+TestPlainStreamAgainstAPlainList = PlainStreamMachine.TestCase
+for case in (TestStreamAgainstAPlainList, TestPlainStreamAgainstAPlainList):
+    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,27 @@
+"""The ring's work per event done by the compiled module, or as where that was not built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from databus.relay import ring, ring_core, ring_layout, ring_walk, sieve
+
+WAYS = ("compiled", "python")
+
+
+@contextmanager
+def ring_work(way: str) -> Iterator[None]:
+    """Let rings that are opened from now on work in this way."""
+    is_compiled = way == "compiled"
+    with ExitStack() as patches:
+        for module, name, plain in (
+            (ring_layout, "RingData", None),
+            (sieve, "Plan", None),
+            (sieve, "find_ddl", None),
+            (ring, "find_run", ring_walk.find_run),
+        ):
+            chosen = getattr(ring_core, name) if is_compiled else plain
+            patches.enter_context(patch.object(module, name, chosen))
+        yield

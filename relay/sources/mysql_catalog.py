@@ -18,13 +18,15 @@ from pymysql.err import MySQLError
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql_checks import (
     VARIABLES,
+    VERSIONED,
+    VERSIONED_BY_TRANSACTION,
     Cascade,
     cascade_problems,
     table_problems,
 )
 from databus.relay.sources.mysql_columns import clean_sql_type
 from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
-from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql_layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql_position import LogFile, file_number
 from databus.relay.sources.mysql_tables import Names, Snapshot, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
@@ -40,6 +42,12 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY 
 """
 _KINDS = """
 SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+# Of a system-versioned table: first the start, then the end.
+_PERIODS = """
+SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND GENERATION_EXPRESSION IN ('ROW START', 'ROW END')
+ORDER BY GENERATION_EXPRESSION DESC
 """
 _CASCADES = """
 SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
@@ -135,7 +143,11 @@ class ServerCatalog:
                 source: self._query(connection, _KINDS, split_name(source))
                 for source in self.names.sources
             }
-        return {source: str(rows[0][0]) for source, rows in found.items() if rows}
+            kinds = {source: str(rows[0][0]) for source, rows in found.items() if rows}
+            for source in kinds:
+                if kinds[source] == VERSIONED and self._is_by_transaction(connection, source):
+                    kinds[source] = VERSIONED_BY_TRANSACTION
+        return kinds
 
     def cascades(self) -> list[Cascade]:
         """Return the foreign keys that change rows of watched tables."""
@@ -193,9 +205,19 @@ class ServerCatalog:
         )
         if not columns:
             return None
-        return Definition(
-            columns, tuple(str(row[0]) for row in self._query(connection, _KEYS, name))
-        )
+        key = tuple(str(row[0]) for row in self._query(connection, _KEYS, name))
+        return Definition(columns, key, self._period(connection, name))
+
+    def _period(self, connection: Connection[Any], name: tuple[str, str]) -> tuple[str, str] | None:
+        kinds = self._query(connection, _KINDS, name)
+        if not kinds or kinds[0][0] != VERSIONED:
+            return None
+        found = [str(row[0]) for row in self._query(connection, _PERIODS, name)]
+        return (found[0], found[1]) if len(found) == 2 else OWN_PERIOD
+
+    def _is_by_transaction(self, connection: Connection[Any], source: str) -> bool:
+        rows = self._query(connection, _PERIODS, split_name(source))
+        return any(str(row[1]).lower() == "bigint" for row in rows)
 
     def _end_scn(self, connection: Connection[Any]) -> int:
         name, offset = self._log_end(connection)

@@ -35,12 +35,14 @@ VARIABLES = (
     "version",
 )
 
+VERSIONED = "SYSTEM VERSIONED"  # as the server says it
+VERSIONED_BY_TRANSACTION = "SYSTEM VERSIONED BY TRANSACTION"  # as it does not
 _NOT_TABLES = {
     "VIEW": "is a view; name the tables behind it",
     "SYSTEM VIEW": "is a view of the server",
     "SEQUENCE": "is a sequence",
-    "SYSTEM VERSIONED": "is system-versioned: its deletes are logged as updates of row_end, "
-    "which is not supported; ALTER TABLE … DROP SYSTEM VERSIONING",
+    VERSIONED_BY_TRANSACTION: "is system-versioned by transaction, and so its changes are logged "
+    "as statements; ALTER TABLE … DROP SYSTEM VERSIONING, or version it by TIMESTAMP(6)",
 }
 GRANT_HINT = (
     "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the account, and SELECT on each "

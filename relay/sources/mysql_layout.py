@@ -40,10 +40,23 @@ class DefinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table as information_schema has it; `key` has column names in key order."""
+    """A table as information_schema has it; `key` has column names in key order.
+
+    `period` are the columns that say when a row of a system-versioned table
+    began and ended; they may be the server's own, which are not among `columns`.
+    """
 
     columns: tuple[DefinedColumn, ...]
     key: tuple[str, ...] = ()
+    period: tuple[str, str] | None = None
+
+    @property
+    def hidden(self) -> tuple[DefinedColumn, ...]:
+        """Columns that are logged behind the others, though the table does not show them."""
+        names = {column.name for column in self.columns}
+        if self.period is None or self.period[1] in names:
+            return ()
+        return tuple(DefinedColumn(name, "timestamp(6)", False) for name in self.period)
 
     def table(self, source: str) -> Table:
         """Return it as the rest of the relay knows tables."""
@@ -115,6 +128,10 @@ _OLD_TEMPORAL = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 _FIXED_SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}
 
 
+# What the server calls the columns of a period that has none of its own.
+OWN_PERIOD = ("row_start", "row_end")
+
+
 def layout_of(
     source: str, logged: LoggedTable, definition: Definition | None, dialect: Dialect
 ) -> RowLayout:
@@ -123,41 +140,66 @@ def layout_of(
         return _layout_by_name(source, logged, definition, dialect)
     if definition is None:
         raise ValueError("the table is not in the database, and the log does not name its columns")
-    if len(logged.columns) != len(definition.columns):
+    columns = (*definition.columns, *definition.hidden)
+    if len(logged.columns) != len(columns):
         raise ValueError(
-            f"the log has {len(logged.columns)} columns and the database {len(definition.columns)}"
+            f"the log has {len(logged.columns)} columns and the database {len(columns)}"
         )
     packed = []
-    for column, defined in zip(logged.columns, definition.columns, strict=True):
+    for column, defined in zip(logged.columns, columns, strict=True):
         problem = difference(column, defined, dialect)
         if problem:
             raise ValueError(f"column {defined.name!r}: {problem}")
         packed.append(_packed(column, defined.name, defined, dialect))
-    return _row_layout(definition.table(source), packed, dialect)
+    return _row_layout(definition.table(source), packed, dialect, definition.period)
 
 
 def _layout_by_name(
     source: str, logged: LoggedTable, definition: Definition | None, dialect: Dialect
 ) -> RowLayout:
     known = {c.name: c for c in definition.columns} if definition else {}
+    period = _period(logged, definition)
+    hidden = period if period is not None and period[1] not in known else ()
     columns, packed = [], []
     for column in logged.columns:
         name = column.name or ""
         defined = known.get(name)
         if defined is None or difference(column, defined, dialect):
             defined = derive(column, dialect)
-        columns.append((name, defined.sql_type, column.nullable))
+        if name not in hidden:
+            columns.append((name, defined.sql_type, column.nullable))
         packed.append(_packed(column, name, defined, dialect))
-    key = tuple(logged.columns[index].name or "" for index in logged.key)
-    return _row_layout(_table(source, columns, key), packed, dialect)
+    names = (logged.columns[index].name or "" for index in logged.key)
+    key = tuple(name for name in names if name not in hidden)
+    return _row_layout(_table(source, columns, key), packed, dialect, period)
 
 
-def _row_layout(table: Table, packed: Sequence[PackedColumn], dialect: Dialect) -> RowLayout:
+def _period(logged: LoggedTable, definition: Definition | None) -> tuple[str, str] | None:
+    """Return the period's columns of a logged table, when it is a system-versioned one."""
+    names = [column.name for column in logged.columns]
+    period = definition.period if definition is not None else None
+    if period is not None and period[1] in names:
+        return period
+    # The database does not say, but it may have been otherwise when this was logged.
+    if tuple(names[-2:]) != OWN_PERIOD or names.index(OWN_PERIOD[1]) not in logged.key:
+        return None
+    return OWN_PERIOD
+
+
+def _row_layout(
+    table: Table,
+    packed: Sequence[PackedColumn],
+    dialect: Dialect,
+    period: tuple[str, str] | None,
+) -> RowLayout:
+    names = {column.name for column in table.columns}
     return RowLayout.of(
         table,
         packed,
         zero_dates_are_null=dialect.zero_dates_are_null,
         delivers_partial=dialect.delivers_partial_rows,
+        row_end=None if period is None else period[1],
+        hidden=tuple(name for name in period or () if name not in names),
     )
 
 

@@ -11,6 +11,10 @@ not in the row, and its notes name it. An update's image of the row after it
 takes what it lacks from the row before it, which it did not change. Key columns
 are never absent.
 
+The rows of a system-versioned table are its current ones and its history,
+which is not delivered: a row's end says which it is. A row that an update takes
+into the history is deleted.
+
 The row after a PARTIAL_UPDATE has options in front (a length-encoded number; 1:
 parts of JSON values) and then a bit for each JSON column of the table, 1 = it
 is differences from the value before (length 4, differences).
@@ -21,6 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -61,6 +66,8 @@ class RowLayout:
 
     `dates` are the columns whose value may be a date that is none and then is
     null; without `delivers_partial`, an image that lacks columns is refused.
+    `row_end` is the column that says until when a row was current, of a
+    system-versioned table; `hidden` are columns that are logged and not the table's.
     """
 
     table: Table
@@ -70,6 +77,13 @@ class RowLayout:
     key: tuple[str, ...]  # whose change makes another row of it; all columns without a key
     dates: tuple[str, ...] = ()
     delivers_partial: bool = False
+    row_end: str | None = None
+    hidden: tuple[str, ...] = ()  # behind all others in `names`
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows are delivered as they are logged, when they lack nothing."""
+        return not self.dates and self.row_end is None
 
     @staticmethod
     def of(
@@ -78,9 +92,12 @@ class RowLayout:
         *,
         zero_dates_are_null: bool = False,
         delivers_partial: bool = False,
+        row_end: str | None = None,
+        hidden: tuple[str, ...] = (),
     ) -> RowLayout:
-        """Make the layout of a table whose columns are packed like this."""
-        names = tuple(column.name for column in table.columns)
+        """Make the layout of a table whose columns are packed like this, `hidden` ones last."""
+        own = tuple(column.name for column in table.columns)
+        names = own + hidden
         key = tuple(column.name for column in table.key_columns)
         readers = tuple(column.read for column in columns)
         dates = tuple(
@@ -89,8 +106,9 @@ class RowLayout:
             if zero_dates_are_null and column.logged.type_code in DATE_CODES
         )
         return RowLayout(
-            table, tuple(columns), names, readers, key or names, dates, delivers_partial
-        )
+            table, tuple(columns), names, readers, key or own, dates, delivers_partial,
+            row_end, hidden,
+        )  # fmt: skip
 
 
 class _Present(NamedTuple):
@@ -127,7 +145,7 @@ def row_changes(
         rows = _partial_rows(layout, present, body, start)
     else:
         rows = _rows(layout, present, body, start)
-    if layout.dates or not all(_is_complete(layout, columns) for columns in present):
+    if not layout.is_plain or not all(_is_complete(layout, columns) for columns in present):
         return _noted_changes(layout, type_code, rows, comment)
     table = layout.table
     if len(present) == 1:
@@ -164,7 +182,7 @@ def _noted_changes(
     table = layout.table
     if type_code not in _UPDATES:
         op = Op.INSERT if type_code in _WRITES else Op.DELETE
-        images = (_image(layout, row) for row in rows)
+        images = (_image(layout, row) for row in rows if _is_current(layout, row))
         return [RowChange(table, op, i.row, None, comment, i.notes) for i in images]
     changes: list[RowChange] = []
     for row in rows:
@@ -182,6 +200,11 @@ def _noted_update(
         if name in changed or name in row
     }
     before, after = _image(layout, row), _image(layout, merged)
+    was, is_one = _is_current(layout, row), _is_current(layout, merged)
+    if not (was and is_one):
+        deleted = RowChange(table, Op.DELETE, before.row, None, comment, before.notes)
+        inserted = RowChange(table, Op.INSERT, after.row, None, comment, after.notes)
+        return (deleted,) * was + (inserted,) * is_one
     # As the server has them: dates that are none differ, though all are null.
     if _is_another(layout, row, merged):
         return (
@@ -194,16 +217,34 @@ def _noted_update(
     )
 
 
+# Until when a current row is current; the later one is of servers with 64-bit timestamps.
+_FOR_EVER = (
+    datetime(2038, 1, 19, 3, 14, 7, 999_999, UTC),
+    datetime(2106, 2, 7, 6, 28, 15, 999_999, UTC),
+)
+
+
+def _is_current(layout: RowLayout, row: Row) -> bool:
+    if layout.row_end is None:
+        return True
+    if layout.row_end not in row:
+        raise ValueError(f"the row image lacks {layout.row_end}: {_FULL_IMAGE}")
+    return row[layout.row_end] in _FOR_EVER
+
+
 def _image(layout: RowLayout, row: Row) -> _Image:
     """Turn dates that are none into nulls, and name the columns that are not there."""
     absent: tuple[int, ...] = ()
     if len(row) != len(layout.names):
-        absent = tuple(i for i, name in enumerate(layout.names) if name not in row)
+        own = layout.names[: len(layout.names) - len(layout.hidden)]
+        absent = tuple(i for i, name in enumerate(own) if name not in row)
         lacking = [name for name in layout.key if name not in row]
         if lacking:
             raise ValueError(_lacks_key(layout, lacking))
     raw = {name: str(row[name]) for name in layout.dates if isinstance(row.get(name), ZeroDate)}
-    return _Image({**row, **dict.fromkeys(raw)} if raw else row, absent, raw)
+    if raw or layout.hidden:
+        row = {n: None if n in raw else row[n] for n in row if n not in layout.hidden}
+    return _Image(row, absent, raw)
 
 
 def _lacks_key(layout: RowLayout, lacking: Sequence[str]) -> str:
@@ -315,7 +356,7 @@ def _partial_image(
     row: dict[str, Any] = {}
     for index, (name, read) in enumerate(zip(layout.names, layout.readers, strict=True)):
         is_part = False
-        if layout.table.columns[index].sql_type == "json":
+        if layout.columns[index].sql.name == "json":
             is_part, differs = bool(differs & 1), differs >> 1
         if not present.mask >> index & 1:
             continue
@@ -346,8 +387,8 @@ def _patched(before: Row, name: str, differences: bytes) -> str:
 
 
 def _column_problem(layout: RowLayout, name: str, error: Exception) -> str:
-    sql_type = next(column.sql_type for column in layout.table.columns if column.name == name)
+    types = {column.name: column.sql_type for column in layout.table.columns}
     hint = ""
     if isinstance(error, ZeroDateError):
         hint = ' is no date; to have such values as null, set zero_dates = "null"'
-    return f"column {name!r} ({sql_type}): {error}{hint}"
+    return f"column {name!r} ({types.get(name, 'hidden')}): {error}{hint}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.mysql import MysqlSource
-from databus.relay.sources.source import RowChange, Transaction
+from databus.relay.sources.source import Row, RowChange, Transaction
+from databus.schemas.metadata import Notes, Op
 from tests.mariadb_server import Database
 
 READS = 30  # of at most a second each
@@ -71,6 +72,23 @@ def read_changes(source: MysqlSource, count: int) -> list[RowChange]:
         return [change for t in found for change in t.changes]
 
     return changes(read_until(source, lambda found: len(changes(found)) >= count))
+
+
+class Seen(NamedTuple):
+    """One change, however it was read: columns that are not in the log have no key."""
+
+    op: Op
+    row: Row
+    before: Row | None
+    notes: Notes
+
+
+def read_seen(source: MysqlSource, count: int) -> list[Seen]:
+    """Read until there are `count` row changes; return what they say."""
+    return [
+        Seen(change.op, change.row, change.before, change.notes or Notes())
+        for change in read_changes(source, count)
+    ]
 
 
 def read_to_scn(source: MysqlSource, scn: int) -> list[Transaction]:

@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources import mysql_events as events
+from databus.relay.sources.mysql_changes import ChangeList, Changes, TransactionWindows, Windows
 from databus.relay.sources.mysql_compressed import (
     COMPRESSED_ROWS,
     events_inside,
@@ -42,7 +44,7 @@ from databus.relay.sources.mysql_gtid import Gtid, parse_mariadb_gtid, parse_mys
 from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_offsets import LogCursor, is_made_up
 from databus.relay.sources.mysql_position import FIRST_OFFSET
-from databus.relay.sources.mysql_rows import ROWS_EVENTS, RowLayout, row_changes, table_id
+from databus.relay.sources.mysql_rows import ROWS_EVENTS, RowLayout, table_id
 from databus.relay.sources.mysql_tables import WatchedTables
 from databus.relay.sources.mysql_xa import (
     PreparedTransactions,
@@ -79,6 +81,7 @@ _LOST = (
 )
 
 _END_OF_STATEMENT = 1
+_NOWHERE = Origin()
 _NS = 1_000_000_000
 
 
@@ -90,6 +93,14 @@ class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError w
         self.problem = problem
         self.position = position
         self.scn = scn
+
+
+class _Beyond(NamedTuple):
+    """Transactions that ended where no SCN says it, together."""
+
+    timestamp_ns: int
+    changes: Changes
+    origin: Origin
 
 
 class Assembler:
@@ -104,8 +115,10 @@ class Assembler:
         acknowledged: Collection[int] = (),
         announces_start: bool = False,
         prepared: PreparedTransactions | None = None,
+        windows: Windows | None = None,
     ) -> None:
         self._tables = tables
+        self._windows = windows if windows is not None else TransactionWindows()
         self._dialect = dialect
         self._epoch = epoch
         self._acknowledged = frozenset(acknowledged)
@@ -117,7 +130,7 @@ class Assembler:
         self._layouts: dict[int, RowLayout | None] = {}
         self._comment: str | None = None
         self._held: Transaction | None = None
-        self._beyond: Transaction | None = None
+        self._beyond: _Beyond | None = None
         self._heartbeat = ("", 0)
         self._newest_ns = 0
         self._yielded_second = -1
@@ -186,21 +199,21 @@ class Assembler:
         }
 
     def _on_rotate(self, event: Event) -> Transaction | None:  # noqa: ARG002 - the cursor read it
-        self._forget()
+        self._abandon()
         beyond, self._beyond = self._beyond, None
         if beyond is None:
             return None
         scn = self._scn_at(FIRST_OFFSET)
-        return self._yield(Transaction(scn, beyond.timestamp_ns, beyond.changes, beyond.origin))
+        return self._yield(scn, beyond.timestamp_ns, beyond.changes, beyond.origin)
 
     def _on_format(self, event: Event) -> Transaction | None:
         # A server that crashed in the middle of a transaction begins a new file
         # without having committed it.
-        self._forget()
+        self._abandon()
         if is_made_up(event):
             return self._announce_start(event)
         # A new file moves the SCN, so that it never points into one that is purged.
-        return self._complete(event, Origin())
+        return self._complete(event, self._open_group(event, Gtid(None)))
 
     def _announce_start(self, event: Event) -> Transaction | None:
         offset = self._cursor.offset
@@ -223,7 +236,13 @@ class Assembler:
         if not at.offset < offset <= MAX_OFFSET:
             return None
         at.offset = offset
-        return self._yield(Transaction(self._scn_at(offset), self._newest_ns, ()))
+        return self._yield(self._scn_at(offset), self._newest_ns)
+
+    def _abandon(self) -> None:
+        """Drop a transaction that has no end."""
+        if self._group is not None:
+            self._group.roll_back()
+        self._forget()
 
     def _forget(self) -> None:
         self._group = None
@@ -240,8 +259,20 @@ class Assembler:
         if self._group is not None:
             raise ValueError("a transaction begins inside another")
         self._comment = None
-        self._group = Group(event.start_offset, gtid, gtid.is_standalone is False)
+        self._group = self._open_group(event, gtid)
+        self._group.is_begun = gtid.is_standalone is False
         return self._group
+
+    def _open_group(self, event: Event, gtid: Gtid) -> Group:
+        beyond = self._beyond
+        if beyond is not None and beyond.changes:
+            origin = beyond.origin  # it becomes part of that one
+        else:
+            file, offset = self._cursor.file, event.start_offset
+            origin = Origin(gtid.text, event.server_id, file, offset, self._epoch)
+        # Rows of an XA transaction are nobody's before its XA COMMIT.
+        changes = ChangeList() if gtid.is_prepared_xa else self._windows.begin(origin)
+        return Group(event.start_offset, gtid, origin, changes, changes.mark())
 
     def _on_payload(self, event: Event) -> Transaction | None:
         found = None
@@ -258,8 +289,10 @@ class Assembler:
 
     def _on_table_map(self, event: Event) -> None:
         number = table_id(event.body)
+        scn = self._scn_at(event.end_offset)
         self._layouts[number] = None
-        self._layouts[number] = self._tables.layout(event.body, self._scn_at(event.end_offset))
+        layout = self._layouts[number] = self._tables.layout(event.body, scn)
+        self._windows.announce(number, event.body[8:], layout, scn)
 
     def _on_rows(self, event: Event) -> None:
         number = table_id(event.body)
@@ -272,8 +305,8 @@ class Assembler:
             if self._group is None:
                 raise ValueError("rows outside a transaction")
             plain = plain_rows(event) if event.type_code in COMPRESSED_ROWS else event
-            changes = row_changes(layout, plain.type_code, plain.body, self._comment)
-            self._group.changes.extend(changes)
+            scn = self._scn_at(event.end_offset)
+            self._group.changes.add_rows(layout, plain.type_code, plain.body, self._comment, scn)
         if event.body[6] & _END_OF_STATEMENT:
             self._comment = None
 
@@ -292,6 +325,9 @@ class Assembler:
         if head == "BEGIN" or head.startswith(("XA START", "XA BEGIN")):
             group = self._group if self._group is not None else self._begin(event, Gtid(None))
             group.is_begun = True
+            if head != "BEGIN":
+                group.changes = ChangeList()  # nobody's before its XA COMMIT
+                group.begin = group.changes.mark()
             return None
         if head == "COMMIT":
             return self._on_commit(event)
@@ -334,17 +370,23 @@ class Assembler:
 
     def _on_xa_prepare(self, event: Event) -> Transaction | None:
         xid = parse_xa_prepare(event.body)
-        if xid is not None:
-            group = self._group or Group(event.start_offset, Gtid(None))
-            self._prepared.hold(xid, self._scn_at(group.start_offset), tuple(group.changes))
-            group.changes.clear()
+        group = self._group
+        if xid is not None and group is not None:
+            held = group.changes
+            if not isinstance(held, ChangeList):
+                raise ValueError("XA PREPARE of a transaction that did not begin as one")
+            self._prepared.hold(xid, self._scn_at(group.start_offset), tuple(held.changes))
+            group.roll_back()
+        elif xid is not None:
+            self._prepared.hold(xid, self._scn_at(event.start_offset), ())
         return self._on_commit(event)
 
     def _end_xa(self, event: Event, text: str, *, is_commit: bool) -> Transaction | None:
         xid = parse_xa_end(text)
         group = self._group or self._begin(event, Gtid(None))
         if xid is not None and is_commit:
-            group.changes.extend(self._prepared_changes(xid, group))
+            changes = self._prepared_changes(xid, group)
+            group.changes.add(changes, self._scn_at(event.end_offset))
         elif xid is not None:
             self._prepared.drop(xid)
         return self._on_commit(event)
@@ -366,42 +408,41 @@ class Assembler:
         self._comment = statement_comment(event.body[1:])
 
     def _on_commit(self, event: Event) -> Transaction | None:
-        group = self._group or Group(event.start_offset, Gtid(None))
-        gtid = group.gtid
-        file = self._cursor.file
-        origin = Origin(gtid.text, event.server_id, file, group.start_offset, self._epoch)
-        return self._complete(event, origin, group.changes, gtid.commit_timestamp_ns)
+        return self._complete(event, self._group or self._open_group(event, Gtid(None)))
 
-    def _complete(
-        self,
-        event: Event,
-        origin: Origin,
-        changes: Collection[RowChange] = (),
-        timestamp_ns: int = 0,
-    ) -> Transaction | None:
+    def _complete(self, event: Event, group: Group) -> Transaction | None:
         self._forget()  # each statement announces its tables anew
-        self._newest_ns = timestamp_ns or event.timestamp_s * _NS
+        self._newest_ns = group.gtid.commit_timestamp_ns or event.timestamp_s * _NS
         if event.end_offset > MAX_OFFSET:
-            self._keep_beyond(origin, tuple(changes))
+            self._keep_beyond(group)
             return None
         scn = self._scn_at(event.end_offset)
-        return self._yield(Transaction(scn, self._newest_ns, tuple(changes), origin))
+        return self._yield(scn, self._newest_ns, group.changes, group.origin)
 
-    def _keep_beyond(self, origin: Origin, changes: tuple[RowChange, ...]) -> None:
-        earlier = self._beyond
+    def _keep_beyond(self, group: Group) -> None:
+        changes, earlier = group.changes, self._beyond
         if earlier is not None:
-            changes = (*earlier.changes, *changes)
-            origin = earlier.origin if earlier.changes else origin
-        self._beyond = Transaction(0, self._newest_ns, changes, origin)
+            changes = self._windows.join(earlier.changes, changes)
+        self._beyond = _Beyond(self._newest_ns, changes, group.origin)
 
-    def _yield(self, transaction: Transaction) -> Transaction | None:
-        second = transaction.timestamp_ns // _NS
-        if not transaction.changes and second <= self._yielded_second:
-            self._held = transaction
-            return None
+    def _yield(
+        self,
+        scn: int,
+        timestamp_ns: int,
+        changes: Changes | None = None,
+        origin: Origin = _NOWHERE,
+    ) -> Transaction | None:
+        second = timestamp_ns // _NS
+        if not changes:
+            empty = Transaction(scn, timestamp_ns, (), origin)
+            if second <= self._yielded_second:
+                self._held = empty
+                return None
         self._held = None
         self._yielded_second = second
-        return transaction
+        if not changes:
+            return empty
+        return self._windows.finish(scn, timestamp_ns, changes, origin)
 
     def _scn_at(self, offset: int) -> int:
         """Return the SCN of a place; one beyond 4 GiB is named by the last that there is."""

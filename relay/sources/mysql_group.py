@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
+from databus.relay.sources.mysql_changes import Changes
 from databus.relay.sources.mysql_gtid import Gtid
-from databus.relay.sources.source import RowChange
+from databus.relay.sources.source import Origin
 
 _SAVEPOINT = re.compile(
     r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?|RELEASE\s+SAVEPOINT)\s*"
@@ -25,27 +27,29 @@ _COMMENT = re.compile(r"/\*(?![!M+])\s*(.*?)\s*\*/", re.DOTALL)
 
 @dataclass(slots=True)
 class Group:
-    """A transaction that has begun and not ended."""
+    """A transaction that has begun and not ended; `begin` marks what was there before it."""
 
     start_offset: int
     gtid: Gtid
+    origin: Origin
+    changes: Changes
+    begin: Any
     is_begun: bool = False  # rows follow until a commit; else one statement does
-    changes: list[RowChange] = field(default_factory=list)
-    _savepoints: dict[str, int] = field(default_factory=dict)  # name → changes before it
+    _savepoints: dict[str, Any] = field(default_factory=dict)  # name → mark of what is before it
 
     def mark(self, name: str) -> None:
         """Set a savepoint; one of the same name is gone."""
         self._savepoints.pop(name, None)
-        self._savepoints[name] = len(self.changes)
+        self._savepoints[name] = self.changes.mark()
 
-    def roll_back(self, name: str | None) -> None:
+    def roll_back(self, name: str | None = None) -> None:
         """Take changes back, to a savepoint or all; raises ValueError when there is no such."""
         if name is None:
-            self.changes.clear()
+            self.changes.cut(self.begin)
             return
         if name not in self._savepoints:
             raise ValueError(f"ROLLBACK TO {name}, a savepoint that was not set")
-        del self.changes[self._savepoints[name] :]
+        self.changes.cut(self._savepoints[name])
         later = list(self._savepoints)
         for other in later[later.index(name) + 1 :]:
             del self._savepoints[other]

@@ -31,6 +31,7 @@ class Gtid(NamedTuple):
     is_standalone: bool | None = None  # MariaDB says whether one statement follows, or a group
     commit_timestamp_ns: int = 0  # MySQL 8 says when it was committed on this server
     is_unfinished_ddl: bool = False  # the first half of an ALTER, or one that failed
+    is_prepared_xa: bool = False  # MariaDB says that it ends with XA PREPARE
 
 
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 0x01, 0x02, 0x40, 0x80
@@ -52,6 +53,7 @@ def parse_mariadb_gtid(event: Event) -> Gtid:
         f"{domain}-{event.server_id}-{sequence}",
         bool(flags & _STANDALONE),
         is_unfinished_ddl=bool(more & (_START_ALTER | _ROLLBACK_ALTER)),
+        is_prepared_xa=bool(flags & _PREPARED_XA),
     )
 
 

@@ -39,7 +39,7 @@ POLL_S = 0.002
 STALLED_S = 60.0  # no progress for so long means that something hangs
 DEFAULT_MIXES: dict[Dialect, tuple[str, ...]] = {
     "sqlite": ("plain",),
-    "mysql": ("plain", "compress", "xa"),
+    "mysql": ("plain", "compress", "xa", "ddl"),
 }
 RING_BYTES = "24MiB"  # wraps several times in a long run, and holds several leads
 
@@ -121,7 +121,11 @@ class Torture:
                 seen, since = now, time.monotonic()
                 self._tell(now)
             elif time.monotonic() - since > STALLED_S:
-                raise ChildError(f"nothing applied for {STALLED_S:g} s after transaction {now}")
+                said = self._stage.relay.log_tail()
+                raise ChildError(
+                    f"nothing applied for {STALLED_S:g} s after transaction {now}; "
+                    f"the relay said:\n{said}"
+                )
             for child in (self._writer, self._stage.relay, self.client):
                 child.check()
             check_signals()

@@ -78,7 +78,9 @@ class WindowWriter(Consumer):
 
     def on_data_event(self, event: DataEvent) -> None:
         """Take an event's bytes."""
-        stored = StoredEvent(event.scn, event.key, event.is_delete, event.wire_bytes())
+        stored = StoredEvent(
+            event.scn, event.key, event.is_delete, event.wire_bytes(), event.is_truncate
+        )
         self._events.append((event.src_id, stored))
         self._timestamp_ns = event.timestamp_ns
 

@@ -4,15 +4,17 @@ Tables hold with each key what the filters' arithmetic needs: `number` is the
 long key, the number that a byte key reads as, or else its Java hash, and
 `is_hashed` says that it is the latter. A range is not known of a hash, so such
 rows pass a RANGE condition and whoever fetches them asks the filter in memory,
-which raises the error.
+which raises the error. The empty key, that of what is about every row, passes
+all conditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError
+from databus.schemas.event import WHOLE_TABLE_KEY
 from databus.schemas.filters import (
     PARAMETER,
     AnyOf,
@@ -23,13 +25,14 @@ from databus.schemas.filters import (
     key_number,
 )
 
+EVERY_KEY: Final = 2  # `is_hashed` of the empty key
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 
 # Java's abs leaves the smallest long negative, and its % keeps the sign. The
 # remainder first: SQLite's abs fails with the smallest long.
 _MOD = f"(case number when {_SMALLEST_LONG} then number % ? else abs(number % ?) end"
 _MOD += " between ? and ?)"
-_RANGE = "(is_hashed or number between ? and ?)"
+_RANGE = "(is_hashed or number between ? and ?)"  # EVERY_KEY, too
 
 
 class Condition(NamedTuple):
@@ -45,11 +48,26 @@ EVERY_ROW = Condition("1", ())
 
 def condition_of(wanted: EventFilter | None) -> Condition:
     """Return the condition of a filter; raises InvalidParameterError for one of another kind."""
+    condition = _condition_of_key(wanted)
+    if condition is EVERY_ROW:
+        return EVERY_ROW
+    return condition._replace(sql=f"(is_hashed = {EVERY_KEY} or {condition.sql})")
+
+
+def check_range(
+    condition: Condition, wanted: EventFilter | None, is_hashed: int, key: int | bytes
+) -> None:
+    """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+    if is_hashed == 1 and condition.has_ranges and wanted is not None:
+        wanted.matches(key)
+
+
+def _condition_of_key(wanted: EventFilter | None) -> Condition:
     match wanted:
         case None | NoFilter():
             return EVERY_ROW
         case AnyOf(filters):
-            return _any_of([condition_of(one) for one in filters])
+            return _any_of([_condition_of_key(one) for one in filters])
         case ModFilter(num_buckets, start, end):
             return Condition(_MOD, (num_buckets, num_buckets, *_between(start, end)))
         case RangeFilter(start, end):
@@ -57,9 +75,13 @@ def condition_of(wanted: EventFilter | None) -> Condition:
     raise InvalidParameterError(PARAMETER, repr(wanted), "must be a MOD, RANGE or NONE filter")
 
 
-def number_of(key: int | bytes) -> tuple[int, bool]:
+def number_of(key: int | bytes) -> tuple[int, int]:
     """Return a key's `number` and `is_hashed`."""
-    return (key, False) if isinstance(key, int) else key_number(key)
+    if isinstance(key, int):
+        return key, 0
+    if key == WHOLE_TABLE_KEY:
+        return 0, EVERY_KEY
+    return key_number(key)
 
 
 def _between(start: int, end: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ write to the source.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -240,6 +240,10 @@ class Store:
             )
         now_ns = self._now_ns()
         log_rows.append(self._connection, src_id, indexed, now_ns)
+        begin = _last_truncate(events)
+        if begin is not None:
+            snapshot_rows.empty(self._connection, src_id, events[begin], now_ns)
+            events = events[begin + 1 :]
         snapshot_rows.merge(self._connection, src_id, events, now_ns)
 
     def begin_log(self, scn: int) -> None:
@@ -289,7 +293,8 @@ class Store:
     def merge_chunk(self, name: str, events: Sequence[StoredEvent], resume: str | None) -> int:
         """Merge rows read from the database, and the place to go on; return how many were taken.
 
-        One that the log has something newer about is left out.
+        One that the log has something newer about is left out: a row that was
+        read before a TRUNCATE is gone, and one that came after it is in the log.
         """
         with self.file.writing("merging rows", name):
             state = self._source_that_is(name, SourceStatus.SEEDING)
@@ -297,7 +302,11 @@ class Store:
                 raise BootstrapError(
                     f"store {self.path}: rows of {name} are not as of scn {state.seed_scn}"
                 )
-            taken = snapshot_rows.merge(self._connection, state.src_id, events, self._now_ns())
+            emptied = snapshot_rows.emptied(self._connection, state.src_id)
+            is_void = emptied is not None and emptied.scn > state.seed_scn
+            taken = 0
+            if not is_void:
+                taken = snapshot_rows.merge(self._connection, state.src_id, events, self._now_ns())
             self._connection.execute(source_rows.PROGRESS, (resume, len(events), name))
         return taken
 
@@ -437,7 +446,18 @@ class Store:
         with self.file.reading("counting the log", scn=after_scn):
             return log_rows.count_after(self._connection, src_ids, after_scn, limit)
 
-    def rows_by_key(self, name: str, keys: Iterable[int | bytes]) -> dict[int | bytes, StoreRow]:
-        """Return the rows and tombstones that there are of these keys."""
+    def rows_by_key(self, name: str, keys: Collection[int | bytes]) -> dict[int | bytes, StoreRow]:
+        """Return the rows and tombstones that there are of these keys.
+
+        After a TRUNCATE, as long as it is remembered, there is one of every key.
+        """
         with self.file.reading("reading rows", name):
             return snapshot_rows.by_key(self._connection, self.source(name).src_id, keys)
+
+
+def _last_truncate(events: Sequence[StoredEvent]) -> int | None:
+    """Return the index of the window's last TRUNCATE, which no row before it survives."""
+    for index in range(len(events) - 1, -1, -1):
+        if events[index].is_truncate:
+            return index
+    return None

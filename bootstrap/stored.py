@@ -60,12 +60,16 @@ class Position(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """A row's event as it is stored: version 2 bytes, and what they are found by."""
+    """A row's event as it is stored: version 2 bytes, and what they are found by.
+
+    `is_truncate`: it is about all rows of the source, which are gone.
+    """
 
     scn: int
     key: int | bytes
     is_deleted: bool
     event: bytes
+    is_truncate: bool = False
 
 
 class StoreRow(NamedTuple):

@@ -9,7 +9,13 @@ from databus.bootstrap.store import Store
 from databus.bootstrap.stored import StoredEvent
 from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.event_v2 import encode
-from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.metadata import (
+    EventMetadata,
+    Op,
+    decode_metadata,
+    encode_metadata,
+    metadata_part,
+)
 from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
@@ -49,6 +55,19 @@ def stored(
     metadata = metadata_part(encode_metadata(EventMetadata(op)))
     event = Event(scn, scn * 10, src_id, 0, key, opcode, payload, metadata)
     return StoredEvent(scn, key, is_deleted, encode(event))
+
+
+def truncated(src_id: int, scn: int) -> StoredEvent:
+    """Return the event of a TRUNCATE."""
+    metadata = metadata_part(encode_metadata(EventMetadata(Op.TRUNCATE)))
+    event = Event(scn, scn * 10, src_id, 0, b"", Opcode.DELETE, None, metadata)
+    return StoredEvent(scn, b"", True, encode(event), is_truncate=True)
+
+
+def is_truncate(event: Event) -> bool:
+    """Whether all rows of the event's source are gone."""
+    metadata = event.metadata
+    return metadata is not None and decode_metadata(metadata.data).op is Op.TRUNCATE
 
 
 class FilledStore:
@@ -91,6 +110,11 @@ def put(src_id: int, key: int | bytes, scn: int, name: str = "new") -> Change:
 def gone(src_id: int, key: int | bytes, scn: int) -> Change:
     """Return a change that deletes a row."""
     return src_id, stored(src_id, key, scn, "new", is_deleted=True)
+
+
+def emptied(src_id: int, scn: int) -> Change:
+    """Return a change that deletes all rows."""
+    return src_id, truncated(src_id, scn)
 
 
 def make_filled(path: Path, persons: int = 10, orders: int = 5) -> FilledStore:

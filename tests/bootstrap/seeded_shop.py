@@ -23,6 +23,7 @@ from databus.schemas.keys import event_key
 from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.table_schema import avro_schema
+from tests.bootstrap.filled import emptied
 from tests.relay.sources.sqlite_shop import database, drain, opened, settings
 
 ORDERS = "shop.orders"
@@ -76,6 +77,14 @@ class Shop:
         """Apply one window."""
         events = [self._event(transaction, change) for change in transaction.changes]
         self.store.apply_window(transaction.scn, transaction.timestamp_ns, events)
+
+    def empty(self, source: str = ORDERS) -> None:
+        """Delete all rows of a table, as a TRUNCATE of which the store knows at once."""
+        self.catch_up()
+        self.run(f"DELETE FROM {source.partition('.')[2]}")
+        (transaction,) = drain(self.source)
+        change = emptied(self.src_ids[source], transaction.scn)
+        self.store.apply_window(transaction.scn, transaction.timestamp_ns, [change])
 
     def begin(self) -> None:
         """Let the producer begin: the store has the sources and the log a beginning."""

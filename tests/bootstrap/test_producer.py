@@ -20,6 +20,7 @@ from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
+from databus.schemas.control import ddl_event
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event import Event
 from databus.schemas.event_v2 import decode, encode
@@ -159,6 +160,16 @@ def test_a_source_whose_rows_have_another_key_now_is_seeded_anew(
         at(store, 8)
         assert store.source("shop.orders").status is SourceStatus.NEW
         assert store.source("shop.customers").status is SourceStatus.ACTIVE
+
+
+def test_ddl_events_do_no_harm_and_are_not_kept(path: Path, relay: FakeRelay) -> None:
+    ddl = ddl_event(8, 1008, 0, ["shop.orders"], "shop", "ALTER TABLE orders ADD x INT")
+    relay.windows = [[order(7, 1)], [ddl], [order(9, 2), ddl._replace(scn=9), order(9, 3)]]
+    with producing(path, relay.url) as producer, opened(path) as store:
+        at(store, 9)
+        assert set(rows_of(store)) == {1, 2, 3}
+        assert len(log_of(store)) == 3
+        assert producer.is_healthy
 
 
 def test_windows_of_other_tables_move_the_position(path: Path, relay: FakeRelay) -> None:

@@ -48,6 +48,35 @@ def seed_between(shop: Shop, between: Callable[[int], None], source: str = ORDER
         assert shop.seeder(Interrupted(scan, between)).seed(source)
 
 
+class Overtaken(Interrupted):
+    """A scan that lets a test do something between a chunk's reading and its merging."""
+
+    def chunks(self, source: str, rows: int, resume: str | None = None) -> Iterator[Chunk]:
+        for number, chunk in enumerate(self._scan.chunks(source, rows, resume)):
+            self._between(number)
+            yield chunk
+
+
+@pytest.mark.parametrize("interrupted", [Interrupted, Overtaken])
+@pytest.mark.parametrize("chunk", [0, 2, 4])
+def test_a_table_that_is_emptied_while_it_is_read_ends_with_its_rows(
+    shop: Shop, chunk: int, interrupted: type[Interrupted]
+) -> None:
+    shop.insert(*range(50))
+    shop.begin()
+
+    def empty(number: int) -> None:
+        if number == chunk:
+            shop.empty()
+            shop.insert(3, 77, note="after")
+
+    with shop.scanning() as scan:
+        assert shop.seeder(interrupted(scan, empty)).seed(ORDERS)
+    shop.catch_up()
+    assert shop.stored() == shop.table()
+    assert [row["id"] for row in shop.table()] == [3, 77]
+
+
 def crash_in(shop: Shop, chunk: int, source: str = ORDERS) -> None:
     """Seed until a chunk is merged, and no further."""
 

@@ -1,9 +1,9 @@
 """Whatever happens to a store, a consumer ends with the source's rows, or is refused.
 
-Windows, seeding in chunks, falling off the relay, retention, resets, reopening
-and kills come in any order, while consumers bootstrap page by page. Each of
-them ends with exactly the rows that the source had at its target, and never
-sees a row go back, unless it is refused with what the contract names.
+Windows, TRUNCATE among them, seeding in chunks, falling off the relay, retention,
+resets, reopening and kills come in any order, while consumers bootstrap page by
+page. Each of them ends with exactly the rows that the source had at its target,
+and never sees a row go back, unless it is refused with what the contract names.
 """
 
 from __future__ import annotations
@@ -23,20 +23,25 @@ from databus.bootstrap.store import SourceState, SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.settings import BootstrapSettings, build_settings
 from databus.schemas.event_v2 import decode
-from databus.schemas.filters import EventFilter, ModFilter, NoFilter
-from tests.bootstrap.filled import SRC_IDS, Change, stored
+from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter
+from tests.bootstrap.filled import SRC_IDS, Change, emptied, is_truncate, stored
 from tests.bootstrap.walking import row_of
 
 Key = int | bytes
 Tables = dict[int, dict[Key, str]]
 KEYS: dict[int, list[Key]] = {1: [-(1 << 63), -2, -1, 0, 1, 2, 3, 40], 2: [b"7", b"a", b"b,c", b""]}
-CHANGES = st.lists(
-    st.tuples(st.sampled_from([1, 1, 2]), st.integers(0, 7), st.sampled_from([True, True, False])),
+RowWrite = tuple[int, int, bool | None]  # src_id, number of the key; put, deleted, or all deleted
+CHANGES: st.SearchStrategy[list[RowWrite]] = st.lists(
+    st.tuples(
+        st.sampled_from([1, 1, 2]),
+        st.integers(0, 7),
+        st.sampled_from([True, True, True, True, False, False, None]),
+    ),
     max_size=4,
 )
 SOURCES = st.sampled_from(list(SRC_IDS))
 RARELY = st.sampled_from([False] * 7 + [True])
-FILTERS: list[EventFilter] = [NoFilter(), ModFilter(3, 0, 1)]
+FILTERS: list[EventFilter] = [NoFilter(), ModFilter(3, 0, 1), AnyOf((ModFilter(5, 3, 5),))]
 CHUNK_ROWS = 2
 PAGE_BYTES = 500  # a row or two
 HOUR_S = 3600
@@ -52,13 +57,17 @@ class Database:
     def __init__(self) -> None:
         self.scn = 10
         self.tables: Tables = {1: {}, 2: {}}
-        self.history: dict[int, list[tuple[int, Key, str | None]]] = {}
+        self.history: dict[int, list[tuple[int, Key | None, str | None]]] = {}  # None: all keys
         self.begin: Tables = {1: {}, 2: {}}
 
-    def commit(self, rise: int, changes: list[tuple[int, int, bool]]) -> None:
+    def commit(self, rise: int, changes: list[RowWrite]) -> None:
         self.scn += rise
-        done: list[tuple[int, Key, str | None]] = []
+        done: list[tuple[int, Key | None, str | None]] = []
         for index, (src_id, number, is_put) in enumerate(changes):
+            if is_put is None:
+                self.tables[src_id].clear()
+                done.append((src_id, None, None))
+                continue
             key = KEYS[src_id][number % len(KEYS[src_id])]
             value = f"{self.scn}.{index}" if is_put else None
             if value is None and self.tables[src_id].pop(key, None) is None:
@@ -74,7 +83,9 @@ class Database:
             if window_scn > scn:
                 break
             for src_id, key, value in changes:
-                if value is None:
+                if key is None:
+                    found[src_id].clear()
+                elif value is None:
                     found[src_id].pop(key, None)
                 else:
                     found[src_id][key] = value
@@ -93,12 +104,20 @@ class Consumer:
         self.after_id = 0
         self.place: LogPlace = (-1, WHOLE_WINDOW)
         self.scns: dict[tuple[int, Key], int] = {}
+        self.emptied_scns = dict.fromkeys((1, 2), since_scn)
 
     def take(self, src_id: int, key: Key, event: bytes) -> None:
         decoded, _ = decode(event)
+        assert (decoded.src_id, decoded.key) == (src_id, key)
+        assert decoded.scn >= self.emptied_scns[src_id], "it went back before a TRUNCATE"
+        if is_truncate(decoded):
+            newest = max((s for (i, _), s in self.scns.items() if i == src_id), default=0)
+            assert decoded.scn >= newest, "a TRUNCATE came late"
+            self.emptied_scns[src_id] = decoded.scn
+            self.rows[src_id].clear()
+            return
         assert self.wanted.matches(key)
         assert decoded.scn >= self.scns.get((src_id, key), self.since_scn), "it went back"
-        assert (decoded.src_id, decoded.key) == (src_id, key)
         self.scns[src_id, key] = decoded.scn
         if decoded.opcode == 2:
             self.rows[src_id].pop(key, None)
@@ -133,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     @initialize(rows=CHANGES, is_filled=st.booleans())
-    def begin(self, rows: list[tuple[int, int, bool]], is_filled: bool) -> None:
+    def begin(self, rows: list[RowWrite], is_filled: bool) -> None:
         self.database.commit(1, rows)
         self.database.begin = {s: dict(rows) for s, rows in self.database.tables.items()}
         self.database.history.clear()
@@ -145,7 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
     # The source, the relay and the producer
 
     @rule(rise=st.integers(1, 3), changes=CHANGES)
-    def commit(self, rise: int, changes: list[tuple[int, int, bool]]) -> None:
+    def commit(self, rise: int, changes: list[RowWrite]) -> None:
         self.database.commit(rise, changes)
 
     @rule(count=st.integers(1, 4))
@@ -166,7 +185,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def apply(self, scn: int) -> bool:
         events: list[Change] = [
-            (src_id, stored(src_id, key, scn, value or "", is_deleted=value is None))
+            emptied(src_id, scn)
+            if key is None
+            else (src_id, stored(src_id, key, scn, value or "", is_deleted=value is None))
             for src_id, key, value in self.database.history[scn]
         ]
         return self.store.apply_window(scn, scn, events)
@@ -180,8 +201,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(changes=CHANGES, more=CHANGES, is_seeded=st.booleans())
     def overtake(
         self,
-        changes: list[tuple[int, int, bool]],
-        more: list[tuple[int, int, bool]],
+        changes: list[RowWrite],
+        more: list[RowWrite],
         is_seeded: bool,
     ) -> None:
         """Let the relay lose changes that the producer has not seen."""
@@ -361,7 +382,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert consumer.rows == expected
 
     @rule(between=st.lists(CHANGES, max_size=10), is_anew=st.booleans())
-    def fill(self, between: list[list[tuple[int, int, bool]]], is_anew: bool = False) -> None:
+    def fill(self, between: list[list[RowWrite]], is_anew: bool = False) -> None:
         """Let the producer and the seeder get to the end, while the source goes on."""
         for source in SRC_IDS:
             self.reset(source, is_anew)

@@ -85,6 +85,16 @@ def test_a_seeded_table_is_the_same(shop: Shop, source: str) -> None:
     assert found.has_key is (source != HITS)
 
 
+def test_rows_that_a_truncate_took_meanwhile_are_no_difference(shop: Shop) -> None:
+    def empty(number: int) -> None:
+        if number == 2:
+            shop.empty()
+            shop.insert(3, 77)
+
+    found = compare(shop, between=empty)
+    assert found.is_same
+
+
 def test_each_kind_of_difference_is_found_with_both_sides(shop: Shop) -> None:
     shop.run("UPDATE orders SET note = 'new' WHERE id = 7")
     shop.catch_up()

@@ -12,7 +12,7 @@ from databus.schemas.control import checkpoint_of
 from databus.schemas.event import Event, Opcode
 from databus.schemas.rows import row_codec
 from databus.schemas.wire import walk
-from tests.bootstrap.filled import TEXTS
+from tests.bootstrap.filled import TEXTS, is_truncate
 
 BATCH_BYTES = 1500  # a few rows a page
 
@@ -78,6 +78,7 @@ class Walker:
     events: int = 0
     rows: dict[tuple[int, int | bytes], str] = field(default_factory=dict)
     scns: dict[tuple[int, int | bytes], int] = field(default_factory=dict)
+    emptied_scns: dict[int, int] = field(default_factory=dict)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -114,6 +115,7 @@ class Walker:
         # Read again from the start SCN in the classic order: what is older than what
         # is there comes again, and is no news.
         self.scns.clear()
+        self.emptied_scns.clear()
         after = self.read_phase(at, [self.sources[source] for source in sources])
         assert (after.window_scn, after.window_offset) == (target_scn, -1)
 
@@ -141,13 +143,25 @@ class Walker:
 
     def take(self, event: Event) -> None:
         self.events += 1
+        if is_truncate(event):
+            self.empty(event)
+            return
         place = (event.src_id, event.key)
         assert event.scn >= self.scns.get(place, 0), "older after newer"
+        assert event.scn >= self.emptied_scns.get(event.src_id, 0), "from before a TRUNCATE"
         self.scns[place] = event.scn
         if event.opcode is Opcode.DELETE:
             self.rows.pop(place, None)
         else:
             self.rows[place] = row_of(event)["name"]
+
+    def empty(self, event: Event) -> None:
+        """Take a TRUNCATE."""
+        src_id = event.src_id
+        newest = max((scn for place, scn in self.scns.items() if place[0] == src_id), default=0)
+        assert event.scn >= newest, "a TRUNCATE after what came after it"
+        self.emptied_scns[src_id] = event.scn
+        self.rows = {place: name for place, name in self.rows.items() if place[0] != src_id}
 
     def good(self, path: str, **parameters: Any) -> Answered:
         texts = {

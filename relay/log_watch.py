@@ -19,6 +19,7 @@ from databus.schemas.errors import SourceError
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 60.0
+EARLY_S = 0.5
 
 
 class LogWatch:
@@ -87,8 +88,10 @@ class LogWatch:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            self.look_now()
-            self._stopped.wait(self._every_s)
+            found = self.look_now()
+            # A ring that is empty yet: there is nothing to compare, and nobody was asked.
+            is_early = found == Standing()
+            self._stopped.wait(min(EARLY_S, self._every_s) if is_early else self._every_s)
 
     def _say(self, before: Standing, found: Standing) -> None:
         """Log a change of state; the figures in a warning are others at each look."""

@@ -17,8 +17,8 @@ from databus.schemas.table import Table
 _HOUR_S = 3600.0
 # Engine → what of its rows is not in this server's log.
 _ENGINES: Mapping[str, str] = {
-    "MEMORY": "is emptied when the server restarts, which stops capture: the server logs a "
-    "statement for it, no rows",
+    "MEMORY": "is emptied when the server restarts, and the log says so, as a TRUNCATE, only when "
+    "the table is used again",
     "MRG_MYISAM": "shows rows of other tables: changes made in those are logged as theirs",
     **dict.fromkeys(
         ("FEDERATED", "CONNECT", "SPIDER"),

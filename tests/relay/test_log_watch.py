@@ -14,6 +14,7 @@ from databus.relay.log_watch import LogWatch
 from databus.relay.sources.source import Newest
 from databus.relay.sources.standing import Holding, Standing
 from databus.schemas.errors import SourceUnavailableError
+from tests.relay.fakes import wait_until
 
 HELD = Standing(Holding.HELD, 0, 0.0, math.inf)
 NEAR = Standing(Holding.NEAR_PURGE, 5, 60.0, 3.0, "purged in 3.0 hours")
@@ -95,6 +96,15 @@ def test_it_looks_on_a_thread_of_its_own_at_once_and_until_it_is_stopped() -> No
     assert watch.stop(10)
     assert (watch.standing, look.is_cancelled) == (HELD, True)
     assert look.seen == [Newest(7, 1)]
+
+
+def test_as_long_as_nothing_is_known_it_looks_soon_again() -> None:
+    look = ScriptedLook([Standing(), Standing(), HELD])
+    watch = LogWatch("shop", look, lambda: None, every_s=1e6)
+    watch.start()
+    wait_until(lambda: watch.standing == HELD)
+    assert watch.stop(10)
+    assert len(look.seen) == 3
 
 
 def test_where_there_is_nothing_to_look_at_nothing_is_known() -> None:

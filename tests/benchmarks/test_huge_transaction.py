@@ -1,0 +1,30 @@
+"""One huge transaction, in its short form, and how memory that grows is told from flat memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.huge_transaction import growth_bytes, main
+
+
+@pytest.mark.mariadb
+def test_a_transaction_that_has_no_room_stops_capture_until_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    # Python objects of so few rows are no flood; that memory is flat is for the long form to show.
+    size = ("--rows", "20000", "--most-growth-mib", "200")
+    result = CliRunner().invoke(main, [*size, "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    told = json.loads(file.read_text())
+    assert told["problems"] == []
+    assert "ring_bytes" in told["stop_text"]
+    assert told["anonymous_peak_bytes"] > told["anonymous_growth_bytes"]
+
+
+def test_memory_that_is_given_back_and_taken_again_has_grown_once() -> None:
+    assert growth_bytes([100] * 20) == 0
+    assert growth_bytes([0, 0, *range(100, 118)]) == 17
+    assert growth_bytes([100, 100, 120, 100, 110, 90, 95, *[90] * 13]) == 20

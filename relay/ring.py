@@ -76,7 +76,7 @@ class Ring:
         layout = ring_file.layout
         self._capacity_bytes, self._block_bytes = layout.capacity_bytes, layout.block_bytes
         self._index_slots = layout.index_slots
-        self._index = ScnIndex(ring_file.cells, layout.index_slots)
+        self._index = ScnIndex(ring_file.cells, layout.index_slots, ring_file.core)
         state = recover(ring_file)
         self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
         self._newest, self._timestamp_ns = state[5:]

@@ -58,6 +58,7 @@ cdef enum:
     # From so many bytes on the work is done without the GIL.
     LARGE_BYTES = 1 << 18
     WINDOWS_AT_A_TIME = 4096
+    INDEX_AT = 4096  # see `scn_index`
     MARK_BYTES = 32
 
 # What became of an event that was looked at.
@@ -497,6 +498,8 @@ cdef class RingData:
 
     cdef Py_buffer _view
     cdef Lap _lap
+    cdef bint _is_writable
+    cdef int64_t _index_slots  # that there is room for between the header page and the data
 
     def __cinit__(self, mapping, int64_t data_at, int64_t capacity_bytes, bint is_writable):
         PyObject_GetBuffer(mapping, &self._view, PyBUF_WRITABLE if is_writable else PyBUF_SIMPLE)
@@ -505,6 +508,8 @@ cdef class RingData:
             raise ValueError("the data is not all in the mapping")
         self._lap.data = <uint8_t*>self._view.buf + data_at
         self._lap.capacity = capacity_bytes
+        self._is_writable = is_writable
+        self._index_slots = max(0, data_at - INDEX_AT) // 32
 
     def __dealloc__(self):
         PyBuffer_Release(&self._view)
@@ -515,9 +520,40 @@ cdef class RingData:
         PyBuffer_Release(&self._view)
 
     cdef int _check(self, int64_t position, bint is_written=False) except -1:
-        if self._lap.data == NULL or position < 0 or (is_written and self._view.readonly):
+        if self._lap.data == NULL or position < 0 or (is_written and not self._is_writable):
             raise ValueError("the ring is closed, or not to be written, or has no such position")
         return 0
+
+    cdef const uint64_t* _entry(self, uint64_t number, uint64_t slots) except NULL:
+        if self._lap.data == NULL or slots == 0 or self._index_slots < <int64_t>slots:
+            raise ValueError("the ring is closed, or its index has not so many slots")
+        return <const uint64_t*>(<uint8_t*>self._view.buf + INDEX_AT) + number % slots * 4
+
+    def index_entry(self, uint64_t number, uint64_t slots):
+        """Return the words of index entry `number`; None when its slot holds another one."""
+        cdef const uint64_t* entry = self._entry(number, slots)
+        cdef uint64_t scn = entry[0], position = entry[1], prev_scn = entry[2]
+        cdef uint64_t sum = (
+            number * <uint64_t>0x9E3779B97F4A7C15U
+            + scn * <uint64_t>0xC2B2AE3D27D4EB4FU
+            + position * <uint64_t>0x165667B19E3779F9U
+            + prev_scn * <uint64_t>0xD6E8FEB86659FD93U
+            + <uint64_t>0x27D4EB2F165667C5U
+        )
+        if entry[3] != sum:
+            return None
+        return scn, position, -1 if prev_scn >> 63 else <int64_t>prev_scn
+
+    def index_bisect(self, int word, uint64_t wanted, int64_t low, int64_t end, uint64_t slots):
+        """Return the last entry in [low, end) whose word is not above `wanted`, or `low`."""
+        cdef int64_t high = end - 1, middle
+        while low < high:
+            middle = low + (high - low + 1) // 2
+            if self._entry(middle, slots)[word & 3] <= wanted:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     def find_event(self, int64_t position, int64_t end, int64_t scn, int64_t to_skip):
         """See `ring_walk.find_event`."""

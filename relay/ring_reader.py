@@ -68,7 +68,7 @@ class RingReader:
     def __init__(self, ring_file: RingFile) -> None:
         self._file = ring_file
         self._cells = ring_file.cells
-        self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots)
+        self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
         self._generation = self._cells[GENERATION]
         self._remembered: dict[int, Place] = {}  # by SCN: how far requests into a window got
 

@@ -66,7 +66,7 @@ def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> Ring
     is this run of the machine (tests give another).
     """
     now = boot_id or read_boot_id()
-    index = ScnIndex(ring_file.cells, ring_file.layout.index_slots)
+    index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
     state = _quick_look(ring_file, index, now)
     if state is None:
         ring_file.cells[UNSOUND] = 1

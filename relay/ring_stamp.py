@@ -39,7 +39,7 @@ def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timesta
         if len(step) < _STEP.size:
             raise ProtocolError("an event is cut", position)
         version, magic, header_length, length, src_id = _STEP.unpack(step)
-        if version != VERSION or magic != MAGIC:
+        if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", position)
         if not SMALLEST_BYTES <= header_length <= length <= end - position:
             raise ProtocolError("an event is cut", position)

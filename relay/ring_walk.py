@@ -19,9 +19,9 @@ from databus.schemas.event_v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAM
 from databus.schemas.windows import MARK, EncodedWindow
 
 # Of an event's header: version, magic, length, src_id, SCN.
-_STEP = struct.Struct(">BI12xI10xi2xQ")
+_STEP = struct.Struct(">BI12xI10xi2xq")
 # Those, and what is needed to check it: header length, both CRCs, timestamp.
-_CHECK = struct.Struct(">BIIIIIHqihQ")
+_CHECK = struct.Struct(">BIIIIIHqihq")
 _TIMESTAMP = struct.Struct(">q")
 
 _new = tuple.__new__  # skips a named tuple's own constructor: these are made per event

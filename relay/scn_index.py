@@ -18,9 +18,12 @@ Nothing here evicts or publishes; `first` and `next` come from the caller.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from databus.relay.ring_layout import MASK, PAGE_BYTES, UNKNOWN_SCN
+
+if TYPE_CHECKING:
+    from databus.relay.ring_core import RingData
 
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 _SALT = 0x27D4EB2F165667C5
@@ -37,9 +40,10 @@ class IndexEntry(NamedTuple):
 class ScnIndex:
     """The index's entries, in the cells of a mapped ring file."""
 
-    def __init__(self, cells: memoryview, slots: int) -> None:
+    def __init__(self, cells: memoryview, slots: int, core: RingData | None = None) -> None:
         self._cells = cells
         self._slots = slots
+        self._core = core
 
     def put(self, number: int, entry: IndexEntry) -> None:
         """Write an entry; it counts once NEXT is past it."""
@@ -53,6 +57,9 @@ class ScnIndex:
 
     def get(self, number: int) -> IndexEntry | None:
         """Return entry `number`; None when its slot holds another one, or damage."""
+        if self._core is not None:
+            words = self._core.index_entry(number, self._slots)
+            return None if words is None else IndexEntry._make(words)
         at, cells = self._at(number), self._cells
         scn, position, prev_scn = cells[at], cells[at + 1], cells[at + 2]
         if cells[at + 3] != _check(number, scn, position, prev_scn):
@@ -84,6 +91,8 @@ class ScnIndex:
         return self._bisect(1, position, first, end)
 
     def _bisect(self, word: int, wanted: int, first: int, end: int) -> int:
+        if self._core is not None:
+            return self._core.index_bisect(word, wanted, first, end, self._slots)
         cells, slots = self._cells, self._slots
         base = PAGE_BYTES // 8 + word
         low, high = first, end - 1

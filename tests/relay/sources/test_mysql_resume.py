@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.mysql_gtid_set import MysqlGtidSet
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
-from tests.mariadb_server import Database
+from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL
 from tests.relay.sources.cutting import CuttingProxy
 from tests.relay.sources.mysql_reading import opened, read_full, watching
@@ -123,10 +124,25 @@ def after_each(database: Database) -> list[str]:
     return ["SET gtid_domain_id = 0", "SET server_id = 1"]
 
 
+@pytest.fixture
+def own_mariadb() -> Iterator[Database]:
+    """A database on a server whose GTIDs are this test's only."""
+    with PrivateMariaDB() as server, fresh_database(server) as made:
+        yield made
+
+
+@pytest.fixture
+def own_mysql(new_mysql: Callable[..., PrivateMySQL]) -> Iterator[Database]:
+    """A database on a server whose GTIDs are this test's only."""
+    with new_mysql() as server, fresh_database(server) as made:
+        yield made
+
+
 @pytest.mark.mariadb
 def test_a_start_after_any_position_of_several_domains_gives_exactly_the_rest(
-    database: Database, tmp_path: Path
+    own_mariadb: Database, tmp_path: Path
 ) -> None:
+    database = own_mariadb
     database.run("CREATE TABLE b (k VARCHAR(10) PRIMARY KEY, v INT)")
     domains = [0, 11, 0, 12, 11, 11, 0, 12, 12, 0]
 
@@ -149,25 +165,25 @@ def test_a_start_after_any_position_of_several_domains_gives_exactly_the_rest(
 
 @pytest.mark.mysql
 def test_a_start_after_any_set_with_holes_gives_exactly_the_rest(
-    mysql_database: Database, tmp_path: Path
+    own_mysql: Database, tmp_path: Path
 ) -> None:
-    mysql_database.run("CREATE TABLE b (k VARCHAR(10) PRIMARY KEY, v INT)")
+    own_mysql.run("CREATE TABLE b (k VARCHAR(10) PRIMARY KEY, v INT)")
     names = ["AUTOMATIC", f"{A}:1", f"{A}:9", f"{B}:4", "AUTOMATIC", f"{A}:5", f"{B}:3"]
     names += [f"{A}:6", "AUTOMATIC", f"{A}:2"]
-    if knows_tags(mysql_database):
+    if knows_tags(own_mysql):
         names += [f"{A}:red:7", f"{A}:red:2", f"{A}:3", f"{B}:blue:1", "AUTOMATIC:red"]
 
     def named(name: str) -> Callable[[], None]:
-        return lambda: (mysql_database.run(f"SET gtid_next = '{name}'"), None)[1]
+        return lambda: (own_mysql.run(f"SET gtid_next = '{name}'"), None)[1]
 
-    found = check_every_start(mysql_database, tmp_path, [named(name) for name in names])
+    found = check_every_start(own_mysql, tmp_path, [named(name) for name in names])
     for name, transaction in zip(names, found, strict=True):
         if not name.startswith("AUTOMATIC"):
             assert transaction.origin.gtid == name
     # One out of the middle comes again, and nothing else.
-    held = MysqlGtidSet.parse(position(mysql_database).removeprefix("gtid:"))
+    held = MysqlGtidSet.parse(position(own_mysql).removeprefix("gtid:"))
     without = f"gtid:{held - MysqlGtidSet.parse(f'{A}:5')}"
-    with opened(watching(mysql_database, tmp_path, "b", start=without)) as source:
+    with opened(watching(own_mysql, tmp_path, "b", start=without)) as source:
         assert read_full(source, 1) == [found[5]]
 
 

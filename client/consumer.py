@@ -8,6 +8,9 @@ Per window:
     on_end_data_event_sequence(scn)
     on_checkpoint(scn)
 
+A DDL statement on one of the registration's tables gives `on_ddl(event)` in its
+place among the rows, between the sources' runs, to who overrides it.
+
 An empty window (other tables' changes) gives `on_checkpoint` alone. Events come
 at least once, in commit order, whole windows; after `on_rollback(scn)` every
 window after `scn` comes again. All callbacks of one registration are made on
@@ -33,16 +36,27 @@ than each other, and only at `on_stop_bootstrap` they are those of one moment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databus.schemas.event import Opcode
-from databus.schemas.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
+from databus.schemas.metadata import METADATA_DIGEST as NOTED_METADATA_DIGEST
+from databus.schemas.metadata import (
+    METADATA_DIGESTS,
+    EventMetadata,
+    Notes,
+    Op,
+    decode_metadata,
+    may_have_notes,
+)
 from databus.schemas.row_reader import (
     BODY,
+    IS_PLAIN,
     KEY,
     MD5_PART_BYTES,
     METADATA_DIGEST,
+    NO_ROW_DIGEST,
     OPCODE,
     PLACE,
     ROW_DIGEST,
@@ -50,13 +64,14 @@ from databus.schemas.row_reader import (
     TIMESTAMP_NS,
     RowEvent,
     metadata_bytes,
+    row_bytes,
     wire_bytes,
 )
 
 if TYPE_CHECKING:
     from databus.client.subscription import SourceBinding
 
-__all__ = ["Consumer", "DataEvent", "Op", "Result"]
+__all__ = ["Consumer", "DataEvent", "DdlEvent", "Op", "Result"]
 
 
 class Result(Enum):
@@ -73,7 +88,9 @@ class Result(Enum):
 
 
 class DataEvent:
-    """One row change. Decodes the row when it is first asked for.
+    """One row change, or that all rows of a table are gone (`is_truncate`).
+
+    Decodes the row when it is first asked for.
 
     `index` counts the events of the window from 0. May be kept after the
     callback, and read from any thread.
@@ -105,7 +122,7 @@ class DataEvent:
 
     @property
     def key(self) -> int | bytes:
-        """The row's key: a number, or the text form of the key columns."""
+        """The row's key: a number, or the text form of the key columns; empty for all rows."""
         return self._event[KEY]
 
     @property
@@ -115,22 +132,71 @@ class DataEvent:
 
     @property
     def is_delete(self) -> bool:
-        """Whether the row is gone; `row` is then how it was."""
+        """Whether the row is gone, `row` is then how it was; or all rows, see `is_truncate`."""
         return self._event[OPCODE] == Opcode.DELETE
+
+    @property
+    def is_truncate(self) -> bool:
+        """Whether all rows of the table are gone (TRUNCATE, DROP); `row` is then empty."""
+        return self._event[ROW_DIGEST] == NO_ROW_DIGEST
 
     @property
     def row(self) -> dict[str, Any]:
         """The row after the change (of a delete: before it), column → value.
 
-        Raises ProtocolError or IncompatibleSchemaError when it cannot be decoded.
+        A column that the source did not log has no key: see `absent`. Raises
+        ProtocolError or IncompatibleSchemaError when it cannot be decoded.
         """
         row = self._row
         if row is None:
             event = self._event
-            row = self._row = self._source.codecs[event[ROW_DIGEST]].decode(
-                event[BODY][event[PLACE] + MD5_PART_BYTES :]  # row_bytes(event), in line
-            )
+            if event[IS_PLAIN]:
+                row = self._row = self._source.codecs[event[ROW_DIGEST]].decode(
+                    event[BODY][event[PLACE] + MD5_PART_BYTES :]  # row_bytes(event), in line
+                )
+            else:
+                row = self._row = self._read_row()
         return row
+
+    def _read_row(self) -> dict[str, Any]:
+        if self.is_truncate:
+            return {}
+        codec, notes = self._source.codecs[self._event[ROW_DIGEST]], self._notes
+        return codec.decode(row_bytes(self._event), () if notes is None else notes.absent)
+
+    @property
+    def _notes(self) -> Notes | None:
+        event = self._event
+        if event[IS_PLAIN] or event[METADATA_DIGEST] != NOTED_METADATA_DIGEST:
+            return None
+        if self._metadata is None and not may_have_notes(metadata_bytes(event)):
+            return None
+        metadata = self.metadata
+        return None if metadata is None else metadata.notes
+
+    @property
+    def has_absent(self) -> bool:
+        """Whether a column of the row, or of the row before, was not logged."""
+        notes = self._notes
+        return notes is not None and bool(notes.absent or notes.before_absent)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The columns that `row` lacks because the source did not log their values.
+
+        That is not null: they are as they were.
+        """
+        notes = self._notes
+        if notes is None or not notes.absent:
+            return ()
+        columns = self._source.codecs[self._event[ROW_DIGEST]].written_columns
+        return tuple(columns[position] for position in notes.absent if position < len(columns))
+
+    @property
+    def raw(self) -> Mapping[str, str]:
+        """By column: the server's own text of a value that has no place in `row`, as zero dates."""
+        notes = self._notes
+        return {} if notes is None else notes.raw
 
     @property
     def metadata(self) -> EventMetadata | None:
@@ -148,6 +214,8 @@ class DataEvent:
         metadata = self.metadata
         if metadata is not None:
             return metadata.op
+        if self.is_truncate:
+            return Op.TRUNCATE
         return Op.DELETE if self.is_delete else Op.UPDATE
 
     @property
@@ -156,7 +224,8 @@ class DataEvent:
         metadata = self.metadata
         if metadata is None or metadata.before is None:
             return None
-        return self._source.codecs[self._event[ROW_DIGEST]].decode(metadata.before)
+        absent = () if metadata.notes is None else metadata.notes.before_absent
+        return self._source.codecs[self._event[ROW_DIGEST]].decode(metadata.before, absent)
 
     @property
     def gtid(self) -> str | None:
@@ -165,16 +234,26 @@ class DataEvent:
 
     @property
     def schema_version(self) -> int:
-        """The version of the source's schema that the row was written with."""
-        return self._source.versions[self._event[ROW_DIGEST]]
+        """The version of the source's schema that the row was written with; 0 without a row."""
+        return 0 if self.is_truncate else self._source.versions[self._event[ROW_DIGEST]]
 
     def wire_bytes(self) -> bytes:
         """Return the event as it came: its version 2 bytes."""
         return wire_bytes(self._event)
 
     def __repr__(self) -> str:
-        kind = "delete" if self.is_delete else "upsert"
+        kind = "truncate" if self.is_truncate else "delete" if self.is_delete else "upsert"
         return f"<DataEvent {kind} {self.source} key={self.key!r} scn={self.scn} #{self.index}>"
+
+
+class DdlEvent(NamedTuple):
+    """A DDL statement, as the source logged it."""
+
+    sources: tuple[str, ...]  # whose tables it is about; others than the registration's too
+    database: str  # the default one where it was executed, "" = none
+    statement: str
+    scn: int  # of its window
+    timestamp_ns: int
 
 
 class Consumer:
@@ -198,6 +277,9 @@ class Consumer:
 
     def on_data_event(self, event: DataEvent) -> Result | None:
         """A row has changed."""
+
+    def on_ddl(self, event: DdlEvent) -> Result | None:
+        """A table of the registration's was altered, created, dropped or emptied."""
 
     def on_end_source(self, source: str) -> Result | None:
         """No more events of this source for now."""

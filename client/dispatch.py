@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.intake import ReadWindow
 from databus.client.pages import BootstrapPage, Phase
 from databus.schemas.checkpoint import Checkpoint
@@ -31,6 +31,8 @@ Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
 
 _SUCCESS = Result.SUCCESS
+# A run of one source's events and its name; or, without a name, a DDL statement.
+_Group = tuple[str | None, Sequence[Any]]
 _SRC_ID = itemgetter(SRC_ID)
 _NO_WINDOW = -1
 
@@ -69,6 +71,7 @@ class _Callbacks(NamedTuple):
     on_end_source: Callback | None
     on_end_data_event_sequence: Callback | None
     on_checkpoint: Callback | None
+    on_ddl: Callback | None
 
 
 class _FailedError(Exception):
@@ -114,7 +117,10 @@ class Dispatch:
         self._scn = read.window.scn
         try:
             groups, scn = group_events(read), read.window.scn
-            result = _strongest([self._deliver_to(c, scn, groups) for c in consumers])
+            with_ddl = add_ddl(groups, read) if read.window.ddl else groups
+            result = _strongest(
+                [self._deliver_to(c, scn, with_ddl if c.on_ddl else groups) for c in consumers]
+            )
         except _FailedError as failed:
             return Outcome(Result.ERROR, failed.failure)
         finally:
@@ -172,15 +178,16 @@ class Dispatch:
             f"callback_budget_s = {self._budget_s:g}",
         )
 
-    def _deliver_to(
-        self, callbacks: _Callbacks, scn: int, groups: Sequence[tuple[str, list[DataEvent]]]
-    ) -> Result:
-        start, start_source, on_event, end_source, end, on_checkpoint = callbacks
+    def _deliver_to(self, callbacks: _Callbacks, scn: int, groups: Sequence[_Group]) -> Result:
+        start, start_source, on_event, end_source, end, on_checkpoint, on_ddl = callbacks
         call, results = self._call, []
         if groups:
             if start is not None:
                 results.append(call(start, scn))
             for source, events in groups:
+                if source is None:
+                    results.append(self._call_events(on_ddl, events))  # type: ignore[arg-type]
+                    continue
                 if start_source is not None:
                     results.append(call(start_source, source))
                 if on_event is not None:
@@ -193,7 +200,7 @@ class Dispatch:
             results.append(call(on_checkpoint, scn))
         return _strongest(results)
 
-    def _call_events(self, callback: Callback, events: Sequence[DataEvent]) -> Result:
+    def _call_events(self, callback: Callback, events: Sequence[DataEvent | DdlEvent]) -> Result:
         """Make the callback of each event: the hot path, hence `_call` written out in it."""
         clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
         self._callback = callback
@@ -299,10 +306,10 @@ class DataWindow:
     begins_bootstrap: bool = False
 
 
-def group_events(read: ReadWindow | BootstrapPage) -> list[tuple[str, list[DataEvent]]]:
+def group_events(read: ReadWindow | BootstrapPage) -> list[_Group]:
     """Return the events in order, by runs of one source."""
     window, bindings = read.window, read.bindings
-    groups = []
+    groups: list[_Group] = []
     begin = 0
     for src_id, run in groupby(window.events, _SRC_ID):
         source = bindings[src_id]
@@ -310,6 +317,30 @@ def group_events(read: ReadWindow | BootstrapPage) -> list[tuple[str, list[DataE
         begin += len(events)
         groups.append((source.name, events))
     return groups
+
+
+def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[_Group]:
+    """Return the groups with the DDL statements on the registration's sources in between."""
+    window = read.window
+    names = {source.name for source in read.bindings.values()}
+    waiting = [
+        (place, DdlEvent(*told, window.scn, window.timestamp_ns))
+        for place, told in window.ddl
+        if not names.isdisjoint(told.sources)
+    ]
+    found: list[_Group] = []
+    begin = 0
+    for source, events in groups:
+        end = begin + len(events)
+        while waiting and waiting[0][0] < end:
+            place, ddl = waiting.pop(0)
+            if place > begin:
+                found.append((source, events[: place - begin]))
+                events, begin = events[place - begin :], place
+            found.append((None, [ddl]))
+        found.append((source, events))
+        begin = end
+    return found + [(None, [ddl]) for _, ddl in waiting]
 
 
 def data_window(read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> DataWindow:
@@ -369,6 +400,7 @@ _OF_A_PAGE = (
     "on_end_bootstrap_source",
     "on_end_bootstrap_sequence",
     "on_bootstrap_checkpoint",
+    "on_ddl",  # which no page has
 )
 
 

@@ -17,7 +17,7 @@ from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.control import checkpoint_of
 from databus.schemas.errors import DatabusError, ProtocolError
-from databus.schemas.row_reader import NO_ROW_DIGEST, RowReader, RowWindow
+from databus.schemas.row_reader import LOST_ROW_DIGEST, RowReader, RowWindow
 from databus.schemas.wire import ControlEvent
 
 
@@ -148,7 +148,7 @@ def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -
     for src_id, digest in unknown:
         if src_id not in bindings:
             raise ProtocolError(f"an event of source {src_id}, which was not asked for")
-        if digest == NO_ROW_DIGEST:
+        if digest == LOST_ROW_DIGEST:
             raise ProtocolError(f"an event of source {src_id} without a row")
     raise UnknownSchemaError(digest)
 

@@ -191,6 +191,9 @@ class ServerRequests:
             "size": str(request.size_bytes),
             "output": "binary",
             "maxev": "2",
+            # Always: they are few, those whom nobody wants are dropped here, and a
+            # relay that need not leave them out copies whole windows.
+            "ddl": "true",
             # The newest is asked for without waiting: the answer then says where that
             # is (x-databus-resume), and nothing can come between two requests.
             "wait": "0" if request.is_from_latest else str(self._settings.wait_ms),

@@ -16,6 +16,7 @@ from zlib import crc32
 from databus.registry.compatibility import check_reader
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.filters import EventFilter, filters_to_json
+from databus.schemas.row_reader import NO_ROW_DIGEST
 from databus.schemas.rows import RowCodec, row_codec, schema_id
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -72,9 +73,11 @@ Bindings = Mapping[int, SourceBinding]
 
 
 def schemas_of(bindings: Bindings) -> frozenset[tuple[int, bytes]]:
-    """Return the (src_id, digest) pairs that rows may have: `RowReader.known`."""
+    """Return the (src_id, digest) pairs that events may have: `RowReader.known`."""
     return frozenset(
-        (src_id, digest) for src_id, bound in bindings.items() for digest in bound.versions
+        (src_id, digest)
+        for src_id, bound in bindings.items()
+        for digest in (NO_ROW_DIGEST, *bound.versions)
     )
 
 

@@ -11,7 +11,13 @@ from rich.text import Text
 from databus.client.consumer import DataEvent, Op
 from databus.schemas.json_event import json_value
 
-_STYLES = {Op.INSERT: "green", Op.UPDATE: "yellow", Op.DELETE: "red", Op.SNAPSHOT: "cyan"}
+_STYLES = {
+    Op.INSERT: "green",
+    Op.UPDATE: "yellow",
+    Op.DELETE: "red",
+    Op.SNAPSHOT: "cyan",
+    Op.TRUNCATE: "magenta",
+}
 MAX_VALUE_CHARS = 60
 
 
@@ -53,6 +59,10 @@ def json_of(event: DataEvent) -> str:
         fields["before"] = json_value(event.before)
     if event.gtid is not None:
         fields["gtid"] = event.gtid
+    if event.absent:
+        fields["absent"] = event.absent
+    if event.raw:
+        fields["raw"] = event.raw
     return json.dumps(fields, ensure_ascii=False)
 
 

@@ -27,7 +27,7 @@ class Selection:
     """What is read of one physical source, and from where.
 
     `src_ids` is None when it is every source of it. `filters` has only those
-    that can turn something away.
+    that can turn something away. DDL events are left out unless `wants_ddl`.
     """
 
     physical_source: str
@@ -35,11 +35,7 @@ class Selection:
     src_ids: frozenset[int] | None = None
     filters: Mapping[int, EventFilter] = field(default_factory=dict)
     from_latest: bool = False
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether every event is wanted."""
-        return self.src_ids is None and not self.filters
+    wants_ddl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +59,7 @@ def parse_stream_request(
     wanted = _wanted_ids(parameters, catalog)
     filters = _parse_filters(parameters, limits)
     from_latest = parse_bool(parameters, "streamFromLatestScn")
+    wants_ddl = parse_bool(parameters, "ddl")
     checkpoints = _parse_checkpoints(parameters, wanted)
     selections = tuple(
         Selection(
@@ -71,6 +68,7 @@ def parse_stream_request(
             src_ids=_unless_all(ids, catalog.src_ids_of(name).values()),
             filters={i: f for i, f in filters.items() if i in ids},
             from_latest=from_latest,
+            wants_ddl=wants_ddl,
         )
         for name, ids in wanted.items()
     )

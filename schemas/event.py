@@ -15,6 +15,8 @@ ERROR_SRC_IDS = range(-49, -3)  # -49 … -4
 SCN_REGRESS_SRC_ID = -51
 DDL_SRC_ID = -60  # not of Databus; only who asks for it gets it
 
+WHOLE_TABLE_KEY = b""  # of an event about all rows of a table
+
 MD5_BYTES = 16
 CRC32_BYTES = 4
 NO_SCHEMA_ID = bytes(MD5_BYTES)
@@ -82,6 +84,11 @@ class Event(NamedTuple):
     def is_ddl(self) -> bool:
         """Whether its value tells of a DDL statement."""
         return self.src_id == DDL_SRC_ID
+
+    @property
+    def is_truncate(self) -> bool:
+        """Whether it says that all rows of its table are gone."""
+        return self.opcode == Opcode.DELETE and self.payload is None and self.key == WHOLE_TABLE_KEY
 
     @property
     def is_error(self) -> bool:

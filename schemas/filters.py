@@ -11,7 +11,8 @@ filters, of which one must match:
 
 Ranges are half-open. The arithmetic is Java's, so that a relay of this project
 and a stock one put a row in the same bucket. Control events are not asked
-about: they pass every filter.
+about: they pass every filter. Nor is an event about all rows of a table: it is
+about every key.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from databus.schemas.event import Event
-from databus.schemas.metadata import METADATA_DIGESTS, decode_metadata
+from databus.schemas.metadata import METADATA_DIGESTS, EventMetadata, Notes, decode_metadata
 from databus.schemas.rows import RowCodec
 
 
@@ -28,20 +28,24 @@ def json_line(event: Event) -> bytes:
 def json_plain_value_line(event: Event, codec: RowCodec | None) -> bytes:
     """Return the event as `output=json_plain_value` has it, with the newline.
 
-    `codec` is that of the payload's schema; None for a control event, whose
-    value is its text. Raises ProtocolError when the value cannot be read.
+    `codec` is that of the payload's schema; None for an event without a row, and
+    for a control event, whose value is its text. Columns that are absent are
+    left out. Raises ProtocolError when the value cannot be read.
     """
     fields = _header(event, "JSON_PLAIN_VALUE")
-    if codec is None:
+    if event.is_control:
         fields["value"] = event.value.decode("utf-8", "replace")
         return _line(fields)
-    fields["value"] = json_value(codec.decode(event.value)) if event.payload else None
+    metadata = None
     if event.metadata is not None and event.metadata.digest in METADATA_DIGESTS:
-        metadata = decode_metadata(event.metadata.data, event.metadata.digest)._asdict()
-        before = metadata.pop("before")
-        fields["metadata"] = metadata
-        if before is not None:
-            fields["before"] = json_value(codec.decode(before))
+        metadata = decode_metadata(event.metadata.data, event.metadata.digest)
+    notes = (metadata and metadata.notes) or Notes()
+    row = None if codec is None else codec.decode(event.value, notes.absent)
+    fields["value"] = json_value(row)
+    if metadata is not None:
+        fields["metadata"] = _metadata_fields(metadata)
+        if codec is not None and metadata.before is not None:
+            fields["before"] = json_value(codec.decode(metadata.before, notes.before_absent))
     return _line(fields)
 
 
@@ -64,6 +68,16 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     return value
+
+
+def _metadata_fields(metadata: EventMetadata) -> dict[str, Any]:
+    """Return the metadata but for the row before; notes only where there are some."""
+    fields = metadata._asdict()
+    del fields["before"]
+    notes = fields.pop("notes")
+    if notes is not None:
+        fields["notes"] = notes._asdict()
+    return fields
 
 
 def _header(event: Event, value_encoding: str) -> dict[str, Any]:

@@ -154,6 +154,42 @@ def decode_metadata(data: bytes, digest: bytes = METADATA_DIGEST) -> EventMetada
     return EventMetadata(**fields)
 
 
+def may_have_notes(data: bytes) -> bool:
+    """Whether metadata of the version that is written may have notes.
+
+    Cheaper than to read it, for most has none. True too for what is damaged,
+    or so large that it is not looked through here.
+    """
+    try:
+        at = _end_of_text(data, 1) if data[0] else 1  # gtid
+        at = _end_of_number(data, at)  # server_id
+        at = _end_of_text(data, at)  # file
+        at = _end_of_number(data, _end_of_number(data, at)) + 1  # offset, epoch, op
+        at = _end_of_number(data, at)  # row_index
+        for _ in ("before", "comment"):
+            at = _end_of_text(data, at + 1) if data[at] else at + 1
+        return at != len(data) - 1 or data[at] != 0
+    except IndexError:
+        return True
+
+
+def _end_of_number(data: bytes, at: int) -> int:
+    while data[at] > 0x7F:
+        at += 1
+    return at + 1
+
+
+def _end_of_text(data: bytes, at: int) -> int:
+    """Return where a text or bytes of less than 8192 bytes end that begin at `at`."""
+    length = data[at]
+    if length > 0x7F:
+        at += 1
+        length = length & 0x7F | data[at] << 7
+        if length > 0x3FFF:
+            raise IndexError
+    return at + 1 + (length >> 1)
+
+
 def metadata_part(data: bytes) -> Part:
     """Return the part of an event that carries encoded metadata."""
     return Part(data, METADATA_DIGEST, METADATA_SCHEMA_VERSION)

@@ -64,6 +64,9 @@ class PageReader(RowReader):
         self._begin_window()
         return ended
 
+    def _take_ddl(self, event: Event, offset: int) -> NoReturn:
+        raise ProtocolError(f"an event of src_id {event.src_id} in a page", offset)
+
     def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> NoReturn:  # noqa: ARG002
         raise ProtocolError(f"the end of window {scn} in a page", offset)
 

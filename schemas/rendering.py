@@ -69,7 +69,8 @@ def render_json(event: bytes) -> bytes:
 def _plain_value_render(schema_text: SchemaText) -> Render:
     def render_plain_value(data: bytes) -> bytes:
         event, _ = decode(data)
-        codec = None if event.is_control else row_codec(schema_text(event.schema_id))
+        has_row = event.payload is not None and not event.is_control
+        codec = row_codec(schema_text(event.schema_id)) if has_row else None
         return json_plain_value_line(event, codec)
 
     return render_plain_value

@@ -14,6 +14,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from databus.schemas.metadata import METADATA_DIGEST
+
 include "crc32.pxi"
 
 cdef extern from "Python.h":
@@ -33,6 +35,9 @@ cdef enum:
     BODY_AT = 53
     CRC32_PART_BYTES = 10  # length 4, attributes 2, digest 4; then the data
     MD5_PART_BYTES = 22  # length 4, attributes 2, digest 16; then the data
+
+# The version of the metadata that has notes: `metadata.METADATA_DIGEST`.
+cdef bytes _NOTED = METADATA_DIGEST
 
 cdef const uint8_t* _BEGIN = b"\x02\xca\xfe\xde\xed\x00\x00\x00\x35"  # version, magic, 53
 cdef uint32_t _UPSERT_BITS = 0x01 | 0x04 | 0x40 | 0x80
@@ -83,6 +88,49 @@ cdef Py_ssize_t _check_parts(
     return place
 
 
+cdef inline Py_ssize_t _end_of_number(
+    const uint8_t* data, Py_ssize_t at, Py_ssize_t end
+) noexcept nogil:
+    while at < end and data[at] > 0x7F:
+        at += 1
+    return at + 1
+
+
+cdef Py_ssize_t _end_of_text(const uint8_t* data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """Return where a text ends that begins at `at`; `end` or more when that is not in `data`."""
+    cdef long long length = 0
+    cdef int shift = 0
+    while at < end and data[at] > 0x7F and shift < 42:
+        length |= <long long>(data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+    if at >= end or data[at] > 0x7F:
+        return end
+    length |= <long long>data[at] << shift
+    length >>= 1
+    return end if length > end else at + 1 + <Py_ssize_t>length
+
+
+cdef Py_ssize_t _end_of_branch(const uint8_t* data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    if at >= end or data[at] == 0:
+        return at + 1
+    return _end_of_text(data, at + 1, end)
+
+
+cdef bint _has_no_notes(const uint8_t* data, Py_ssize_t end) noexcept nogil:
+    """Whether metadata has none for certain: its fields in order, the last of them null."""
+    cdef Py_ssize_t at = _end_of_branch(data, 0, end)  # gtid
+    at = _end_of_number(data, at, end)  # server_id
+    at = _end_of_text(data, at, end)  # file
+    at = _end_of_number(data, at, end)  # offset
+    at = _end_of_number(data, at, end)  # epoch
+    at = _end_of_number(data, at, end)  # op
+    at = _end_of_number(data, at, end)  # row_index
+    at = _end_of_branch(data, at, end)  # before
+    at = _end_of_branch(data, at, end)  # comment
+    return at == end - 1 and data[at] == 0
+
+
 def take_rows(
     bytes data not None,
     Py_ssize_t offset,
@@ -104,6 +152,7 @@ def take_rows(
     cdef bytes metadata_digest = bytes(4)
     cdef object window_scn = None
     cdef tuple row
+    cdef bint has_notes = False  # of the version of the metadata: whether there may be any
     if PyBytes_GET_SIZE(digest) != 16 or offset < 0 or src_id < 0:
         return offset
     while offset < end:
@@ -121,6 +170,7 @@ def take_rows(
         # Nearly always that of the event before: one object for all.
         if memcmp(PyBytes_AS_STRING(metadata_digest), at + BODY_AT + 6, 4) != 0:
             metadata_digest = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + 6, 4)
+            has_notes = metadata_digest == _NOTED
         row = (
             window_scn,
             _i8(at + TIMESTAMP_AT),
@@ -132,6 +182,10 @@ def take_rows(
             metadata_digest,
             PyBytes_FromStringAndSize(<const char*>at + BODY_AT, length - BODY_AT),
             place,
+            True
+            if not has_notes
+            or _has_no_notes(at + BODY_AT + CRC32_PART_BYTES, place - CRC32_PART_BYTES)
+            else False,
         )
         # Numbers and bytes: the garbage collector would find that out at its first look.
         PyObject_GC_UnTrack(<PyObject*>row)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from databus.schemas import event_v2
+from databus.schemas.control import DdlStatement, ddl_of
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import EOP_SRC_ID, Event, Opcode, Part
 from databus.schemas.wire import ControlEvent, StreamReader, decode_event
@@ -26,8 +27,9 @@ from databus.schemas.wire import ControlEvent, StreamReader, decode_event
 # One row's event. The body is that of the wire, and `place` where in it the
 # payload's part begins: its pieces are cut out only when somebody wants them.
 #   SCN, timestamp (ns), src_id, partition id, key, opcode, digest of the row's
-#   schema, digest of the metadata's (None = no metadata), body, place
-RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes | None, bytes, int]
+#   schema, digest of the metadata's (None = no metadata), body, place, is plain:
+#   there is a row, and it is known that the metadata has no notes on it
+RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes | None, bytes, int, bool]
 SCN: Final = 0
 TIMESTAMP_NS: Final = 1
 SRC_ID: Final = 2
@@ -37,7 +39,9 @@ ROW_DIGEST: Final = 6
 METADATA_DIGEST: Final = 7
 BODY: Final = 8
 PLACE: Final = 9
-NO_ROW_DIGEST = b""  # of an event without a row, which no schema has
+IS_PLAIN: Final = 10
+NO_ROW_DIGEST = b""  # of an event about all rows of a table
+LOST_ROW_DIGEST = b"?"  # of any other event without a row, which no schema has
 
 try:
     from databus.schemas import row_cutter
@@ -74,7 +78,8 @@ def metadata_bytes(event: RowEvent) -> bytes:
 class RowWindow(NamedTuple):
     """All rows of one transaction that were sent.
 
-    `unknown` has the (src_id, digest of the schema) that were not among those
+    `ddl` has the DDL statements among them, each with how many of `events`
+    come before it. `unknown` has the (src_id, digest of the schema) that were not among those
     the reader was told of.
     """
 
@@ -83,6 +88,7 @@ class RowWindow(NamedTuple):
     events: tuple[RowEvent, ...]
     size_bytes: int  # on the wire, the end-of-period event included
     unknown: frozenset[tuple[int, bytes]] = frozenset()
+    ddl: tuple[tuple[int, DdlStatement], ...] = ()
 
 
 class RowReader(StreamReader):
@@ -96,6 +102,16 @@ class RowReader(StreamReader):
     def __init__(self, max_window_bytes: int) -> None:
         self.known: frozenset[tuple[int, bytes]] = frozenset()
         super().__init__(max_window_bytes)
+
+    @property
+    def pending_events(self) -> int:
+        """How many events of a half window are held, DDL events among them."""
+        return len(self._events) + len(self._ddl)
+
+    @property
+    def pending_scn(self) -> int | None:
+        """The SCN of the half window held, or None."""
+        return self._scn if self._events or self._ddl else None
 
     def receive(self, chunk: bytes) -> list[RowWindow | ControlEvent]:  # type: ignore[override]
         """Take the next bytes; return what they complete.
@@ -149,7 +165,7 @@ class RowReader(StreamReader):
                 next_offset = self._take_other(data, offset, begin, ready)
                 if next_offset is None:
                     break
-                begin = begin if self._events else next_offset
+                begin = begin if self._events or self._ddl else next_offset
                 offset, last_src_id = next_offset, -1
                 continue
             if scn != self._scn or digest != last_digest or src_id != last_src_id:
@@ -158,7 +174,7 @@ class RowReader(StreamReader):
             # The last digest and not this one, though they are equal: one object for all.
             # fmt: off
             self._events.append((scn, timestamp_ns, src_id, partition_id, key, bits & 3,
-                                 last_digest, metadata_digest, body, place))
+                                 last_digest, metadata_digest, body, place, False))
             # fmt: on
             offset += length
         else:
@@ -182,7 +198,9 @@ class RowReader(StreamReader):
             if self._needed_bytes <= len(data) - offset:
                 raise
             return None
-        if event.src_id < 0:
+        if event.is_ddl:
+            self._take_ddl(event, offset)
+        elif event.src_id < 0:
             self._take(offset - begin, offset)
             ready.append(self._end(event, offset))  # type: ignore[arg-type]
         else:
@@ -191,28 +209,37 @@ class RowReader(StreamReader):
             self._events.append(row)
         return offset
 
+    def _take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - for who refuses it
+        if event.scn != self._scn:
+            self._begin_scn(event.scn)
+        self._ddl.append((len(self._events), ddl_of(event)))
+
     def _look(self, scn: int, src_id: int, digest: bytes) -> None:
         """Look at what is new about an event that is about to be added."""
         if scn != self._scn:
-            self._is_mixed = bool(self._events)
-            self._scn = scn
+            self._begin_scn(scn)
         self._look_at_schema(src_id, digest)
+
+    def _begin_scn(self, scn: int) -> None:
+        self._is_mixed = self.pending_events > 0
+        self._scn = scn
 
     def _look_at_schema(self, src_id: int, digest: bytes) -> None:
         if (src_id, digest) not in self.known:
             self._unknown |= {(src_id, digest)}
 
     def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> RowWindow:  # type: ignore[override]
-        if self._events and (self._is_mixed or scn != self._scn):
+        if (self._events or self._ddl) and (self._is_mixed or scn != self._scn):
             raise ProtocolError(f"events of other windows in window {scn}", offset)
         events, size_bytes = tuple(self._events), self._window_bytes
-        ended = RowWindow(scn, timestamp_ns, events, size_bytes, self._unknown)
+        ended = RowWindow(scn, timestamp_ns, events, size_bytes, self._unknown, tuple(self._ddl))
         self._begin_window()
         return ended
 
     def _begin_window(self) -> None:
         super()._begin_window()
         self._unknown: frozenset[tuple[int, bytes]] = frozenset()
+        self._ddl: list[tuple[int, DdlStatement]] = []
 
 
 class _NotPlainError(Exception):
@@ -223,10 +250,10 @@ def wire_bytes(event: RowEvent) -> bytes:
     """Return the event's version 2 bytes; of a version 1 event, those it would have had."""
     # fmt: off
     (scn, timestamp_ns, src_id, partition_id, key, opcode, row_digest, metadata_digest,
-     body, place) = event
+     body, place, _) = event
     # fmt: on
     row = metadata = None
-    if row_digest != NO_ROW_DIGEST:
+    if row_digest not in (NO_ROW_DIGEST, LOST_ROW_DIGEST):
         row = Part(row_bytes(event), row_digest, _schema_version(body, place))
     if metadata_digest is not None:
         metadata = Part(metadata_bytes(event), metadata_digest, _schema_version(body, 0))
@@ -256,8 +283,9 @@ def row_event(event: Event) -> RowEvent:
         event.partition_id,
         event.key,
         int(event.opcode),
-        NO_ROW_DIGEST if row is None else row.digest,
+        row.digest if row else NO_ROW_DIGEST if event.is_truncate else LOST_ROW_DIGEST,
         None if metadata is None else metadata.digest,
         body,
         len(head),
+        False,
     )

@@ -82,7 +82,7 @@ class RowCodec:
         )
         self._columns = {column: name for column, name, _ in self._fields}
         # By position, as the writer counts them: what may be said to be absent.
-        self._written = tuple(_column_of(field) for field in writer["fields"])
+        self.written_columns = tuple(_column_of(field) for field in writer["fields"])
         self._is_renamed = any(column != name for column, name in self._columns.items())
 
     def encode(self, row: Row, absent: Iterable[int] = ()) -> bytes:
@@ -148,9 +148,9 @@ class RowCodec:
         if self._is_renamed:
             row = {column: row[name] for column, name in self._columns.items()}
         for position in absent:
-            if not 0 <= position < len(self._written):
+            if not 0 <= position < len(self.written_columns):
                 raise ProtocolError(f"column {position} of {self.source} is absent: there is none")
-            row.pop(self._written[position], None)
+            row.pop(self.written_columns[position], None)
         return row  # type: ignore[no-any-return]
 
     def _wrong_columns(self, row: Row) -> RowError:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from databus.schemas import event_v1, event_v2
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import Event
+from databus.schemas.event import DDL_SRC_ID, Event
 
 Buffer = event_v2.Buffer
 decode_v2 = event_v2.decode
@@ -24,7 +24,10 @@ _V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 
 
 class Window(NamedTuple):
-    """All events of one transaction that were sent; the end-of-period event is left out."""
+    """All events of one transaction that were sent; the end-of-period event is left out.
+
+    DDL events, where they were asked for, are among them.
+    """
 
     scn: int
     timestamp_ns: int
@@ -147,7 +150,7 @@ class StreamReader:
                     raise
                 break
             offset = next_offset
-            if event[2] >= 0:  # src_id
+            if event[2] >= 0 or event[2] == DDL_SRC_ID:
                 if event[0] != scn:
                     self._is_mixed = bool(events)
                     self._scn = scn = event[0]

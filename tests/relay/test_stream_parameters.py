@@ -50,12 +50,18 @@ def test_the_least_that_can_be_asked() -> None:
 def test_every_source_of_a_physical_source_is_no_choice_at_all() -> None:
     (selection,) = parse(sources="2,shop.person").selections
     assert selection.src_ids is None
-    assert selection.takes_all
+    assert not selection.filters
+
+
+@pytest.mark.parametrize(("text", "is_wanted"), [({}, False), ({"ddl": "true"}, True)])
+def test_ddl_events_must_be_asked_for(text: dict[str, str], is_wanted: bool) -> None:
+    (selection,) = parse(sources="1", **text).selections
+    assert selection.wants_ddl is is_wanted
 
 
 def test_a_filter_is_a_choice() -> None:
     (selection,) = parse(sources="1,2", filters=MOD).selections
-    assert not selection.takes_all
+    assert set(selection.filters) == {1}
     assert selection.filters[1].matches(4)
     assert not selection.filters[1].matches(5)
 

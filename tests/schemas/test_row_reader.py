@@ -12,11 +12,29 @@ from hypothesis import strategies as st
 
 from databus.schemas import event_v1, event_v2, row_cutter, row_reader
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import checkpoint_event, end_of_period
+from databus.schemas.control import (
+    DdlStatement,
+    checkpoint_event,
+    ddl_event,
+    ddl_of,
+    end_of_period,
+)
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.metadata import (
+    EventMetadata,
+    Notes,
+    Op,
+    decode_metadata,
+    encode_metadata,
+    may_have_notes,
+    metadata_part,
+)
+from databus.schemas.page_reader import PageReader
 from databus.schemas.row_reader import (
+    IS_PLAIN,
     KEY,
+    LOST_ROW_DIGEST,
     METADATA_DIGEST,
     NO_ROW_DIGEST,
     OPCODE,
@@ -72,11 +90,37 @@ def events(draw: st.DrawFn, scn: int) -> Event:
     )
 
 
+notes = st.builds(
+    Notes,
+    st.lists(st.integers(0, 200), max_size=3).map(tuple),
+    st.lists(st.integers(0, 200), max_size=2).map(tuple),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
+)
+# Metadata as the relay writes it, and damaged in a way that CRCs do not tell.
+ours = st.builds(
+    lambda told, wrong: metadata_part(wrong or encode_metadata(told)),
+    st.builds(
+        EventMetadata,
+        op=st.sampled_from(Op),
+        gtid=st.none() | st.text(max_size=5),
+        server_id=st.integers(0, 1 << 32),
+        file=st.text(max_size=5) | st.just("x" * 200),
+        offset=st.integers(0, 1 << 40),
+        epoch=st.integers(0, 255),
+        row_index=st.integers(0, 1 << 20),
+        before=st.none() | st.binary(max_size=200) | st.just(bytes(9000)),
+        comment=st.none() | st.text(max_size=5),
+        notes=st.none() | notes,
+    ),
+    st.just(b"") | st.binary(max_size=20),
+)
+
+
 @st.composite
 def plain_events(draw: st.DrawFn, scn: int) -> Event:
     """Draw one of those that come one after another from a relay of this project."""
     row = Part(draw(st.binary(max_size=30)), draw(st.sampled_from([DIGEST, DIGEST, OTHER_DIGEST])))
-    told = Part(draw(st.binary(max_size=30)), b"meta", 1)
+    told = draw(st.builds(Part, st.binary(max_size=30), st.just(b"meta"), st.just(1)) | ours)
     key = draw(st.integers(-(1 << 63), (1 << 63) - 1))
     opcode = draw(st.sampled_from([Opcode.UPSERT, Opcode.DELETE]))
     return Event(scn, draw(st.integers(0, 1 << 60)), 40, 0, key, opcode, row, told)
@@ -96,6 +140,11 @@ def streams(draw: st.DrawFn) -> bytes:
             )
             bare = event._replace(metadata=None)
             pieces.append(event_v1.encode(bare) if is_v1 else event_v2.encode(event))
+            if draw(st.integers(0, 9)) == 0:
+                pieces.append(event_v2.encode(ddl_event(scn, 1, 0, ["shop.a"], "", f"DDL {scn}")))
+            if draw(st.integers(0, 9)) == 0:
+                gone = event._replace(opcode=Opcode.DELETE, key=b"", payload=None)
+                pieces.append(event_v2.encode(gone))
         end = end_of_period(scn, scn)
         pieces.append(event_v2.encode(end))
         if draw(st.integers(0, 9)) == 0:
@@ -113,7 +162,7 @@ def shape(event: Event) -> tuple[Any, ...]:
         event.src_id,
         event.key,
         event.opcode,
-        NO_ROW_DIGEST if row is None else row.digest,
+        row.digest if row else NO_ROW_DIGEST if event.is_truncate else LOST_ROW_DIGEST,
         b"" if row is None else row.data,
         None if told is None else (told.digest, told.data),
     )
@@ -136,8 +185,13 @@ def row_shape(event: RowEvent) -> tuple[Any, ...]:
 def item_shape(item: Window | RowWindow | ControlEvent) -> tuple[Any, ...]:
     if isinstance(item, ControlEvent):
         return item.event, len(item.events), item.size_bytes
-    rows = [row_shape(e) if isinstance(item, RowWindow) else shape(e) for e in item.events]  # type: ignore[arg-type]
-    return item.scn, item.timestamp_ns, rows, item.size_bytes
+    if isinstance(item, RowWindow):
+        rows, ddl = list(map(row_shape, item.events)), list(item.ddl)
+    else:
+        rows = [shape(event) for event in item.events if not event.is_ddl]
+        places = [place for place, event in enumerate(item.events) if event.is_ddl]
+        ddl = [(place - n, ddl_of(item.events[place])) for n, place in enumerate(places)]
+    return item.scn, item.timestamp_ns, rows, ddl, item.size_bytes
 
 
 def outcome(reader: StreamReader | RowReader, chunks: list[bytes]) -> list[Any]:
@@ -205,7 +259,78 @@ def test_schemas_that_are_not_known_are_told_with_their_window() -> None:
 def test_an_event_without_a_row_has_no_known_schema() -> None:
     bare = make_event(40, DIGEST)._replace(payload=None)
     (window,) = read(bare, end_of_period(5, 5))
-    assert window.unknown == {(40, NO_ROW_DIGEST)}
+    assert window.unknown == {(40, LOST_ROW_DIGEST)}
+
+
+def test_an_event_about_all_rows_of_a_table_is_told_from_one_whose_row_is_lost() -> None:
+    emptied = make_event(40, DIGEST)._replace(opcode=Opcode.DELETE, key=b"", payload=None)
+    known = KNOWN | {(40, NO_ROW_DIGEST)}
+    (window,) = read(emptied, make_event(40, DIGEST), end_of_period(5, 5), known=known)
+    assert [event[ROW_DIGEST] for event in window.events] == [NO_ROW_DIGEST, DIGEST]
+    assert window.unknown == frozenset()
+    (window,) = read(emptied._replace(src_id=41), end_of_period(5, 5), known=known)
+    assert window.unknown == {(41, NO_ROW_DIGEST)}
+
+
+DDL = ddl_event(5, 1, 0, ["shop.a"], "shop", "ALTER TABLE a")
+DDL_TOLD = DdlStatement(("shop.a",), "shop", "ALTER TABLE a")
+
+
+def test_a_ddl_event_is_one_of_its_window_and_keeps_its_place() -> None:
+    row, end = make_event(40, DIGEST), end_of_period(5, 5)
+    first, only = read(row, DDL, DDL, row, end, DDL._replace(scn=6), end_of_period(6, 6))
+    assert (len(first.events), first.ddl) == (2, ((1, DDL_TOLD), (1, DDL_TOLD)))
+    assert (only.scn, only.events, only.ddl) == (6, (), ((0, DDL_TOLD),))
+    sizes = [len(event_v2.encode(event)) for event in (row, DDL, DDL, row, end)]
+    assert first.size_bytes == sum(sizes)
+    assert only.size_bytes == sizes[1] + sizes[-1]
+
+
+def test_a_ddl_event_of_another_window_is_refused() -> None:
+    for wrong in ((DDL._replace(scn=4),), (make_event(40, DIGEST), DDL._replace(scn=4))):
+        with pytest.raises(ProtocolError, match="other windows in window 5"):
+            read(*wrong, end_of_period(5, 5))
+
+
+def test_a_half_window_counts_its_ddl_events() -> None:
+    reader = RowReader(1 << 20)
+    reader.receive(event_v2.encode(DDL))
+    assert (reader.pending_scn, reader.pending_events) == (5, 1)
+    reader.receive(event_v2.encode(make_event(40, DIGEST)))
+    assert (reader.pending_scn, reader.pending_events) == (5, 2)
+    reader.reset()
+    assert (reader.pending_scn, reader.pending_events) == (None, 0)
+
+
+def test_a_page_has_no_ddl_events() -> None:
+    with pytest.raises(ProtocolError, match="src_id -60 in a page"):
+        PageReader(1 << 20).receive(event_v2.encode(DDL))
+
+
+@given(ours)
+def test_what_is_called_plain_has_no_notes(told: Part) -> None:
+    row = make_event(40, DIGEST)._replace(metadata=told)
+    (window,) = read(row, row, row, end_of_period(5, 5))
+    plain = [event[IS_PLAIN] for event in window.events]
+    assert not plain[0]
+    assert plain[1] == plain[2]
+    try:
+        metadata = decode_metadata(told.data)
+    except ProtocolError:
+        return
+    if plain[1] or not may_have_notes(told.data):
+        assert metadata.notes is None
+    if row_reader.take_rows is not None:
+        assert plain[1] == (metadata.notes is None)
+    if metadata.notes is None and (metadata.before is None or len(metadata.before) < 8192):
+        assert not may_have_notes(told.data)
+
+
+def test_a_row_with_metadata_of_another_version_is_plain() -> None:
+    if row_reader.take_rows is not None:
+        row = make_event(40, DIGEST)
+        (window,) = read(row, row, end_of_period(5, 5))
+        assert window.events[1][IS_PLAIN]
 
 
 def test_a_window_with_events_of_another_is_refused() -> None:

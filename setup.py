@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
 NESTED = ("relay.sources",)
-COMPILED = ("schemas/row_cutter.pyx", "relay/ring_core.pyx")
+COMPILED = ("schemas/row_cutter.pyx", "relay/ring_core.pyx", "relay/sources/binlog_lane.pyx")
 
 setup(
     packages=["databus", *(f"databus.{name}" for name in ROOTS + NESTED)],

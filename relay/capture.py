@@ -16,7 +16,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -25,10 +26,10 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.max_scn import MaxScnStore
-from databus.relay.sources.source import Newest, Source, Transaction
+from databus.relay.sources.source import Captured, Newest, Source, Transaction, WindowSource
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import DatabusError, SourceStoppedError, SourceUnavailableError
-from databus.schemas.windows import EncodedWindow
+from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,15 @@ class CaptureRing(Protocol):
 
     def append(self, windows: Sequence[EncodedWindow]) -> None:
         """Append whole windows; raises RingError."""
+
+    def append_batch(self, batch: WindowBatch) -> None:
+        """Append whole windows that are in one piece; raises RingError."""
+
+    def extend(self, at: int, data: bytes) -> None:
+        """Write a piece of a window that is not finished; raises RingError."""
+
+    def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
+        """Finish it; raises RingError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +222,8 @@ class Capture:
     def _capture(self) -> None:
         """Read until told otherwise; the source and MaxSCN are left in order."""
         source = self._open_source(self._settings)
+        if isinstance(source, WindowSource):
+            source.write_with(self._encoder)
         try:
             begin = self._begin_scn()
             self._last_read_scn = begin
@@ -246,27 +258,51 @@ class Capture:
                 log.warning("%s: %s", self._settings.name, warning)
         self._warnings = findings.warnings
 
-    def _take(self, transactions: Sequence[Transaction]) -> None:
+    def _take(self, captured: Sequence[Captured]) -> None:
         batch: list[EncodedWindow] = []
         try:
             batch_bytes = 0
-            for transaction in transactions:
-                if not self._is_new(transaction):
-                    continue
-                after_scn = batch[-1].scn if batch else self._ring.max_scn
-                batch.append(window := self._encode(transaction, after_scn))
-                self._count(transaction, window)
-                batch_bytes += len(window.data)
-                if batch_bytes >= BATCH_BYTES:
-                    # Out of hand first: those before one that fails are in; none may come twice.
+            for item in captured:
+                if not isinstance(item, Transaction):
                     full, batch, batch_bytes = batch, [], 0
                     self._append(full)
+                    self._take_written(item)
+                elif self._is_new(item):
+                    after_scn = batch[-1].scn if batch else self._ring.max_scn
+                    batch.append(window := self._encode(item, after_scn))
+                    self._count(1, len(item.changes), len(window.data), item.timestamp_ns)
+                    batch_bytes += len(window.data)
+                    if batch_bytes >= BATCH_BYTES:
+                        # Out of hand first: those before one that fails are in; none comes twice.
+                        full, batch, batch_bytes = batch, [], 0
+                        self._append(full)
         finally:
             # What came before a transaction that cannot be encoded is good.
             self._append(batch)
         self._advance_idle()
         if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
             self._save_max_scn()
+
+    def _take_written(self, item: WindowBatch | WindowPiece | WindowEnd) -> None:
+        """Take windows that the source has written itself."""
+        if isinstance(item, WindowPiece):
+            # Of a window that the ring has already, too: its SCN comes with its end.
+            self._ring.extend(*item)
+        elif isinstance(item, WindowEnd):
+            self._check_order(item.scn)
+            if item.scn > self._ring.max_scn:
+                with self._notifying():
+                    self._ring.finish(item.length, item.scn, item.timestamp_ns)
+                self._count(1, item.rows, item.length, item.timestamp_ns)
+        elif item.window_count:
+            self._check_order(item.first_scn)
+            self._last_read_scn = item.last_scn
+            new = item.after(self._ring.max_scn)
+            if new.window_count:
+                with self._notifying():
+                    self._ring.append_batch(new)
+                size_bytes = len(new.data)
+                self._count(new.window_count, new.row_count, size_bytes, new.last_timestamp_ns)
 
     def _encode(self, transaction: Transaction, after_scn: int) -> EncodedWindow:
         try:
@@ -279,10 +315,20 @@ class Capture:
 
     def _is_new(self, transaction: Transaction) -> bool:
         """Say whether its changes are to be appended; raises when the source went back."""
-        scn, last = transaction.scn, self._last_read_scn
+        scn = transaction.scn
+        if scn == self._last_read_scn and not transaction.changes:
+            return False
+        self._check_order(scn)
+        if scn <= self._ring.max_scn:
+            return False
+        if not transaction.changes:
+            self._pending_idle = transaction
+            return False
+        return True
+
+    def _check_order(self, scn: int) -> None:
+        last = self._last_read_scn
         if last is not None and scn <= last:
-            if scn == last and not transaction.changes:
-                return False
             # Nothing that is captured once comes again but after `open`, and
             # then only from there on: lower SCNs mean another log.
             raise SourceStoppedError(
@@ -292,12 +338,6 @@ class Capture:
                 "physical source, or move its ring and MaxSCN files away to start anew",
             )
         self._last_read_scn = scn
-        if scn <= self._ring.max_scn:
-            return False
-        if not transaction.changes:
-            self._pending_idle = transaction
-            return False
-        return True
 
     def _advance_idle(self) -> None:
         idle = self._pending_idle
@@ -310,22 +350,26 @@ class Capture:
             self._idle.empty_appended(now_s)
 
     def _append(self, batch: Sequence[EncodedWindow]) -> None:
-        if not batch:
-            return
+        if batch:
+            with self._notifying():
+                self._ring.append(batch)
+
+    @contextmanager
+    def _notifying(self) -> Iterator[None]:
+        """Tell of what was appended, also when one in the middle was too large."""
         before = self._ring.max_scn
         try:
-            self._ring.append(batch)
+            yield
         finally:
-            # Also when one in the middle was too large: those before it are in.
             if self._ring.max_scn != before:
                 self._on_append()
 
-    def _count(self, transaction: Transaction, window: EncodedWindow) -> None:
+    def _count(self, windows: int, events: int, size_bytes: int, timestamp_ns: int) -> None:
         self._idle.data_appended(self._clock.monotonic_s())
-        self._windows += 1
-        self._events += len(transaction.changes)
-        self._size_bytes += len(window.data)
-        self._delay_s = max(0, self._clock.wall_ns() - transaction.timestamp_ns) / 1e9
+        self._windows += windows
+        self._events += events
+        self._size_bytes += size_bytes
+        self._delay_s = max(0, self._clock.wall_ns() - timestamp_ns) / 1e9
 
     def _save_max_scn(self) -> None:
         scn = self._ring.max_scn

@@ -9,18 +9,17 @@ ask for. Used by one thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
 from databus.relay.sources.source import (
     Change,
     Origin,
-    Row,
     RowChange,
     TableDefined,
     TableEmptied,
+    TableEncoder,
     Transaction,
 )
 from databus.schemas.control import ddl_event, end_of_period
@@ -35,7 +34,7 @@ from databus.schemas.event import WHOLE_TABLE_KEY, Event, Opcode, Part
 from databus.schemas.event_v2 import encode, unstamped
 from databus.schemas.keys import key_maker
 from databus.schemas.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
-from databus.schemas.rows import RowCodec, row_codec
+from databus.schemas.rows import row_codec
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 from databus.schemas.windows import EncodedWindow
@@ -46,7 +45,7 @@ _NO_NOTES = Notes()
 log = logging.getLogger(__name__)
 
 
-class UnfitRowError(Exception):
+class UnfitRowError(ValueError):
     """A row that cannot be written with its table's schema; never leaves the relay."""
 
     def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
@@ -54,16 +53,6 @@ class UnfitRowError(Exception):
             f"row {row_index} of the transaction at scn {scn} cannot be captured: {error} "
             f"(to go on without this row: acknowledged_scns = [{scn}])"
         )
-
-
-class TableEncoder(NamedTuple):
-    """How the rows of one table version are written."""
-
-    table: Table
-    src_id: int
-    digest: bytes  # the MD5 of the schema
-    codec: RowCodec
-    key_of: Callable[[Row], int | bytes]
 
 
 class WindowEncoder:
@@ -83,7 +72,7 @@ class WindowEncoder:
     ) -> None:
         self._registry = registry
         self._src_ids = src_ids
-        self._before_images = before_images
+        self.before_images = before_images
         self._acknowledged_scns = frozenset(acknowledged_scns)
         self._current: dict[str, TableEncoder] = {}
 
@@ -157,11 +146,11 @@ class WindowEncoder:
     ) -> Event:
         encoder = self.for_table(change.table, scn)
         codec, notes = encoder.codec, change.notes
-        if notes is not None and not self._before_images:
+        if notes is not None and not self.before_images:
             notes = notes._replace(before_absent=(), before_raw={})
         absent, before_absent, _, _ = notes or _NO_NOTES
         before = None
-        if self._before_images and change.before is not None:
+        if self.before_images and change.before is not None:
             before = codec.encode(change.before, before_absent)
         # fmt: off
         metadata = EventMetadata(

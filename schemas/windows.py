@@ -73,6 +73,16 @@ class WindowBatch(NamedTuple):
             begin = end
 
     @property
+    def last_timestamp_ns(self) -> int:
+        """Timestamp of the last window; there must be one."""
+        return self._mark(self.window_count - 1)[2]
+
+    @property
+    def row_count(self) -> int:
+        """How many row events there are."""
+        return sum(memoryview(self.marks).cast("q")[3::4])
+
+    @property
     def window_count(self) -> int:
         """How many windows there are."""
         return len(self.marks) // MARK.size

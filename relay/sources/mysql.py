@@ -15,9 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql_beginning import HistoryOfServer, rules_of
 from databus.relay.sources.mysql_catalog import ServerCatalog
 from databus.relay.sources.mysql_checks import (
     filter_problems,
@@ -25,11 +28,11 @@ from databus.relay.sources.mysql_checks import (
     replication_problem,
     variable_problems,
 )
+from databus.relay.sources.mysql_column_spec import Rules
 from databus.relay.sources.mysql_connection import address_of
 from databus.relay.sources.mysql_dump import SAME_ID, BinlogDump
 from databus.relay.sources.mysql_facts import gtid_start_problem, read_facts, with_log_ends
 from databus.relay.sources.mysql_findings import findings_of
-from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_packets import StreamEnded
 from databus.relay.sources.mysql_position import (
     LogFile,
@@ -41,15 +44,22 @@ from databus.relay.sources.mysql_replica import CLASHES, clash_text, replica_hos
 from databus.relay.sources.mysql_scan import (
     PreparedInLog,
     events_to_the_end,
-    last_column_changes,
+    last_definition_changes,
 )
-from databus.relay.sources.mysql_tables import Names, WatchedTables, split_name
+from databus.relay.sources.mysql_tables import Names, ScanLog, WatchedTables, split_name
+from databus.relay.sources.mysql_tokens import TableName
 from databus.relay.sources.mysql_xa import PreparedTransactions
-from databus.relay.sources.source import Newest, Transaction
+from databus.relay.sources.source import Captured, EventEncoder, Newest
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
 from databus.schemas.table import Table
+from databus.schemas.windows import WindowBatch, WindowPiece
+
+try:
+    from databus.relay.sources.mysql_lane import LaneAssembler
+except ImportError:  # not built: transactions are put together in Python alone
+    LaneAssembler = None  # type: ignore[assignment,misc]
 
 # How long `read` waits for a first byte, and for a first whole transaction.
 WAIT_S = 0.5
@@ -60,9 +70,13 @@ class MysqlSource:
     """One server's binlog, narrowed to the watched tables. Used by one thread."""
 
     def __init__(
-        self, settings: PhysicalSourceSettings, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: PhysicalSourceSettings,
+        clock: Callable[[], float] = time.monotonic,
+        history: Path | None = None,
     ) -> None:
         self.name = settings.name
+        self._history = HistoryOfServer(history, settings.epoch)
         self._settings = settings
         self._address = address_of(settings)
         self._sources = settings.source_names
@@ -75,6 +89,7 @@ class MysqlSource:
         self._assembler: Assembler | None = None
         self._dump: BinlogDump | None = None
         self._stopped: SourceError | None = None
+        self._encoder: EventEncoder | None = None
         self._start_of_dump = Start()
         self.findings = Findings()
 
@@ -91,27 +106,25 @@ class MysqlSource:
         """Return the watched tables as they were when last read from the server."""
         return self._tables.tables() if self._tables is not None else []
 
-    def read(self) -> Sequence[Transaction]:
-        """Return the transactions that have arrived; waits half a second for the first."""
-        if self._stopped is not None:
-            raise self._stopped
-        if self._dump is None or self._assembler is None:
-            raise SourceUnavailableError(f"source {self.name} is not open")
+    def write_with(self, encoder: EventEncoder) -> None:
+        """Write windows, where the lane was built; otherwise the caller encodes transactions."""
+        self._encoder = encoder
+
+    def read(self) -> Sequence[Captured]:
+        """Return what has arrived; waits half a second for the first."""
         deadline = self._clock() + READ_S
         while True:
-            events = self._receive(self._dump)
-            if events is None:
+            if self._stopped is not None:
+                raise self._stopped
+            if self._dump is None or self._assembler is None:
+                raise SourceUnavailableError(f"source {self.name} is not open")
+            found = self._receive(self._dump, self._assembler)
+            if found is None:
                 held = self._assembler.take_held()
                 found = [held] if held is not None else []
-            else:
-                found = self._assemble(self._assembler, events)
-            if found:
-                self._scn = found[-1].scn
-            elif self._stopped is not None:
-                raise self._stopped
-            elif events is not None and self._clock() < deadline:
-                continue
-            return found
+                deadline = 0.0
+            if found or (self._stopped is None and self._clock() >= deadline):
+                return found
 
     def close(self) -> None:
         """Close the connection."""
@@ -121,28 +134,46 @@ class MysqlSource:
         if dump is not None:
             dump.close()
 
-    def _receive(self, dump: BinlogDump) -> list[bytes] | None:
-        try:
-            return dump.receive(WAIT_S)
-        except StreamEnded as ended:
-            if SAME_ID in ended.text:
-                raise self._evicted() from ended
-            catalog = ServerCatalog(self._address, self._settings, self._scn)
-            raise dump.explain(with_log_ends(ended, self._start_of_dump, catalog)) from ended
+    def _receive(self, dump: BinlogDump, assembler: Assembler) -> list[Captured] | None:
+        """Return what the bytes that have arrived complete; None when none have.
 
-    def _assemble(self, assembler: Assembler, events: Sequence[bytes]) -> list[Transaction]:
-        found: list[Transaction] = []
+        What ends the stream is raised by the next `read`: what came before it is good.
+        """
+        found: list[Captured] = []
         try:
-            for event in events:
-                transaction = assembler.receive(event)
-                if transaction is not None:
-                    found.append(transaction)
+            if LaneAssembler is None or not isinstance(assembler, LaneAssembler):
+                events = dump.receive(WAIT_S)
+                if events is None:
+                    return None
+                for event in events:
+                    transaction = assembler.receive(event)
+                    if transaction is not None:
+                        self._keep(found, transaction)
+                return found
+            chunk = dump.receive_chunk(WAIT_S)
+            if chunk is None:
+                return None
+            for item in assembler.receive_bytes(*chunk):
+                self._keep(found, item)
         except AssemblyStopped as stop:
-            # Raised by the next `read`: the transactions before it are good.
-            scn = found[-1].scn if found else self._scn
             problem = f"{stop.problem} (to pass this place: acknowledged_scns = [{stop.scn}])"
-            self._stopped = SourceStoppedError(self.name, scn, problem, stop.position)
+            self._stopped = SourceStoppedError(self.name, self._scn, problem, stop.position)
+        except StreamEnded as ended:
+            self._stopped = self._end_of(dump, ended)
         return found
+
+    def _keep(self, found: list[Captured], item: Captured) -> None:
+        found.append(item)
+        if isinstance(item, WindowBatch):
+            self._scn = item.last_scn
+        elif not isinstance(item, WindowPiece):
+            self._scn = item.scn
+
+    def _end_of(self, dump: BinlogDump, ended: StreamEnded) -> SourceError:
+        if SAME_ID in ended.text:
+            return self._evicted()
+        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        return dump.explain(with_log_ends(ended, self._start_of_dump, catalog))
 
     def _open(self, after_scn: int | None) -> None:
         catalog = ServerCatalog(self._address, self._settings, self._scn)
@@ -157,7 +188,7 @@ class MysqlSource:
         self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         names = catalog.names = Names(self._sources, fold_case=fold_case)
-        self._stop_on(catalog.table_problems(self._sources))
+        self._stop_on(catalog.table_problems(self._history.asked_for(names)))
         facts = read_facts(catalog, variables, self._sources)
         self._stop_on(filter_problems(self._sources, facts.filters, fold_case=fold_case))
         self._stop_on([replication_problem(variables, facts.replication)])
@@ -165,14 +196,22 @@ class MysqlSource:
         zero_dates_are_null = self._settings.zero_dates == "null"
         dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
         dialect = replace(dialect, delivers_partial_rows=delivers_partial_rows)
-        start, is_first = self._start(after_scn, catalog.log_files(), is_mariadb)
+        files = catalog.log_files()
+        start, is_first = self._start(after_scn, files, is_mariadb)
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
-        catalog.scan = self._scanner(catalog, names, dialect, open_dump)
-        self._tables = WatchedTables(names, dialect, catalog)
+        rules = rules_of(variables, dialect)
+        scan = self._scanner(catalog, names, rules, open_dump)
+        self._tables = WatchedTables(
+            names,
+            rules,
+            self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
+            scan,
+            allow_cascades=self._settings.allow_cascades,
+        )
         warning_hours = self._settings.purge_warning_hours
         self.findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
-        self._assembler = Assembler(
+        self._assembler = self._make_assembler(
             self._tables,
             dialect,
             epoch=self._settings.epoch,
@@ -187,6 +226,11 @@ class MysqlSource:
         )
         self._start_of_dump = start
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
+
+    def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
+        if LaneAssembler is None or self._encoder is None:
+            return Assembler(*arguments, **more)
+        return LaneAssembler(*arguments, encoder=self._encoder, **more)
 
     def _request(
         self, start: Start, is_mariadb: bool, server_id: int, *, follows: bool
@@ -247,15 +291,15 @@ class MysqlSource:
         self,
         catalog: ServerCatalog,
         names: Names,
-        dialect: Dialect,
+        rules: Rules,
         open_dump: Callable[[Start], BinlogDump],
-    ) -> Callable[[int, int], Mapping[str, int]]:
-        def scan(begin: int, end: int) -> Mapping[str, int]:
+    ) -> ScanLog:
+        def scan(begin: int, end: int) -> Mapping[TableName, int]:
             epoch = self._settings.epoch
             dump = open_dump(start_at_position(binlog_position(begin), epoch, catalog.log_files()))
             try:
                 events = events_to_the_end(dump)
-                return last_column_changes(events, names, dialect.collations, epoch, end)
+                return last_definition_changes(events, names, rules, epoch, end)
             finally:
                 dump.close()
 

@@ -24,7 +24,7 @@ place to go on from.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from pymysqlreplication.constants import BINLOG as B
@@ -37,7 +37,6 @@ from databus.relay.sources.mysql_compressed import (
     plain_query,
     plain_rows,
 )
-from databus.relay.sources.mysql_ddl import Effect, read_statement
 from databus.relay.sources.mysql_events import Event, event_name
 from databus.relay.sources.mysql_group import Group, savepoint_name, statement_comment
 from databus.relay.sources.mysql_gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
@@ -45,14 +44,20 @@ from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_offsets import LogCursor, is_made_up
 from databus.relay.sources.mysql_position import FIRST_OFFSET
 from databus.relay.sources.mysql_rows import ROWS_EVENTS, RowLayout, table_id
-from databus.relay.sources.mysql_tables import WatchedTables
+from databus.relay.sources.mysql_tables import ChangeKind, TableChange, WatchedTables
 from databus.relay.sources.mysql_xa import (
     PreparedTransactions,
     Xid,
     parse_xa_end,
     parse_xa_prepare,
 )
-from databus.relay.sources.source import Origin, RowChange, Transaction
+from databus.relay.sources.source import (
+    Change,
+    Origin,
+    TableDefined,
+    TableEmptied,
+    Transaction,
+)
 from databus.schemas.errors import ProtocolError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
@@ -350,23 +355,18 @@ class Assembler:
         return None if is_partial else self._on_commit(event)
 
     def _apply(self, event: Event, query: events.Query) -> None:
-        """Notice what a statement does to the watched tables."""
-        statement = read_statement(query.text, query.database, ansi_quotes=query.ansi_quotes)
-        if statement.effect is Effect.NONE:
+        """Follow what a statement does to the tables."""
+        if self._group is not None and self._group.gtid.is_unfinished_ddl:
             return
-        touched = self._tables.names.touched_by(statement)
-        if not touched or (self._group is not None and self._group.gtid.is_unfinished_ddl):
-            return
-        position = self._scn_at(event.end_offset)
-        if statement.effect is Effect.DATA:
-            self._stop(
-                f"{statement.action} changed the rows of {', '.join(sorted(touched))} without "
-                "logging them; bring the consumers in line (seed them again) and then let "
-                "capture go on"
-            )
-        problems = self._tables.columns_may_change(position)
-        if problems:
-            self._stop("; ".join(problems))
+        scn = self._scn_at(event.end_offset)
+        found = self._tables.apply(query, scn)
+        lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
+        if lost:
+            self._stop(lost)
+        changes = _changes_of(found, query)
+        if changes:
+            group = self._group or self._begin(event, Gtid(None))
+            group.changes.add(changes, scn)
 
     def _on_xa_prepare(self, event: Event) -> Transaction | None:
         xid = parse_xa_prepare(event.body)
@@ -391,7 +391,7 @@ class Assembler:
             self._prepared.drop(xid)
         return self._on_commit(event)
 
-    def _prepared_changes(self, xid: Xid, group: Group) -> Collection[RowChange]:
+    def _prepared_changes(self, xid: Xid, group: Group) -> Collection[Change]:
         try:
             return self._prepared.take(xid, self._scn_at(group.start_offset))
         except ValueError as error:
@@ -458,3 +458,13 @@ class Assembler:
             return
         kind = event_name(event.type_code) if event is not None else "damaged event"
         raise AssemblyStopped(problem, f"{self._cursor.file}:{offset}, event {kind}", scn)
+
+
+def _changes_of(found: Sequence[TableChange], query: events.Query) -> list[Change]:
+    emptied: list[Change] = [
+        TableEmptied(change.table)
+        for change in found
+        if change.kind is ChangeKind.EMPTIED and change.table is not None
+    ]
+    touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
+    return [*emptied, *([TableDefined(touched, query.database, query.text)] if touched else [])]

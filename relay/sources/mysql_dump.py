@@ -7,9 +7,13 @@ pieces straight off the socket and cut into events in `mysql_packets.py`.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from socket import SHUT_RDWR
+from threading import Thread
 from typing import Any
 
 from pymysql.constants.COMMAND import COM_BINLOG_DUMP
@@ -23,9 +27,13 @@ from databus.relay.sources.mysql_position import FIRST_OFFSET, Start
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 
 RECEIVE_BYTES = 1 << 18
+# The reader thread is ahead of the decoder by so much at most.
+CHUNK_BYTES = 1 << 20
+CHUNKS = 32
 HEARTBEAT_S = 1.0
 # A server that is alive says so each second; one silent for so long is gone.
 SILENCE_S = 15.0
+_DRAIN_WAIT_S = 1.0
 
 _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
 # The server cannot serve what was asked for, and will not next time.
@@ -62,6 +70,7 @@ class BinlogDump:
         self._clock = clock
         self._heard_at = clock()
         self._timeout_s = -1.0
+        self._drain: _Drain | None = None
         self._connection: Any = connect(address, source=source, scn=scn)
         try:
             with driver_errors(source, scn, f"asking {address} for its binlog"):
@@ -80,15 +89,11 @@ class BinlogDump:
         chunk = self._read(timeout_s)
         now = self._clock()
         if chunk is None:
-            if now - self._heard_at > SILENCE_S:
-                raise SourceUnavailableError(
-                    f"source {self._source}: {self._doing}: silent for {SILENCE_S:.0f} s"
-                )
+            self._check_silence(now)
             return None
         self._heard_at = now
         if not chunk:
-            problem = f"source {self._source}: {self._doing}: the connection was closed"
-            raise SourceUnavailableError(problem)
+            raise self._closed()
         # Events before the server's good-bye are good.
         found: list[bytes] = []
         try:
@@ -100,11 +105,49 @@ class BinlogDump:
             self._ended = ended
         return found
 
+    def receive_chunk(self, timeout_s: float) -> tuple[memoryview, int] | None:
+        """Return the bytes that have arrived, as they are; None when none did within the time.
+
+        A thread of its own takes them off the socket, whatever the caller does
+        meanwhile, as long as there is a chunk to put them into. The chunk is
+        good until the next call. Raises as `receive` does, but for StreamEnded.
+        """
+        if self._drain is None:
+            self._drain = _Drain(self._connection._sock)
+        chunk = self._drain.take(timeout_s)
+        now = self._clock()
+        if chunk is None:
+            self._check_silence(now)
+            return None
+        self._heard_at = now
+        if isinstance(chunk, BaseException):
+            with driver_errors(self._source, self._scn, self._doing):
+                raise chunk
+        if chunk[1] == 0:
+            raise self._closed()
+        return chunk
+
     def close(self) -> None:
         """Close the connection, without waiting for a polite answer."""
         connection, self._connection = self._connection, None
+        drain, self._drain = self._drain, None
+        if drain is not None:
+            drain.stop()
         if connection is not None:
             connection._force_close()
+        if drain is not None:
+            drain.join()
+
+    def _check_silence(self, now: float) -> None:
+        if now - self._heard_at > SILENCE_S:
+            raise SourceUnavailableError(
+                f"source {self._source}: {self._doing}: silent for {SILENCE_S:.0f} s"
+            )
+
+    def _closed(self) -> SourceUnavailableError:
+        return SourceUnavailableError(
+            f"source {self._source}: {self._doing}: the connection was closed"
+        )
 
     def _read(self, timeout_s: float) -> bytes | None:
         if self._ended is not None:
@@ -165,3 +208,68 @@ class BinlogDump:
                 raise error
         except (SourceStoppedError, SourceUnavailableError) as ours:
             return ours
+
+
+class _Drain:
+    """A thread that takes bytes off a socket into a few chunks, one ahead of the other.
+
+    The server is held up only when all of them are full. They are made once
+    and used again: a new one each time would cost more than what is in it.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        sock.settimeout(_DRAIN_WAIT_S)
+        self._socket = sock
+        self._is_over = False
+        self._free: SimpleQueue[memoryview | None] = SimpleQueue()
+        self._full: SimpleQueue[tuple[memoryview, int] | Exception] = SimpleQueue()
+        self._taken: memoryview | None = None
+        for _ in range(CHUNKS):
+            self._free.put(memoryview(bytearray(CHUNK_BYTES)))
+        self._thread = Thread(target=self._run, name="binlog-drain", daemon=True)
+        self._thread.start()
+
+    def take(self, timeout_s: float) -> tuple[memoryview, int] | Exception | None:
+        """Return the next chunk and how much of it is filled, or what went wrong."""
+        if self._taken is not None:
+            self._free.put(self._taken)
+            self._taken = None
+        try:
+            found = self._full.get(timeout=timeout_s)
+        except Empty:
+            return None
+        if not isinstance(found, Exception):
+            self._taken = found[0]
+        return found
+
+    def stop(self) -> None:
+        """Have the thread end at once; nothing more comes off the socket."""
+        self._is_over = True
+        self._free.put(None)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(SHUT_RDWR)
+
+    def join(self) -> None:
+        """Wait for the thread to end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (chunk := self._free.get()) is not None and not self._is_over:
+                size = self._receive(chunk)
+                self._full.put((chunk, size))
+                if size == 0:
+                    return
+        except OSError as error:
+            self._full.put(error)
+        except ValueError as error:  # the socket was closed by another thread just now
+            self._full.put(OSError(str(error)))
+
+    def _receive(self, chunk: memoryview) -> int:
+        while not self._is_over:
+            try:
+                size: int = self._socket.recv_into(chunk)
+            except TimeoutError:
+                continue
+            return size
+        return 0

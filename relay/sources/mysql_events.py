@@ -87,7 +87,7 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._has_checksum = False
+        self.has_checksum = False
 
     def read(self, data: bytes) -> Event:
         """Return one event; raises ValueError on damage."""
@@ -101,11 +101,11 @@ class EventReader:
         if type_code == B.FORMAT_DESCRIPTION_EVENT:
             end -= 4
             # Its last byte before the checksum: 0 = none in this file, 1 = CRC32.
-            self._has_checksum = data[end - 1] == 1
-            _check(data, type_code, is_wanted=self._has_checksum)
+            self.has_checksum = data[end - 1] == 1
+            _check(data, type_code, is_wanted=self.has_checksum)
         elif type_code == B.ROTATE_EVENT:
             end -= 4 if _has_valid_checksum(data) else 0
-        elif self._has_checksum:
+        elif self.has_checksum:
             end -= 4
             _check(data, type_code, is_wanted=True)
         return Event._make((*header, data[HEADER_SIZE:end]))
@@ -125,14 +125,17 @@ class Query(NamedTuple):
 
     database: str
     text: str
-    ansi_quotes: bool = False
+    sql_mode: int = 0
+    server_charset: str = ""  # of databases that are created without one
+    explicit_timestamps: bool | None = None  # None: the event does not say
 
 
-_ANSI_QUOTES = 1 << 2
 # Status variables: code → bytes, or -1 for a text of a one-byte length. Only
 # those that come before and among the ones used here.
-_VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8}
-_SQL_MODE, _CHARSET = 1, 4
+_VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1}
+_FLAGS, _SQL_MODE, _CHARSET, _INVOKER, _DATABASES, _EXPLICIT_TIMESTAMPS = 0, 1, 4, 11, 12, 16
+# A flag of MariaDB for what MySQL has a variable for.
+_EXPLICIT_FLAG = 1 << 24
 
 
 def parse_query(body: bytes, collations: Mapping[int, str], extra: int = 0) -> Query:
@@ -153,7 +156,13 @@ def parse_query(body: bytes, collations: Mapping[int, str], extra: int = 0) -> Q
     variables = _status_variables(body[start : start + status_length])
     sql_mode = int.from_bytes(variables.get(_SQL_MODE, b""), "little")
     text = _statement_text(statement, variables.get(_CHARSET), collations)
-    return Query(database, text, bool(sql_mode & _ANSI_QUOTES))
+    charsets = variables.get(_CHARSET, b"")
+    server_charset = collations.get(int.from_bytes(charsets[4:6], "little"), "")
+    explicit = variables.get(_EXPLICIT_TIMESTAMPS)
+    is_explicit = None if explicit is None else explicit != b"\0"
+    if int.from_bytes(variables.get(_FLAGS, b""), "little") & _EXPLICIT_FLAG:
+        is_explicit = True
+    return Query(database, text, sql_mode, server_charset, is_explicit)
 
 
 def _status_variables(data: bytes) -> dict[int, bytes]:
@@ -162,10 +171,22 @@ def _status_variables(data: bytes) -> dict[int, bytes]:
     while reader.position < len(data):
         code = reader.number(1)
         size = _VARIABLES.get(code)
-        if size is None:
+        if size is not None:
+            found[code] = reader.take(size if size >= 0 else reader.number(1))
+        elif code == _INVOKER:
+            reader.take(reader.number(1))
+            reader.take(reader.number(1))
+        elif code == _DATABASES:
+            _skip_databases(reader)
+        else:
             break
-        found[code] = reader.take(size if size >= 0 else reader.number(1))
     return found
+
+
+def _skip_databases(reader: ByteReader) -> None:
+    count = reader.number(1)
+    for _ in range(count if count < 254 else 0):  # 254: too many to be named
+        reader.position = reader.data.index(b"\0", reader.position) + 1
 
 
 def _statement_text(statement: bytes, charset: bytes | None, collations: Mapping[int, str]) -> str:

@@ -66,7 +66,7 @@ class PacketReader:
         if self._parts:
             payload = b"".join([*self._parts, payload])
             self._parts.clear()
-        return _event_of(payload)
+        return event_of(payload)
 
 
 def _packet_end(data: bytes, position: int) -> int:
@@ -75,7 +75,8 @@ def _packet_end(data: bytes, position: int) -> int:
     return position + 4 + int.from_bytes(data[position : position + 3], "little")
 
 
-def _event_of(payload: bytes) -> bytes:
+def event_of(payload: bytes) -> bytes:
+    """Return the event that a packet holds; raises StreamEnded when it holds none."""
     kind = payload[0] if payload else _END
     if kind == _EVENT:
         return payload[1:]

@@ -13,8 +13,8 @@ from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources import mysql_events as events
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql_column_spec import Rules
 from databus.relay.sources.mysql_compressed import events_inside, plain_query
-from databus.relay.sources.mysql_ddl import Effect, read_statement
 from databus.relay.sources.mysql_dump import BinlogDump
 from databus.relay.sources.mysql_events import Event, EventReader, parse_query
 from databus.relay.sources.mysql_gtid import parse_mariadb_gtid
@@ -22,14 +22,15 @@ from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_offsets import LogCursor, is_made_up
 from databus.relay.sources.mysql_packets import StreamEnded
 from databus.relay.sources.mysql_position import FIRST_OFFSET, LogFile, Start, start_at_position
-from databus.relay.sources.mysql_tables import Names, WatchedTables
+from databus.relay.sources.mysql_tables import Names, WatchedTables, redefined_by
+from databus.relay.sources.mysql_tokens import TableName
 from databus.relay.sources.mysql_xa import (
     PreparedTransactions,
     Xid,
     parse_xa_end,
     parse_xa_prepare,
 )
-from databus.relay.sources.source import RowChange
+from databus.relay.sources.source import Change
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 
 _WAIT_S = 10.0
@@ -54,14 +55,14 @@ def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
             return
 
 
-def last_column_changes(
-    stream: Iterable[bytes], names: Names, collations: Mapping[int, str], epoch: int, end: int
-) -> dict[str, int]:
-    """Return the SCN of the last statement that may have changed each table's columns.
+def last_definition_changes(
+    stream: Iterable[bytes], names: Names, rules: Rules, epoch: int, end: int
+) -> dict[TableName, int]:
+    """Return the SCN of the last statement that may have changed each table's definition.
 
     Reads up to the SCN `end`; raises ValueError on damage.
     """
-    found: dict[str, int] = {}
+    found: dict[TableName, int] = {}
     is_unfinished = False
     for scn, event in _placed(stream, epoch):
         if scn > end:
@@ -69,10 +70,8 @@ def last_column_changes(
         if event.type_code == B.MARIADB_GTID_EVENT:
             is_unfinished = parse_mariadb_gtid(event).is_unfinished_ddl
         elif event.type_code == B.QUERY_EVENT and not is_unfinished:
-            query = parse_query(event.body, collations)
-            statement = read_statement(query.text, query.database, ansi_quotes=query.ansi_quotes)
-            if statement.effect is not Effect.NONE:
-                found.update(dict.fromkeys(names.touched_by(statement), scn))
+            query = parse_query(event.body, rules.dialect.collations)
+            found.update(dict.fromkeys(redefined_by(query, names, rules), scn))
     return found
 
 
@@ -152,7 +151,7 @@ class PreparedInLog:
         oldest = files[0].name if files else "none"
         raise ValueError(f"its XA PREPARE is not in the log, whose oldest file is {oldest}")
 
-    def rows(self, xid: Xid, start_scn: int) -> Sequence[RowChange]:
+    def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
         """Return the changes of the prepared transaction that begins at an SCN."""
         kept = PreparedTransactions(most_rows=1 << 62)
         assembler = Assembler(self.tables, self.dialect, epoch=self.epoch, prepared=kept)

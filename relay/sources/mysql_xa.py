@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from databus.relay.sources.mysql_columns import ByteReader
-from databus.relay.sources.source import RowChange
+from databus.relay.sources.source import Change
 
 MOST_HELD_ROWS = 100_000
 
@@ -68,7 +68,7 @@ class XaLog(Protocol):
     def find(self, xid: Xid, before_scn: int) -> Mapping[Xid, int]:
         """Return where transactions prepared before an SCN, this one among them, begin."""
 
-    def rows(self, xid: Xid, start_scn: int) -> Sequence[RowChange]:
+    def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
         """Return the changes of the prepared transaction that begins at an SCN."""
 
 
@@ -76,7 +76,7 @@ class _Held(NamedTuple):
     """A prepared transaction: where it begins, and its changes unless they were too many."""
 
     start_scn: int
-    changes: Sequence[RowChange] | None
+    changes: Sequence[Change] | None
 
 
 class PreparedTransactions:
@@ -91,7 +91,7 @@ class PreparedTransactions:
     def __contains__(self, xid: Xid) -> bool:
         return xid in self._held
 
-    def hold(self, xid: Xid, start_scn: int, changes: Sequence[RowChange]) -> None:
+    def hold(self, xid: Xid, start_scn: int, changes: Sequence[Change]) -> None:
         """Keep the changes of a transaction that was prepared."""
         self.drop(xid)
         is_small = self._rows + len(changes) <= self._most_rows
@@ -105,7 +105,7 @@ class PreparedTransactions:
         if held is not None and held.changes is not None:
             self._rows -= len(held.changes)
 
-    def take(self, xid: Xid, before_scn: int) -> Sequence[RowChange]:
+    def take(self, xid: Xid, before_scn: int) -> Sequence[Change]:
         """Return the changes of a transaction that is committed at an SCN, and forget it.
 
         Raises ValueError when they are nowhere to be found.

@@ -8,12 +8,14 @@ the schema that `databus.schemas.table_schema` makes of the table).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from databus.schemas.metadata import Notes, Op
+from databus.schemas.rows import RowCodec
 from databus.schemas.table import Table
+from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
 
 Row = Mapping[str, Any]
 
@@ -89,6 +91,32 @@ class Newest:
     timestamp_ns: int
 
 
+class TableEncoder(NamedTuple):
+    """How the rows of one table version are written."""
+
+    table: Table
+    src_id: int
+    digest: bytes  # the MD5 of the schema
+    codec: RowCodec
+    key_of: Callable[[Row], int | bytes]
+
+
+class EventEncoder(Protocol):
+    """What a source asks for that writes windows itself."""
+
+    before_images: bool
+
+    def for_table(self, table: Table, scn: int) -> TableEncoder:
+        """Return how a table's rows are written; registers its schema, at `scn`, when it is new."""
+
+    def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
+        """Return one change's event, unstamped; raises ValueError when it does not fit."""
+
+
+# What a source hands over: transactions, or windows that it has written itself.
+Captured = Transaction | WindowBatch | WindowPiece | WindowEnd
+
+
 class Source(Protocol):
     """A physical source, opened, read and closed by one capture thread."""
 
@@ -107,8 +135,8 @@ class Source(Protocol):
     def tables(self) -> Sequence[Table]:
         """Return the watched tables as they are now, to publish their schemas."""
 
-    def read(self) -> Sequence[Transaction]:
-        """Return the next transactions; waits a while, [] when there were none.
+    def read(self) -> Sequence[Captured]:
+        """Return the next transactions or windows; waits a while, [] when there were none.
 
         Must come back within about a second so that the loop can be stopped.
         Raises as `open` does; after SourceUnavailableError the loop calls
@@ -117,3 +145,11 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of every connection and file; may be called twice."""
+
+
+@runtime_checkable
+class WindowSource(Source, Protocol):
+    """A source that can write windows itself, and then does not yield transactions with changes."""
+
+    def write_with(self, encoder: EventEncoder) -> None:
+        """Write windows, with the schemas and keys that `encoder` knows; before `open`."""

@@ -1,0 +1,163 @@
+# Growing memory and the numbers that go into it, for the compiled modules here.
+#
+# A function that may run out of memory returns -1 and leaves what was written
+# as it was; the caller gives the event back to Python, where it is an error
+# with a place.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+
+cdef struct Bytes:
+    uint8_t* data
+    Py_ssize_t size
+    Py_ssize_t room
+
+
+cdef int reserve(Bytes* into, Py_ssize_t more) noexcept nogil:
+    """Make room for `more` bytes behind those there."""
+    cdef Py_ssize_t room
+    cdef uint8_t* data
+    if into.size + more <= into.room:
+        return 0
+    room = into.room * 2 if into.room > 256 else 512
+    if room < into.size + more:
+        room = into.size + more
+    data = <uint8_t*>realloc(into.data, room)
+    if data == NULL:
+        return -1
+    into.data, into.room = data, room
+    return 0
+
+
+cdef void release(Bytes* of) noexcept nogil:
+    free(of.data)
+    of.data, of.size, of.room = NULL, 0, 0
+
+
+cdef int put(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    if reserve(into, size) < 0:
+        return -1
+    memcpy(into.data + into.size, data, size)
+    into.size += size
+    return 0
+
+
+cdef inline Py_ssize_t write_varint(uint8_t* at, uint64_t number) noexcept nogil:
+    """Write seven bits a byte, lowest first; returns how many bytes (at most 10)."""
+    cdef Py_ssize_t size = 0
+    while number > 0x7F:
+        at[size] = <uint8_t>(number & 0x7F) | 0x80
+        number >>= 7
+        size += 1
+    at[size] = <uint8_t>number
+    return size + 1
+
+
+cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
+    return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+
+
+cdef inline int put_long(Bytes* into, int64_t number) noexcept nogil:
+    """Write a number as Avro does: zigzag, then varint."""
+    if reserve(into, 10) < 0:
+        return -1
+    into.size += write_varint(into.data + into.size, zigzag(number))
+    return 0
+
+
+cdef inline int put_sized(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Write bytes as Avro does: how many, then they themselves."""
+    if reserve(into, size + 10) < 0:
+        return -1
+    into.size += write_varint(into.data + into.size, zigzag(size))
+    memcpy(into.data + into.size, data, size)
+    into.size += size
+    return 0
+
+
+cdef inline uint64_t little(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """Read a little-endian number of at most 8 bytes."""
+    cdef uint64_t number = 0
+    if size == 8:
+        memcpy(&number, at, 8)
+        return number
+    if size == 4:
+        memcpy(&number, at, 4)
+        return number
+    cdef Py_ssize_t place
+    for place in range(size):
+        number |= <uint64_t>at[place] << 8 * place
+    return number
+
+
+cdef inline uint64_t big(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """Read a big-endian number of at most 8 bytes."""
+    cdef uint64_t number = 0
+    cdef Py_ssize_t place
+    for place in range(size):
+        number = number << 8 | at[place]
+    return number
+
+
+cdef inline void write_big(uint8_t* at, uint64_t number, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t place
+    for place in range(size):
+        at[size - 1 - place] = <uint8_t>(number >> 8 * place)
+
+
+cdef int put_digits(Bytes* into, uint64_t number, int width) noexcept nogil:
+    """Write a number's decimal digits, zeros in front up to `width`."""
+    cdef uint8_t text[24]
+    cdef int at = 24
+    while number or at == 24:
+        at -= 1
+        text[at] = <uint8_t>(48 + number % 10)
+        number //= 10
+    while 24 - at < width:
+        at -= 1
+        text[at] = 48
+    return put(into, text + at, 24 - at)
+
+
+cdef Py_ssize_t skip_utf8(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Return how many bytes from the beginning are UTF-8, as RFC 3629 has it."""
+    cdef Py_ssize_t at = 0
+    cdef uint64_t eight
+    cdef uint8_t first, second
+    while at < size:
+        if size - at >= 8:
+            memcpy(&eight, data + at, 8)
+            if not eight & <uint64_t>0x8080808080808080:
+                at += 8
+                continue
+        first = data[at]
+        if first < 0x80:
+            at += 1
+            continue
+        if size - at < 2:
+            return at
+        second = data[at + 1]
+        if 0xC2 <= first <= 0xDF:
+            if second & 0xC0 != 0x80:
+                return at
+            at += 2
+        elif first & 0xF0 == 0xE0:
+            if size - at < 3 or second & 0xC0 != 0x80 or data[at + 2] & 0xC0 != 0x80:
+                return at
+            # Neither longer than needed nor half of a surrogate pair.
+            if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
+                return at
+            at += 3
+        elif 0xF0 <= first <= 0xF4:
+            if size - at < 4 or second & 0xC0 != 0x80:
+                return at
+            if data[at + 2] & 0xC0 != 0x80 or data[at + 3] & 0xC0 != 0x80:
+                return at
+            if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
+                return at
+            at += 4
+        else:
+            return at
+    return at

@@ -104,9 +104,28 @@ def parse_sql_type(text: str) -> SqlType:
     name, inside, rest = match[1], match[2] or "", match[3]
     if name in ("enum", "set"):
         members = tuple(_unescape(m[1]) for m in _MEMBER.finditer(inside))
+        if _MEMBER.sub("", inside).strip(", "):
+            raise ValueError(f"cannot read the members of {text!r}")
         return SqlType(name, members=members)
     arguments = tuple(int(part) for part in inside.split(",") if part.strip().isdigit())
     return SqlType(name, arguments, is_unsigned="unsigned" in rest or "zerofill" in rest)
+
+
+# Sets with characters that the server's catalogue has no room for: it is in utf8mb3.
+_BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
+
+
+def check_members(sql: SqlType, charset: str | None) -> None:
+    """Raise ValueError when a defined member's `?` may stand for what the catalogue cannot say."""
+    if charset not in _BEYOND_CATALOGUE:
+        return
+    doubtful = [member for member in sql.members if "?" in member]
+    if doubtful:
+        raise ValueError(
+            f"the server's catalogue writes member {doubtful[0]!r} with a ?, be it one or a "
+            "character that it has no room for; the log does not say which: "
+            "SET GLOBAL binlog_row_metadata = FULL, so that it does from then on"
+        )
 
 
 def _unescape(text: str) -> str:

@@ -21,6 +21,7 @@ from databus.relay.sources.mysql_columns import (
     LoggedColumn,
     LoggedTable,
     SqlType,
+    check_members,
     parse_sql_type,
 )
 from databus.relay.sources.mysql_rows import PackedColumn, RowLayout
@@ -219,6 +220,8 @@ def _packed(
 ) -> PackedColumn:
     try:
         sql = parse_sql_type(defined.sql_type)
+        if column.members is None:
+            check_members(sql, defined.charset)
         decode = _decoder(column, defined.charset)
         read = reader_for(column, sql, decode, zero_dates_are_null=dialect.zero_dates_are_null)
     except ValueError as error:
@@ -238,8 +241,8 @@ def difference(column: LoggedColumn, defined: DefinedColumn, dialect: Dialect) -
         return f"type {defined.sql_type} is not known"
     if column.type_code not in codes:
         return f"logged as type {column.type_code}, and defined as {defined.sql_type}"
-    if column.type_code in _OLD_TEMPORAL and sql.arguments:
-        return f"{defined.sql_type} in the format before 5.6; ALTER TABLE … FORCE converts it"
+    if column.type_code in _OLD_TEMPORAL and sql.arguments and not dialect.is_mariadb:
+        return f"{defined.sql_type} in the format before 5.6, which had no fractions"
     length = _length(sql, column.type_code, dialect.char_bytes.get(defined.charset or BINARY, 1))
     if length is not None and length != column.length:
         return f"logged with length {column.length}, and {defined.sql_type} has {length}"
@@ -289,13 +292,14 @@ def _length(sql: SqlType, code: int, char_bytes: int) -> int | None:
 def _members(column: LoggedColumn, dialect: Dialect) -> tuple[str, ...]:
     collation_id = column.collation_id
     charset = dialect.charset(collation_id) if collation_id is not None else "utf8mb4"
-    decode = decoder_of(charset)
+    # Members of bytes are delivered as text all the same, as the server's catalogue has them.
+    decode = decoder_of("utf8mb4" if charset == BINARY else charset)
     if decode is None:
-        if charset != BINARY:
-            raise ValueError(f"character set {charset} cannot be decoded exactly")
-        decode = decoder_of("latin1")
-        assert decode is not None
-    return tuple(decode(member) for member in column.members or ())
+        raise ValueError(f"character set {charset} cannot be decoded exactly")
+    try:
+        return tuple(decode(member) for member in column.members or ())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"column {column.name!r}: members that are no text: {error}") from error
 
 
 # How each server spells integers that were declared without a width.
@@ -321,6 +325,11 @@ def derive(column: LoggedColumn, dialect: Dialect) -> DefinedColumn:
     """Return a definition made from full metadata alone, for a column the database has no more."""
     code, length = column.type_code, column.length
     charset = None
+    if code in _OLD_TEMPORAL and dialect.is_mariadb:
+        raise ValueError(
+            f"column {column.name!r}: a time in the format before 5.6, and neither the log nor "
+            "the database says how many digits of a second it has"
+        )
     if code in _TEXTUAL or code == COMPRESSED_VARCHAR:
         if column.collation_id is None:
             raise ValueError(f"column {column.name!r}: the log does not say its character set")

@@ -63,8 +63,11 @@ def reader_for(
     code, length = column.type_code, column.length
     if code in _INT_FORMATS or code == T.INT24:
         return _int_reader(code, sql)
+    on_zero = ZeroDate if zero_dates_are_null else _refuse
+    if code in _OLD and sql.arguments and sql.arguments[0]:
+        return _OLD[code](sql.arguments[0], on_zero)
     if code in _DATES:
-        return _DATES[code](length, ZeroDate if zero_dates_are_null else _refuse)
+        return _DATES[code](length, on_zero)
     if code in (T.ENUM, T.SET):
         return (_enum_reader if code == T.ENUM else _set_reader)(length, sql.members)
     if code in (T.STRING, T.VAR_STRING):
@@ -245,6 +248,54 @@ def _old_timestamp_reader(_length: int, on_zero: OnZero) -> Reader:
     return read
 
 
+# MariaDB's formats from before it took MySQL 5.6's (mysql56_temporal_format=OFF), with a
+# fraction: big-endian, in units of its last digit. Sizes by digits.
+_OLD_TIME_SIZES = (3, 4, 4, 5, 5, 5, 6)
+_OLD_DATETIME_SIZES = (5, 6, 6, 7, 7, 7, 8)
+_OLD_FRACTION_SIZES = (0, 1, 1, 2, 2, 3, 3)
+_LONGEST_TIME_S = 838 * 3600 + 59 * 60 + 59
+
+
+def _old_fine_time_reader(digits: int, _on_zero: OnZero) -> Reader:
+    size, unit = _OLD_TIME_SIZES[digits], 10 ** (6 - digits)
+    zero = (_LONGEST_TIME_S + 1) * 10**digits
+
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        return (int.from_bytes(data[at : at + size], "big") - zero) * unit, at + size
+
+    return read
+
+
+def _old_fine_datetime_reader(digits: int, on_zero: OnZero) -> Reader:
+    size, unit = _OLD_DATETIME_SIZES[digits], 10 ** (6 - digits)
+
+    def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
+        rest, micros = divmod(int.from_bytes(data[at : at + size], "big") * unit, 1_000_000)
+        rest, second = divmod(rest, 60)
+        rest, minute = divmod(rest, 60)
+        rest, hour = divmod(rest, 24)
+        rest, day = divmod(rest, 32)
+        year, month = divmod(rest, 13)
+        try:
+            return datetime(year, month, day, hour, minute, second, micros), at + size
+        except ValueError:
+            clock = _clock_text(hour, minute, second, micros, digits)
+            return on_zero(f"{_day_text(year, month, day)} {clock}"), at + size
+
+    return read
+
+
+def _old_fine_timestamp_reader(digits: int, on_zero: OnZero) -> Reader:
+    size, unit = 4 + _OLD_FRACTION_SIZES[digits], 10 ** (6 - digits)
+
+    def read(data: bytes, at: int) -> tuple[datetime | ZeroDate, int]:
+        seconds = int.from_bytes(data[at : at + 4], "big")
+        micros = int.from_bytes(data[at + 4 : at + size], "big") * unit
+        return _moment(seconds, micros, digits, on_zero), at + size
+
+    return read
+
+
 def _enum_reader(size: int, members: tuple[str, ...]) -> Reader:
     # Ordinal 0 is what the server stores for a value that is no member.
     texts = ("", *members)
@@ -368,6 +419,11 @@ _DATES: dict[int, Callable[[int, OnZero], Reader]] = {
     T.DATETIME2: _datetime_reader,
     T.TIMESTAMP: _old_timestamp_reader,
     T.TIMESTAMP2: _timestamp_reader,
+}
+_OLD: dict[int, Callable[[int, OnZero], Reader]] = {
+    T.TIME: _old_fine_time_reader,
+    T.DATETIME: _old_fine_datetime_reader,
+    T.TIMESTAMP: _old_fine_timestamp_reader,
 }
 # The columns whose value may be a date that is none.
 DATE_CODES = frozenset(_DATES)

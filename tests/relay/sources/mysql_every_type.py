@@ -49,6 +49,17 @@ NONE_DATES: dict[str, list[str]] = {
     "TIMESTAMP(6) NULL": ["'0000-00-00 00:00:00'", "'2001-09-09 01:46:40.000001'"],
 }
 
+# Also for columns in the formats that MariaDB had before it took those of MySQL 5.6.
+OLD_TIMES: dict[str, list[str]] = {
+    f"{kind}({digits}) NULL": literals
+    for digits in range(7)
+    for kind, literals in (
+        ("TIME", ["'-838:59:58.999999'", "'838:59:59.999999'", "'-00:00:00.123456'", "'0:0:1.5'"]),
+        ("DATETIME", ["'9999-12-31 23:59:59.999999'", "'1000-01-01 00:00:00.000001'", "0"]),
+        ("TIMESTAMP", ["'2038-01-19 03:14:07.999999'", "'2001-09-09 01:46:40.123456'", "0"]),
+    )
+}
+
 # Letters that a set has, where "ñ" is none of them.
 _LETTERS = {
     **dict.fromkeys(("armscii8",), "Ա"), **dict.fromkeys(("geostd8",), "ა"),

@@ -24,6 +24,7 @@ from databus.relay.sources.source import Row
 from databus.schemas.metadata import Op
 from tests.mariadb_server import Database, fresh_database
 from tests.relay.sources.mysql_every_type import (
+    OLD_TIMES,
     Family,
     as_compared,
     expression,
@@ -34,11 +35,11 @@ from tests.relay.sources.mysql_reading import Seen, opened, read_seen, watching
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]
 
-SERVERS = [
+MARIADBS = [
     pytest.param("mariadb", marks=pytest.mark.mariadb),
     pytest.param("newer_mariadb", marks=pytest.mark.newer_mariadb),
-    pytest.param("mysql_server", marks=pytest.mark.mysql),
 ]
+SERVERS = [*MARIADBS, pytest.param("mysql_server", marks=pytest.mark.mysql)]
 Printed = Mapping[str, bytes | None]
 
 
@@ -83,7 +84,10 @@ def server(running: tuple[str, PrivateMariaDB]) -> Iterator[Server]:
         yield Server(database, is_mariadb)
         database.run(f"SET GLOBAL binlog_row_metadata = {before}")
         if is_mariadb:
-            database.run("SET GLOBAL log_bin_compress = OFF, log_bin_compress_min_len = 256")
+            database.run(
+                "SET GLOBAL log_bin_compress = OFF, log_bin_compress_min_len = 256,"
+                " mysql56_temporal_format = ON"
+            )
 
 
 class OtherDriver:
@@ -227,23 +231,42 @@ def literal(literals: Sequence[str], turn: int) -> str:
     return [*literals, "NULL"][turn % (len(literals) + 1)]
 
 
-FAMILIES = sorted(families(is_mariadb=True))
+FAMILIES = sorted(families(is_mariadb=False))
+every_image = pytest.mark.parametrize("image", ["FULL", "NOBLOB", "MINIMAL"])
+every_metadata = pytest.mark.parametrize("metadata", ["MINIMAL", "FULL"], ids=["some", "names"])
+packed_or_not = pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 
 
-@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
-@pytest.mark.parametrize("metadata", ["MINIMAL", "FULL"], ids=["some", "names"])
-@pytest.mark.parametrize("image", ["FULL", "NOBLOB", "MINIMAL"])
+@packed_or_not
+@every_metadata
+@every_image
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_captured_is_what_select_prints(
     server: Server, tmp_path: Path, family: str, image: str, metadata: str, compressed: bool
 ) -> None:
-    columns = {f"c{n}": pair for n, pair in enumerate(server.families[family].items())}
+    server.log_as(image, metadata, compressed=compressed)
+    check_family(server, tmp_path, server.families[family], image)
+
+
+@packed_or_not
+@every_metadata
+@every_image
+@pytest.mark.parametrize("running", MARIADBS, indirect=True)
+def test_times_in_the_formats_before_5_6_are_what_select_prints(
+    server: Server, tmp_path: Path, image: str, metadata: str, compressed: bool
+) -> None:
+    server.database.run("SET GLOBAL mysql56_temporal_format = OFF")
+    server.log_as(image, metadata, compressed=compressed)
+    check_family(server, tmp_path, {**server.families["temporal"], **OLD_TIMES}, image)
+
+
+def check_family(server: Server, folder: Path, family: Family, image: str) -> None:
+    columns = {f"c{n}": pair for n, pair in enumerate(family.items())}
     types = {"id": "INT", **{name: of for name, (of, _) in columns.items()}, "z": "INT"}
     database = server.database
     declared = ", ".join(f"{name} {nullable(of)}" for name, (of, _) in columns.items())
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, {declared}, z INT DEFAULT 0)")
-    server.log_as(image, metadata, compressed=compressed)
-    settings = watching(database, tmp_path, "t", partial_rows="deliver", zero_dates="null")
+    settings = watching(database, folder, "t", partial_rows="deliver", zero_dates="null")
     rows = 1 + max(len(literals) for _, literals in columns.values())
     with opened(settings) as source, Written(database, types) as written:
         for turn in range(rows):
@@ -252,14 +275,13 @@ def test_what_is_captured_is_what_select_prints(
         for turn in range(rows):
             every_second = itertools.islice(columns.items(), turn % 2, None, 2)
             changes = ", ".join(f"{n} = {literal(of, turn + 1)}" for n, (_, of) in every_second)
-            written.run(f"UPDATE t SET {changes or 'z = z'}, z = z + 1 WHERE id = {turn}")
+            written.run(f"UPDATE t SET {changes}, z = z + 1 WHERE id = {turn}")
         written.run("UPDATE t SET z = z + 1 ORDER BY id")
         written.run("UPDATE t SET id = id + 1000 WHERE id = 0")
         written.run("DELETE FROM t ORDER BY id")
-        wanted = written.changes
-        seen = read_seen(source, len(wanted))
-    check(types, seen, wanted)
-    check_absent(types, image, seen, wanted)
+        seen = read_seen(source, len(written.changes))
+    check(types, seen, written.changes)
+    check_absent(types, image, seen, written.changes)
     if image == "MINIMAL":
         check_minimal(seen, rows)
 

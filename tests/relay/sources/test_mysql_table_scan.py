@@ -489,16 +489,6 @@ def test_a_zero_date_in_the_key_is_a_place_to_go_on_after(
     assert [row["n"] for row in found] == [1, 2, 3, 4]
 
 
-def test_a_character_set_without_an_exact_codec_stops(database: Database, tmp_path: Path) -> None:
-    database.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(5) CHARACTER SET armscii8)")
-    settings = watching(database, tmp_path, "t")
-    with (
-        scanning(settings) as scan,
-        pytest.raises(SourceStoppedError, match=r"column 'v'.*armscii8 cannot be decoded exactly"),
-    ):
-        scan.table(str(settings.sources[0]))
-
-
 def test_a_table_that_is_missing_stops_at_open_and_between_chunks(
     database: Database, tmp_path: Path
 ) -> None:

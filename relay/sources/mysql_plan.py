@@ -32,6 +32,8 @@ _Step = dict[str, Any]
 
 def plan_of(layout: RowLayout, encoder: TableEncoder) -> RowPlan | None:
     """Return how the lane writes a table's rows; None when only Python can."""
+    if layout.row_end is not None:
+        return None  # it does not tell current rows from the history
     steps = [_step(column) for column in layout.columns]
     if None in steps:
         return None

@@ -158,6 +158,9 @@ def layout_of(
 def _layout_by_name(
     source: str, logged: LoggedTable, definition: Definition | None, dialect: Dialect
 ) -> RowLayout:
+    logged_names = [column.name for column in logged.columns]
+    if not all(logged_names) or len(set(logged_names)) < len(logged_names):
+        raise ValueError(f"the log names its columns {logged_names}")
     known = {c.name: c for c in definition.columns} if definition else {}
     period = _period(logged, definition)
     hidden = period if period is not None and period[1] not in known else ()

@@ -117,6 +117,7 @@ class _Present(NamedTuple):
     mask: int
     names: Sequence[str]
     readers: Sequence[Reader]
+    null_bytes: int  # one bit for each
 
 
 class _Image(NamedTuple):
@@ -276,11 +277,11 @@ def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, list[_Pr
 
 def _present(layout: RowLayout, mask: int) -> _Present:
     if mask == (1 << len(layout.names)) - 1:
-        return _Present(mask, layout.names, layout.readers)
+        return _Present(mask, layout.names, layout.readers, (len(layout.names) + 7) // 8)
     here = [index for index in range(len(layout.names)) if mask >> index & 1]
-    return _Present(
-        mask, [layout.names[index] for index in here], [layout.readers[index] for index in here]
-    )
+    names = [layout.names[index] for index in here]
+    readers = [layout.readers[index] for index in here]
+    return _Present(mask, names, readers, (len(here) + 7) // 8)
 
 
 def _is_complete(layout: RowLayout, columns: _Present) -> bool:
@@ -304,8 +305,7 @@ def _rows(
     for columns in cycle(present):
         if at >= end:
             return
-        _, names, readers = columns
-        null_bytes = (len(names) + 7) // 8
+        _, names, readers, null_bytes = columns
         nulls = int.from_bytes(body[at : at + null_bytes], "little")
         at += null_bytes
         row: dict[str, Any] = {}
@@ -352,7 +352,7 @@ def _partial_image(
     layout: RowLayout, present: _Present, reader: ByteReader, differs: int, before: Row
 ) -> dict[str, Any]:
     """Read a row of which the JSON columns in `differs` are differences from `before`."""
-    nulls = reader.number((len(present.names) + 7) // 8)
+    nulls = reader.number(present.null_bytes)
     row: dict[str, Any] = {}
     for index, (name, read) in enumerate(zip(layout.names, layout.readers, strict=True)):
         is_part = False

@@ -24,7 +24,12 @@ from uuid import UUID
 from pymysqlreplication.constants import FIELD_TYPE as T
 
 from databus.relay.sources.mysql_charsets import exact_decoder
-from databus.relay.sources.mysql_columns import LoggedColumn, SqlType, parse_sql_type
+from databus.relay.sources.mysql_columns import (
+    LoggedColumn,
+    SqlType,
+    check_members,
+    parse_sql_type,
+)
 from databus.relay.sources.mysql_layout import DefinedColumn
 from databus.relay.sources.mysql_values import Reader, ZeroDateError, reader_for
 
@@ -136,6 +141,7 @@ def _convert(sql: SqlType, charset: str | None, zero_dates_are_null: bool) -> Co
     if sql.name in ("date", "datetime", "timestamp"):
         return _dates(sql.name, zero_dates_are_null)
     if sql.name in ("enum", "set"):
+        check_members(sql, charset)
         return _members(sql)
     if sql.name in _ADDRESSES:
         return _address(sql)
@@ -165,9 +171,7 @@ def _dates(kind: str, zero_dates_are_null: bool) -> Convert:
         try:
             return parse(text)
         except ValueError:
-            year, month, day = text[:10].split("-")
-            if int(year) and int(month) and int(day):
-                raise
+            # A server holds no others: 0000-00-00, 2020-00-15, 2020-02-30.
             if not zero_dates_are_null:
                 raise ZeroDateError(text) from None
             return None

@@ -26,6 +26,7 @@ INSERT INTO orders (id, customer, status) VALUES (:id, :customer, :status)
 ON CONFLICT (id) DO UPDATE SET customer = excluded.customer, status = excluded.status
 """
 DELETE = "DELETE FROM orders WHERE id = :id"
+DELETE_ALL = "DELETE FROM orders"
 APPLIED = "INSERT OR REPLACE INTO applied VALUES (1, ?)"
 
 
@@ -39,7 +40,10 @@ def apply(copy: sqlite3.Connection, window: DataWindow) -> None:
     """Apply one transaction and its SCN, both or neither."""
     with copy:
         for event in window.events:
-            copy.execute(DELETE if event.is_delete else UPSERT, event.row)
+            if event.is_truncate:
+                copy.execute(DELETE_ALL)
+            else:
+                copy.execute(DELETE if event.is_delete else UPSERT, event.row)
         copy.execute(APPLIED, (window.scn,))
 
 

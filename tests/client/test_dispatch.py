@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.dispatch import CheckpointRule, Dispatch, data_window
 from databus.client.intake import Intake, ReadWindow
 from databus.client.position import Position
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.control import ddl_event
 from databus.schemas.errors import ConsumerError
-from databus.schemas.event import Event
-from databus.schemas.metadata import Op
+from databus.schemas.event import Event, Part
+from databus.schemas.metadata import METADATA_DIGESTS, Op
 from tests.client.shop import (
     FakeClock,
     change,
@@ -301,3 +302,101 @@ def test_an_event_without_metadata_is_an_update_or_a_delete() -> None:
     assert (updated.op, deleted.op) == (Op.UPDATE, Op.DELETE)
     assert updated.gtid is None
     assert updated.before is None
+
+
+def ddl(scn: int, statement: str, *sources: str) -> Event:
+    return ddl_event(scn, 1000 + scn, 0, sources or ("shop.orders",), "shop", statement)
+
+
+class Told(Consumer):
+    """Writes down rows' keys and DDL statements."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def on_data_event(self, event: DataEvent) -> None:
+        self.told.append(event.key)
+
+    def on_end_source(self, source: str) -> None:
+        self.told.append(f"end of {source}")
+
+
+class ToldOfDdl(Told):
+    """Wants DDL, too."""
+
+    def on_ddl(self, event: DdlEvent) -> None:
+        self.told.append(event.statement)
+
+
+def test_ddl_stands_where_it_was_among_the_rows() -> None:
+    item = read(
+        7,
+        ddl(7, "first"),
+        order(7, 1),
+        ddl(7, "second"),
+        ddl(7, "third"),
+        order(7, 2),
+        ddl(7, "between", "shop.customers", "shop.other"),
+        customer(7, 3),
+        ddl(7, "of another", "shop.other"),
+        customer(7, 4),
+        ddl(7, "last"),
+    )
+    plain, wanting = Told(), ToldOfDdl()
+    assert make_dispatch(plain, wanting).deliver(item) == (Result.SUCCESS, None)
+    assert wanting.told == [
+        "first",
+        1,
+        "end of shop.orders",
+        "second",
+        "third",
+        2,
+        "end of shop.orders",
+        "between",
+        3,
+        4,
+        "end of shop.customers",
+        "last",
+    ]
+    assert plain.told == [1, 2, "end of shop.orders", 3, 4, "end of shop.customers"]
+    assert [event.index for event in data_window(item).events] == [0, 1, 2, 3]
+
+
+def test_a_window_of_ddl_alone_is_empty_to_who_does_not_want_it() -> None:
+    plain, wanting = Recorder(), Recorder()
+    dispatch = make_dispatch(wanting)
+    dispatch.deliver(read(7, ddl(7, "ALTER TABLE orders")))
+    assert wanting.calls == [
+        ("on_start_data_event_sequence", 7),
+        ("on_ddl", DdlEvent(("shop.orders",), "shop", "ALTER TABLE orders", 7, 1007)),
+        ("on_end_data_event_sequence", 7),
+        ("on_checkpoint", 7),
+    ]
+    make_dispatch(plain).deliver(read(7, ddl(7, "DROP TABLE other", "shop.other")))
+    assert plain.calls == [("on_checkpoint", 7)]
+
+
+def test_a_failing_ddl_callback_fails_the_window() -> None:
+    consumer = Recorder(on_ddl=Result.ERROR)
+    failure = make_dispatch(consumer).deliver(read(7, order(7, 1), ddl(7, "ALTER"))).failure
+    assert failure is not None
+    assert "on_ddl" in failure.problem or "callback" in failure.problem
+    assert "ALTER" in failure.problem
+
+
+def test_metadata_of_version_1_is_read() -> None:
+    told = order(7).metadata
+    assert told is not None
+    # Without notes version 2 has one byte more, the last one.
+    older = Part(told.data[:-1], min(METADATA_DIGESTS - {told.digest}), 1)
+    for event in data_window(read(7, *[order(7)._replace(metadata=older)] * 3)).events:
+        assert (event.op, event.gtid, event.absent, event.raw) == (Op.INSERT, "0-1-7", (), {})
+        assert event.row == {"id": 1, "item": "tea"}
+
+
+def test_without_metadata_an_event_about_a_whole_table_is_known_by_its_key() -> None:
+    emptied = change(7, {"id": 1, "item": "a"}, op=Op.DELETE)._replace(
+        key=b"", payload=None, metadata=None
+    )
+    (event,) = data_window(read(7, emptied)).events
+    assert (event.op, event.is_truncate, event.row) == (Op.TRUNCATE, True, {})

@@ -8,8 +8,9 @@ from databus.client.connection_messages import HalfWindow
 from databus.client.intake import Intake, ReadWindow, RolledBack, UnknownSchemaError
 from databus.client.position import Position, position_of
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import checkpoint_event, error_event, scn_regress
+from databus.schemas.control import checkpoint_event, ddl_event, ddl_of, error_event, scn_regress
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
+from databus.schemas.event import Opcode, Part
 from databus.schemas.event_v2 import encode
 from tests.client.shop import WIDER_ORDERS, change, order, shop_bindings, window
 
@@ -75,6 +76,31 @@ def test_an_event_without_a_row_is_refused() -> None:
     intake = make_intake()
     with pytest.raises(ProtocolError, match="without a row"):
         intake.receive(window(5, order(5)._replace(payload=None)))
+
+
+def test_ddl_events_are_told_with_their_window() -> None:
+    told = ddl_event(5, 1, 0, ["shop.orders"], "shop", "ALTER TABLE orders")
+    intake = make_intake()
+    intake.receive(encode(told))
+    assert intake.progress.half == HalfWindow(5, 1)
+    (item,) = intake.receive(encode(order(5)) + window(5))
+    assert isinstance(item, ReadWindow)
+    assert item.window.ddl == ((0, ddl_of(told)),)
+    assert len(item.window.events) == 1
+
+
+def test_the_value_of_a_ddl_event_must_be_one() -> None:
+    bad = ddl_event(5, 1, 0, [], "", "")._replace(payload=Part(b"[]", bytes(16)))
+    with pytest.raises(ProtocolError, match="DDL"):
+        make_intake().receive(window(5, bad))
+
+
+def test_that_a_table_was_emptied_needs_no_row() -> None:
+    emptied = order(5)._replace(opcode=Opcode.DELETE, key=b"", payload=None)
+    (item,) = make_intake().receive(window(5, emptied))
+    assert isinstance(item, ReadWindow)
+    with pytest.raises(ProtocolError, match="source 99"):
+        make_intake().receive(window(5, emptied._replace(src_id=99)))
 
 
 def test_control_events_that_have_no_place_in_a_stream_are_refused() -> None:

@@ -14,7 +14,7 @@ from databus.schemas.control import end_of_period
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.json_event import json_line, json_plain_value_line, json_value
-from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
 from databus.schemas.rows import RowCodec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
@@ -82,6 +82,32 @@ def test_the_plain_value_comes_with_the_metadata_and_the_row_before() -> None:
     assert fields["metadata"]["op"] == "update"
     assert (fields["metadata"]["gtid"], fields["metadata"]["row_index"]) == ("0-1-2", 3)
     assert "before" not in fields["metadata"]
+
+
+def test_columns_that_are_absent_are_left_out_of_the_plain_value() -> None:
+    data = CODEC.encode({"id": 7}, [1])
+    notes = Notes((1,), (1,), {"n": "0000-00-00"})
+    metadata = EventMetadata(Op.UPDATE, before=data, notes=notes)
+    event = ROW._replace(
+        payload=Part(data, schema_id(TEXT)), metadata=metadata_part(encode_metadata(metadata))
+    )
+    fields = json.loads(json_plain_value_line(event, CODEC))
+    assert fields["value"] == fields["before"] == {"id": 7}
+    assert fields["metadata"]["notes"] == {
+        "absent": [1],
+        "before_absent": [1],
+        "raw": {"n": "0000-00-00"},
+        "before_raw": {},
+    }
+
+
+def test_an_event_about_a_whole_table_has_no_value() -> None:
+    told = metadata_part(encode_metadata(EventMetadata(Op.TRUNCATE)))
+    event = ROW._replace(opcode=Opcode.DELETE, key=b"", payload=None, metadata=told)
+    fields = json.loads(json_plain_value_line(event, None))
+    assert (fields["value"], fields["keyBytes"], fields["opcode"]) == (None, "", "DELETE")
+    assert fields["metadata"]["op"] == "truncate"
+    assert "notes" not in fields["metadata"]
 
 
 def test_metadata_of_another_maker_is_left_out() -> None:

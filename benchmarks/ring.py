@@ -6,6 +6,8 @@ window by window, into a plain buffer of the ring's size. The three take turns,
 1000 windows at a time, in one process, so that what else the machine does hits
 them alike; a repeat is a lap around the ring, and the first one warms up every
 page. A figure is the median of the repeats, a ratio that of their ratios.
+
+Then the rates of the original's Java buffer classes, and ours: `buffer_rates`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks.buffer_rates import rates
 from benchmarks.report import Figure, at_least, command, median, seconds
 from databus.relay.ring import EncodedWindow, Ring
 from databus.relay.ring_reader import RingReader
@@ -116,7 +119,9 @@ def figures(short: bool = False) -> list[Figure]:
         appending = _measure_appending(ring, 5 if short else 21)
     with open_ring() as (ring, reader):
         ring.append(make_windows(CAPACITY_BYTES // 2000))
-        return appending + _measure_reading(ring, reader, 2000 if short else 20_000)
+        reading = _measure_reading(ring, reader, 2000 if short else 20_000)
+    with open_ring() as (ring, reader):
+        return appending + reading + rates(ring, reader, 5 if short else 21)
 
 
 def _measure_appending(ring: Ring, repeats: int) -> list[Figure]:

@@ -29,7 +29,7 @@ from databus.relay.ring_layout import (
 )
 from databus.relay.ring_walk import find_event, last_end, steps, timestamp_at
 from databus.relay.scn_index import ScnIndex
-from databus.relay.sieve import Position, Sieve, Sifted, sift
+from databus.relay.sieve import Position, Sieve, Sifted, may_have_ddl, sift
 from databus.schemas.errors import ProtocolError, RingCorruptError, RingError, ScnNotFoundError
 
 _REMEMBERED_WINDOWS = 256
@@ -71,6 +71,7 @@ class RingReader:
         self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
         self._generation = self._cells[GENERATION]
         self._remembered: dict[int, Place] = {}  # by SCN: how far requests into a window got
+        self._without_ddl = (0, 0)  # from where to where there is none, as far as was looked
 
     @classmethod
     def open(cls, path: Path) -> RingReader:
@@ -265,6 +266,22 @@ class RingReader:
             if self._cells[FIRST] <= number:
                 return end
 
+    def may_have_ddl(self, position: int, windows: bytes) -> bool:
+        """Say whether there may be a DDL event in whole windows that were read there.
+
+        What one request looked at, the next ones, of whichever client, need not.
+        """
+        end = position + len(windows)
+        known_from, known_to = self._without_ddl
+        if known_from <= position and end <= known_to:
+            return False
+        if may_have_ddl(windows):
+            return True
+        if known_from <= position <= known_to or position <= known_from <= end:
+            position, end = min(position, known_from), max(end, known_to)
+        self._without_ddl = position, end
+        return False
+
     def remember_end(self, scn: int, position: int) -> None:
         """Note that window `scn` ends at `position`: its reader will ask for what follows it."""
         self._remember(scn, Place(position, _PAST_EVERY_EVENT))
@@ -339,3 +356,4 @@ class RingReader:
         if generation != self._generation:
             self._generation = generation
             self._remembered.clear()
+            self._without_ddl = 0, 0

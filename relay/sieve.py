@@ -75,7 +75,7 @@ class Sieve:
     def __init__(self, selection: Selection, render: Render | None) -> None:
         self._src_ids = selection.src_ids
         self._filters = selection.filters
-        self._wants_ddl = selection.wants_ddl
+        self.wants_ddl = selection.wants_ddl
         self.render = render
         self.takes_all_rows = self._src_ids is None and not self._filters
         self.plan = None if render is not None else _plan(selection)
@@ -83,7 +83,7 @@ class Sieve:
     def passes(self, data: bytes, at: int, event: Peek) -> bool:
         """Say whether the event at `at` is wanted, of which `event` was read."""
         if event.src_id < 0:
-            return event.src_id != DDL_SRC_ID or self._wants_ddl
+            return event.src_id != DDL_SRC_ID or self.wants_ddl
         if self._src_ids is not None and event.src_id not in self._src_ids:
             return False
         wanted = self._filters.get(event.src_id)
@@ -92,13 +92,12 @@ class Sieve:
         key = peek_key(data, at, event)
         return (key == b"" and _is_about_all_rows(event)) or wanted.matches(key)
 
-    def turns_away(self, windows: bytes) -> bool:
-        """Say whether something in these may not pass though every row does."""
-        if self._wants_ddl:
-            return False
-        if find_ddl is None:
-            return _DDL_SRC_ID_BYTES in windows
-        return find_ddl(windows) >= 0
+
+def may_have_ddl(windows: bytes) -> bool:
+    """Say whether there may be a DDL event in whole windows; no is certain."""
+    if find_ddl is None:
+        return _DDL_SRC_ID_BYTES in windows
+    return find_ddl(windows) >= 0
 
 
 def sift(

@@ -62,6 +62,9 @@ class WindowReader(Protocol):
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that fits, or nearly so; or `position`."""
 
+    def may_have_ddl(self, position: int, windows: bytes) -> bool:
+        """Say whether whole windows that were read there may have a DDL event."""
+
     def remember_end(self, scn: int, position: int) -> None:
         """Note where a window ends that was just sent."""
 
@@ -192,7 +195,7 @@ def _copy_windows(
         body = reader.read(position, end - position)
         scn = peek(body, len(body) - EOP_BYTES).scn
         reader.remember_end(scn, end)
-        if sieve.turns_away(body):
+        if not sieve.wants_ddl and reader.may_have_ddl(position, body):
             return None
         return StreamResponse(body, (scn, WINDOW_DONE))
     if not reader.read(position, 1):

@@ -11,15 +11,18 @@ from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay import stream
 from databus.relay.encoder import WindowEncoder
-from databus.relay.ring import UNKNOWN_SCN, Ring
+from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring_reader import RingReader
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.relay.stream_together import TogetherJob, TogetherResponse
 from databus.schemas import event_v1
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.control import ddl_event
 from databus.schemas.errors import ScnNotFoundError
-from databus.schemas.filters import ModFilter
+from databus.schemas.event import Event, Opcode
+from databus.schemas.event_v2 import encode
+from databus.schemas.filters import ModFilter, RangeFilter
 from databus.schemas.rendering import (
     AnswerForm,
     Output,
@@ -153,6 +156,45 @@ def test_an_event_larger_than_size_does_not_matter_when_it_is_filtered_out(rings
     ring.append([make_window(7, [4000, 20])])
     response = run(job(reader, size=300, filters={40: ModFilter(2, 1, 2)}))
     assert [event.key for event in walk(response.body)] == [1, 0]
+
+
+def ddl_window(scn: int) -> EncodedWindow:
+    window = make_window(scn, [20, 30])
+    ddl = encode(ddl_event(scn, scn * 1000, 0, ("shop.person",), "shop", "ALTER TABLE person …"))
+    return window._replace(data=ddl + window.data)
+
+
+def test_ddl_goes_to_who_asks_for_it_only(rings: Rings) -> None:
+    ring, reader = rings.make()
+    windows = [make_window(5), ddl_window(7), make_window(9)]
+    ring.append(windows)
+    all_bytes = b"".join(window.data for window in windows)
+    without = b"".join(make_window(scn, [20, 30]).data for scn in (5, 7, 9))
+    assert run(job(reader, wants_ddl=True)).body == all_bytes
+    for _ in range(2):  # what is known of the ring's bytes after the first time changes nothing
+        assert run(job(reader)).body == without
+        assert run(job(reader, Checkpoint.at(7))).body == make_window(9).data
+        assert run(job(reader, Checkpoint.at(5))).body == without[len(windows[0].data) :]
+
+
+def test_the_offset_of_a_cut_window_counts_ddl_that_was_left_out(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([ddl_window(7)])
+    response = run(job(reader, size=120))
+    assert [event.key for event in walk(response.body)] == [0]
+    assert response.resume == (7, 2)
+
+
+@pytest.mark.parametrize("wanted", [ModFilter(4, 3, 4), RangeFilter(100, 200)])
+def test_an_emptied_table_passes_every_key_filter_of_its_source(
+    rings: Rings, wanted: ModFilter | RangeFilter
+) -> None:
+    ring, reader = rings.make()
+    emptied = encode(Event(7, 7000, 40, 0, b"", Opcode.DELETE, None, None))
+    eop = make_window(7, []).data
+    ring.append([EncodedWindow(7, emptied + eop, 7000)])
+    assert run(job(reader, filters={40: wanted})).body == emptied + eop
+    assert run(job(reader, src_ids=frozenset({41}), filters={40: wanted})).body == eop
 
 
 def step_by(size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:

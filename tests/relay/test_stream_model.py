@@ -22,7 +22,7 @@ from databus.relay.ring_reader import RingReader
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.control import end_of_period
+from databus.schemas.control import ddl_event, end_of_period
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event import Event, Opcode, Part
 from databus.schemas.event_v2 import encode
@@ -35,7 +35,7 @@ SIZES = st.one_of(st.integers(1, 300), st.integers(300, 2 * CAPACITY_BYTES))
 WINDOWS = st.lists(
     st.tuples(
         st.integers(1, 4),  # how much the SCN rises
-        st.lists(st.tuples(st.integers(1, 3), st.integers(-3, 9), st.integers(0, 90)), max_size=12),
+        st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 9), st.integers(0, 90)), max_size=12),
     ),
     min_size=1,
     max_size=6,
@@ -58,29 +58,44 @@ class Entry(NamedTuple):
 class Client:
     """Follows the resume header, as a client must."""
 
-    def __init__(self, scn: int, offset: int, selected: frozenset[int] | None, index: int) -> None:
+    def __init__(
+        self,
+        scn: int,
+        offset: int,
+        selected: frozenset[int] | None,
+        index: int,
+        wants_ddl: bool,
+    ) -> None:
         self.scn, self.offset = scn, offset
+        self.wants_ddl = wants_ddl
         self.selected = selected
         self.filters = FILTERS[index]
         self.has_fallen_behind = False
 
     def wants(self, event: Event) -> bool:
         if event.is_control:
-            return True
+            return self.wants_ddl or not event.is_ddl
         if self.selected is not None and event.src_id not in self.selected:
             return False
         wanted = self.filters.get(event.src_id)
-        return wanted is None or wanted.matches(event.key)
+        return wanted is None or event.key == b"" or wanted.matches(event.key)
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(ConsumptionMode.ONLINE, self.scn, self.offset, prev_scn=self.scn)
 
 
 def make_events(scn: int, rows: list[tuple[int, int, int]]) -> list[Event]:
-    events = [
-        Event(scn, scn, src_id, 0, key, Opcode.UPSERT, Part(bytes(size), b"m" * 16, 1), None)
-        for src_id, key, size in rows
-    ]
+    """Make a window: rows of src_ids 1 to 3; 0 is a DDL statement, 4 an emptied table."""
+    events = []
+    for src_id, key, size in rows:
+        if src_id == 0:
+            events.append(ddl_event(scn, scn, 0, (), "", "x" * size))
+        elif src_id == 4:
+            emptied = 1 + key % 3
+            events.append(Event(scn, scn, emptied, 0, b"", Opcode.DELETE, None, None))
+        else:
+            row = Part(bytes(size), b"m" * 16, 1)
+            events.append(Event(scn, scn, src_id, 0, key, Opcode.UPSERT, row, None))
     return [*events, end_of_period(scn, scn)]
 
 
@@ -123,11 +138,18 @@ class StreamMachine(RuleBasedStateMachine):
         self.ring.close()
         self.open()
 
-    @rule(data=st.data(), selected=SELECTED, index=st.integers(0, len(FILTERS) - 1))
-    def connect(self, data: st.DataObject, selected: frozenset[int] | None, index: int) -> None:
+    @rule(
+        data=st.data(),
+        selected=SELECTED,
+        index=st.integers(0, len(FILTERS) - 1),
+        wants_ddl=st.booleans(),
+    )
+    def connect(
+        self, data: st.DataObject, selected: frozenset[int] | None, index: int, wants_ddl: bool
+    ) -> None:
         scn = data.draw(st.integers(0, self.scn))
         offset = data.draw(st.integers(-1, 13))
-        self.clients.append(Client(scn, offset, selected, index))
+        self.clients.append(Client(scn, offset, selected, index, wants_ddl))
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), size=SIZES)
@@ -185,7 +207,13 @@ class StreamMachine(RuleBasedStateMachine):
             assert response.resume == (events[-1].scn, -1)
 
     def job(self, client: Client, size: int) -> StreamJob:
-        selection = Selection("a", client.checkpoint(), client.selected, client.filters)
+        selection = Selection(
+            "a",
+            client.checkpoint(),
+            client.selected,
+            client.filters,
+            wants_ddl=client.wants_ddl,
+        )
         return StreamJob(self.reader, selection, size, None)
 
     def left_for(self, client: Client) -> list[Event]:

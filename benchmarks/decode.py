@@ -26,6 +26,7 @@ from benchmarks.report import Figure, command, median
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.sources.mysql import MysqlSource
+from databus.relay.sources.source import Transaction
 from databus.schemas.scn import BinlogPosition
 
 TABLE = """
@@ -73,6 +74,8 @@ def read_with_source(server: PrivateMariaDB, password_file: Path, stretch: Stret
         rows, scn = 0, 0
         while scn < stretch.scn(stretch.end):
             for transaction in source.read():
+                # It was given nothing to write windows with.
+                assert isinstance(transaction, Transaction)
                 rows += len(transaction.changes)
                 scn = transaction.scn
         return rows

@@ -15,17 +15,28 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from benchmarks.capture_fuzz.recording import RecordedCatalog, Recording
+from benchmarks.capture_fuzz.recording import Recording
 from benchmarks.capture_fuzz.statements import SOURCES
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
 from databus.relay.sources.mysql_tables import Names, WatchedTables
 from databus.relay.sources.mysql_xa import PreparedTransactions
+from databus.relay.sources.source import Transaction
 from databus.schemas import row_reader
 from databus.schemas.errors import DatabusError
+from databus.schemas.windows import WindowBatch
+from databus.schemas.wire import ControlEvent
+
+try:
+    from databus.relay.sources import mysql_lane
+except ImportError:  # the lane was not built: there is one path only
+    new_lane = None
+else:
+    new_lane = mysql_lane.LaneAssembler
 
 MOST_WINDOW_BYTES = 1 << 24
 SRC_IDS = {source: number for number, source in enumerate(SOURCES, 1)}
@@ -38,39 +49,73 @@ class Outcome(NamedTuple):
     problem: str
 
 
-class Session(NamedTuple):
-    """What one reading of a stream needs, made anew for each: nothing may be remembered."""
-
-    assembler: Assembler
-    encoder: WindowEncoder
+Path = Callable[[Recording, Dialect, Sequence[bytes]], Outcome]
 
 
-def session_of(recording: Recording, *, partial_rows: bool) -> Session:
-    """Return what reads a recording's events."""
-    dialect = replace(recording.dialect, delivers_partial_rows=partial_rows)
-    tables = WatchedTables(Names(SOURCES), dialect, RecordedCatalog(recording))
+def _tables_of(recording: Recording, dialect: Dialect) -> WatchedTables:
+    rules = replace(recording.rules, dialect=dialect)
+    return WatchedTables(Names(SOURCES), rules, recording.history(), recording.scan)
+
+
+def _encoder() -> WindowEncoder:
     registry = SchemaRegistry(MemoryStore())
     for source, src_id in SRC_IDS.items():
         registry.add_source(source, src_id)
+    return WindowEncoder(registry, SRC_IDS)
+
+
+def paths() -> list[Path]:
+    """Return the ways to read a stream: Python's, and the lane's ahead of it."""
+    return [read_in_python] if new_lane is None else [read_in_python, read_with_lane]
+
+
+def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
+    """Read with what the lane is compared with; everything is made anew for each stream."""
+    tables, encoder, packets = _tables_of(recording, dialect), _encoder(), PacketReader()
     assembler = Assembler(tables, dialect, prepared=PreparedTransactions())
-    return Session(assembler, WindowEncoder(registry, SRC_IDS))
-
-
-def read_in_python(session: Session, chunks: Sequence[bytes]) -> Outcome:
-    """Read with what the lane is compared with."""
-    packets = PacketReader()
     windows: list[Any] = []
     try:
         for chunk in chunks:
             for event in packets.receive(chunk):
-                transaction = session.assembler.receive(event)
+                transaction = assembler.receive(event)
                 if transaction is not None and transaction.changes:
-                    windows.append(session.encoder.encode(transaction))
+                    windows.append(encoder.encode(transaction))
     except StreamEnded:
         return Outcome(windows, "")
     except (AssemblyStopped, UnfitRowError, DatabusError) as error:
-        return Outcome(windows, f"{type(error).__name__}: {error}")
+        return Outcome(windows, _text(error))
     return Outcome(windows, "")
+
+
+def read_with_lane(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
+    """Read with the compiled lane going ahead."""
+    assert new_lane is not None
+    assembler = new_lane(
+        _tables_of(recording, dialect),
+        dialect,
+        encoder=_encoder(),
+        epoch=0,
+        prepared=PreparedTransactions(),
+    )
+    windows: list[Any] = []
+    try:
+        for chunk in chunks:
+            for item in assembler.receive_bytes(chunk, len(chunk)):
+                if isinstance(item, WindowBatch):
+                    windows += item.windows()
+                elif not isinstance(item, Transaction) or item.changes:
+                    raise TypeError(f"a small window came as {item!r:.200}")
+    except StreamEnded:
+        return Outcome(windows, "")
+    except (AssemblyStopped, UnfitRowError, DatabusError) as error:
+        return Outcome(windows, _text(error))
+    return Outcome(windows, "")
+
+
+def _text(error: Exception) -> str:
+    # Where a row does not fit is said by whoever writes it: that it does not is what counts.
+    is_unfit = isinstance(error, UnfitRowError) or "cannot be captured" in str(error)
+    return "unfit row" if is_unfit else f"{type(error).__name__}: {error}"
 
 
 def cutters() -> list[Callable[..., int] | None]:
@@ -86,9 +131,15 @@ def read_rows(cutter: Callable[..., int] | None, chunks: Sequence[bytes]) -> Out
     with patch.object(row_reader, "take_rows", cutter):
         try:
             for chunk in chunks:
-                items += reader.receive(chunk)
+                items += map(_comparable, reader.receive(chunk))
             items.append((reader.pending_scn, reader.pending_events))
             reader.close()
         except DatabusError as error:
             return Outcome(items, f"{type(error).__name__}: {error}")
     return Outcome(items, "")
+
+
+def _comparable(item: row_reader.RowWindow | ControlEvent) -> tuple[Any, ...]:
+    """Return an item without what only says by which path its rows came."""
+    rows = [event[: row_reader.IS_PLAIN] for event in item.events]
+    return *(value for name, value in item._asdict().items() if name != "events"), rows

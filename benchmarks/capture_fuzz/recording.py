@@ -17,13 +17,17 @@ from benchmarks.capture_fuzz import statements
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.sources import mysql_events as events
+from databus.relay.sources.mysql_beginning import first_record
 from databus.relay.sources.mysql_catalog import ServerCatalog
+from databus.relay.sources.mysql_column_spec import Rules
 from databus.relay.sources.mysql_connection import address_of
 from databus.relay.sources.mysql_dump import BinlogDump
+from databus.relay.sources.mysql_history import History, Record
 from databus.relay.sources.mysql_layout import Dialect
 from databus.relay.sources.mysql_position import FIRST_OFFSET, Start
-from databus.relay.sources.mysql_scan import events_to_the_end
-from databus.relay.sources.mysql_tables import Names, Snapshot
+from databus.relay.sources.mysql_scan import events_to_the_end, last_definition_changes
+from databus.relay.sources.mysql_tables import Names
+from databus.relay.sources.mysql_tokens import TableName
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 
 SERVER_ID = 4243
@@ -39,13 +43,34 @@ class Recording:
 
     name: str
     events: Sequence[bytes]
-    snapshot: Snapshot
+    definitions: Record
     dialect: Dialect
 
     @cached_property
     def beginnings(self) -> Sequence[int]:
         """Which events begin a transaction or a statement of its own."""
         return [n for n, event in enumerate(self.events) if event[_TYPE_AT] in _BEGINNINGS]
+
+    @cached_property
+    def rules(self) -> Rules:
+        """How its server reads statements."""
+        return Rules(self.dialect)
+
+    @cached_property
+    def altered(self) -> Mapping[TableName, int]:
+        """Where each table was altered last."""
+        names = Names(statements.SOURCES)
+        return last_definition_changes(self.events, names, self.rules, 0, self.definitions.scn)
+
+    def history(self) -> History:
+        """Return a new history that begins with what the server said at the end."""
+        history = History()
+        history.begin(self.definitions)
+        return history
+
+    def scan(self, begin: int, end: int) -> Mapping[TableName, int]:  # noqa: ARG002
+        """Return where tables were altered last, behind a place."""
+        return {name: scn for name, scn in self.altered.items() if scn > begin}
 
 
 def record_all() -> list[Recording]:
@@ -132,7 +157,8 @@ def _record(
     with closing(dump):
         found = list(events_to_the_end(dump))
     dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=True)
-    return Recording(name, found, catalog.read(), dialect)
+    definitions = first_record(catalog, catalog.names, lambda _begin, _end: {})
+    return Recording(name, found, definitions, dialect)
 
 
 @contextmanager
@@ -142,18 +168,3 @@ def _session(server: PrivateMariaDB) -> Iterator[Any]:
     )
     with closing(connection), connection.cursor() as cursor:
         yield cursor
-
-
-class RecordedCatalog:
-    """What the server said when it was recorded, as what it would say now."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-
-    def read(self) -> Snapshot:
-        """Return the definitions."""
-        return self._recording.snapshot
-
-    def column_changes(self, begin: int, end: int) -> Mapping[str, int]:  # noqa: ARG002
-        """Return nothing: a recording whose log does not name columns has no DDL."""
-        return {}

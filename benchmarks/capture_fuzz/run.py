@@ -9,10 +9,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -22,9 +22,9 @@ from benchmarks.capture_fuzz.damage import stretch as stretch_of
 from benchmarks.capture_fuzz.reading import (
     Outcome,
     cutters,
+    paths,
     read_in_python,
     read_rows,
-    session_of,
 )
 from benchmarks.capture_fuzz.recording import Recording, record_all
 
@@ -48,6 +48,7 @@ class Tally:
     rounds: int = 0
     windows: int = 0
     stopped: int = 0
+    other_words: int = 0  # streams that both paths stopped at, saying it differently
     problems: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     finding_count: int = 0
@@ -102,8 +103,8 @@ def _windows_of(recordings: Sequence[Recording]) -> list[bytes]:
     for recording in recordings:
         for first in range(0, len(recording.beginnings), MOST_TRANSACTIONS):
             events = stretch_of(recording.events, recording.beginnings, first, MOST_TRANSACTIONS)
-            session = session_of(recording, partial_rows=True)
-            windows = read_in_python(session, [framed(events)]).found
+            dialect = replace(recording.dialect, delivers_partial_rows=True)
+            windows = read_in_python(recording, dialect, [framed(events)]).found
             found.append(b"".join(window.data for window in windows))
     return [data for data in found if data]
 
@@ -119,13 +120,21 @@ def _capture_round(
     data = framed(damage_events(draw, events) if is_damaged else events)
     if is_damaged and draw.random() < 0.05:
         data = damage_bytes(draw, data)
-    chunks, partial_rows = cut(draw, data), draw.random() < 0.5
-    outcome = read_in_python(session_of(recording, partial_rows=partial_rows), chunks)
+    chunks = cut(draw, data)
+    dialect = replace(recording.dialect, delivers_partial_rows=draw.random() < 0.5)
+    outcome, *others = [read(recording, dialect, chunks) for read in paths()]
     tally.windows += len(outcome.found)
     if outcome.problem:
         tally.stopped += 1
         tally.problems[_kind_of(outcome.problem)] += 1
-    return None
+    tally.other_words += sum(other.problem != outcome.problem for other in others)
+    # Both stop, or neither: in which words is up to who reads the event.
+    wrong = [_difference(outcome, o) for o in others if _agreed(o) != _agreed(outcome)]
+    return Problem("; ".join(wrong), _kind_of(wrong[0])) if wrong else None
+
+
+def _agreed(outcome: Outcome) -> tuple[Sequence[Any], bool]:
+    return outcome.found, bool(outcome.problem)
 
 
 def _client_round(tally: Tally, draw: random.Random) -> Problem | None:
@@ -156,7 +165,8 @@ def report(tally: Tally, seconds: float) -> str:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return (
         f"{tally.rounds:,} rounds: {tally.windows:,} windows, {tally.stopped:,} streams stopped "
-        f"with {len(tally.problems)} kinds of problems, {seconds:.0f} s, {peak:.0f} MiB at most: "
+        f"with {len(tally.problems)} kinds of problems, {tally.other_words:,} of them said "
+        f"otherwise by another path, {seconds:.0f} s, {peak:.0f} MiB at most: "
         f"{tally.finding_count or 'no'} findings"
     )
 
@@ -185,6 +195,7 @@ def run(rounds: int, seed: int, first: int, recordings: Sequence[Recording]) -> 
     """Do the rounds and print what was found; return the exit status."""
     console, started = Console(stderr=True, log_path=False), time.monotonic()
     console.log(", ".join(f"{r.name}: {len(r.events)} events" for r in recordings))
+    console.log(f"{len(paths())} ways to capture, {len(cutters())} ways to read as a client")
     tally = fuzz(recordings, seed, range(first, first + rounds), lambda text: console.log(text))
     for finding in tally.findings:
         click.echo(f"FINDING: {finding}")

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from databus.bootstrap.row_filter import check_range, condition_of, number_of
+from databus.bootstrap.row_filter import EVERY_KEY, check_range, condition_of, number_of
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPage, LogPlace, LogRow, StoredEvent
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
@@ -80,8 +80,10 @@ def append(
 def _values(
     events: Sequence[tuple[int, StoredEvent]], now_ns: int
 ) -> Iterator[tuple[int, int, int | bytes, int, int, int, bytes]]:
-    for index, (scn, key, _, event, _) in events:
-        if isinstance(key, int):
+    for index, (scn, key, _, event, is_truncate, _) in events:
+        if is_truncate:
+            yield scn, index, key, 0, EVERY_KEY, now_ns, event
+        elif isinstance(key, int):
             yield scn, index, key, key, False, now_ns, event
         else:
             yield scn, index, key, *number_of(key), now_ns, event

@@ -56,7 +56,11 @@ create table schema_versions (
 ) without rowid;
 """
 
-MIGRATIONS: Final[Sequence[str]] = (_FIRST,)
+# From here on a snapshot may have the tombstone of a TRUNCATE and rows that lack
+# columns, of which an older program knows nothing.
+_SECOND = "alter table sources add column partial_scn integer not null default -1"
+
+MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND)
 
 
 def is_current(database: Database, path: Path) -> bool:

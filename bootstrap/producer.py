@@ -79,7 +79,12 @@ class WindowWriter(Consumer):
     def on_data_event(self, event: DataEvent) -> None:
         """Take an event's bytes."""
         stored = StoredEvent(
-            event.scn, event.key, event.is_delete, event.wire_bytes(), event.is_truncate
+            event.scn,
+            event.key,
+            event.is_delete,
+            event.wire_bytes(),
+            event.is_truncate,
+            event.has_absent,
         )
         self._events.append((event.src_id, stored))
         self._timestamp_ns = event.timestamp_ns

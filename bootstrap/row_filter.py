@@ -4,8 +4,7 @@ Tables hold with each key what the filters' arithmetic needs: `number` is the
 long key, the number that a byte key reads as, or else its Java hash, and
 `is_hashed` says that it is the latter. A range is not known of a hash, so such
 rows pass a RANGE condition and whoever fetches them asks the filter in memory,
-which raises the error. The empty key, that of what is about every row, passes
-all conditions.
+which raises the error. What is about every row passes all conditions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError
-from databus.schemas.event import WHOLE_TABLE_KEY
 from databus.schemas.filters import (
     PARAMETER,
     AnyOf,
@@ -25,7 +23,7 @@ from databus.schemas.filters import (
     key_number,
 )
 
-EVERY_KEY: Final = 2  # `is_hashed` of the empty key
+EVERY_KEY: Final = 2  # `is_hashed` of what is about every row
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 
 # Java's abs leaves the smallest long negative, and its % keeps the sign. The
@@ -75,13 +73,9 @@ def _condition_of_key(wanted: EventFilter | None) -> Condition:
     raise InvalidParameterError(PARAMETER, repr(wanted), "must be a MOD, RANGE or NONE filter")
 
 
-def number_of(key: int | bytes) -> tuple[int, int]:
+def number_of(key: int | bytes) -> tuple[int, bool]:
     """Return a key's `number` and `is_hashed`."""
-    if isinstance(key, int):
-        return key, 0
-    if key == WHOLE_TABLE_KEY:
-        return 0, EVERY_KEY
-    return key_number(key)
+    return (key, False) if isinstance(key, int) else key_number(key)
 
 
 def _between(start: int, end: int) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
 `id` is what consumers page by: an update keeps it. A deleted row stays, with
 its delete event, as a tombstone (`deleted_ns` is when the store learned of it,
-0 = not deleted), until retention takes it. Newer never gives way to older,
-whatever order the log and the seeder come in: each write says its SCN.
+0 = not deleted), until retention takes it. It is -1 when the row lacks columns
+that the seeder has yet to read; no source that is served has such rows. Newer
+never gives way to older, whatever order the log and the seeder come in: each
+write says its SCN.
 
 A TRUNCATE deletes all rows up to its SCN, tombstones among them, and leaves one
 tombstone for all: the event itself, under a key that no row has and the id that
@@ -66,7 +68,7 @@ where scn > ? limit ?)
 _BY_KEY = "select id, scn, key, deleted_ns > 0, event from snapshot_{src_id} where key = ?"
 _LEFTOVERS = """
 select id, scn, event from snapshot_{src_id} indexed by snapshot_{src_id}_scn
-where (scn, id) > (?, ?) and scn < ? and deleted_ns = 0
+where (scn, id) > (?, ?) and scn < ? and deleted_ns <= 0
 order by scn, id limit ?
 """
 _BURY = "update snapshot_{src_id} set scn = ?, deleted_ns = ?, event = ? where id = ?"
@@ -89,6 +91,7 @@ insert into snapshot_{src_id} (id, key, number, is_hashed, scn, deleted_ns, even
 values (?, ?, 0, ?, ?, ?, ?)
 """
 _EMPTIED = "select scn, event from snapshot_{src_id} where key = ?"
+_HAS_PARTIAL = "select 1 from snapshot_{src_id} not indexed where deleted_ns < 0 limit 1"
 _COUNT = "select count(*) from snapshot_{src_id}"
 _COUNT_TOMBSTONES = "select count(*) from snapshot_{src_id} where deleted_ns > 0"
 
@@ -98,6 +101,7 @@ FEW_CHANGED = 20_000
 
 _EVERY_ROW = "every row"  # a text, which is no row's key: those are numbers and bytes
 _FIRST_ID = 1
+_PARTIAL_NS = -1  # `deleted_ns` of a row that lacks columns
 
 
 class Leftover(NamedTuple):
@@ -126,8 +130,8 @@ def merge(
 def _values(
     events: Iterable[StoredEvent], now_ns: int
 ) -> Iterator[tuple[int | bytes, int, int, int, int, bytes]]:
-    for scn, key, is_deleted, event, _ in events:
-        deleted_ns = now_ns if is_deleted else 0
+    for scn, key, is_deleted, event, _, is_partial in events:
+        deleted_ns = now_ns if is_deleted else _PARTIAL_NS if is_partial else 0
         if isinstance(key, int):
             yield key, key, False, scn, deleted_ns, event
         else:
@@ -215,6 +219,12 @@ def by_key(
             row_id, scn, _, is_deleted, event = row
             found[key] = StoreRow(row_id, scn, key, bool(is_deleted), event)
     return found
+
+
+def has_partial(connection: sqlite3.Connection, src_id: int) -> bool:
+    """Whether a row lacks columns; reads the whole table."""
+    found = connection.execute(_HAS_PARTIAL.format(src_id=src_id)).fetchone()
+    return found is not None
 
 
 def leftovers(

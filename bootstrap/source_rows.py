@@ -43,6 +43,7 @@ values (?1, case when exists (
 ) then (select max(version) + 1 from schema_versions where src_id = ?1) else ?2 end, ?3, ?4)
 on conflict (src_id, digest) do nothing
 """
+SCHEMA_TEXT = "select text from schema_versions where digest = ?"
 ALL_SCHEMAS = "select src_id, version, text from schema_versions order by src_id, version"
 # Rows that were served when the store fell off are compared with the table's by
 # the seeding: of those only what came and went within the hole stays unknown.
@@ -72,11 +73,14 @@ PROGRESS = "update sources set seed_resume = ?, seed_rows = seed_rows + ? where 
 READ_UNTIL = "update sources set seed_until_scn = ? where name = ?"
 CATCH_UP = "update sources set status = 'seeding_catch_up' where name = ?"
 CAUGHT_UP = """
-select name, seed_scn, log_floor_scn from sources, store
+select name, src_id, seed_scn, log_floor_scn, partial_scn from sources, store
 where status = 'seeding_catch_up' and seed_until_scn <= store.scn
 """
+# Events with rows that lack columns were let into the log while it was seeded:
+# who needs one of them is sent the rows.
 ACTIVATE = """
-update sources set status = 'active', floor_scn = seed_scn, seed_resume = null, problem = ''
+update sources set status = 'active', floor_scn = max(seed_scn, partial_scn),
+    seed_resume = null, problem = ''
 where name = ?
 """
 RESET = """
@@ -84,6 +88,7 @@ update sources set status = 'new', floor_scn = -1, seed_scn = -1, seed_resume = 
     seed_rows = 0, seed_until_scn = -1, problem = ?
 where name = ?
 """
+NOTE_PARTIAL = "update sources set partial_scn = ? where src_id = ?"
 SET_PROBLEM = "update sources set problem = ? where name = ?"
 
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from databus.bootstrap import log_rows, snapshot_rows, source_rows
+from databus.bootstrap import log_rows, partial_rows, snapshot_rows, source_rows
 from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.stored import (
     NOTHING_YET,
@@ -231,6 +231,8 @@ class Store:
         return True
 
     def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
+        if any(event.is_partial for _, event in indexed):
+            indexed = self._made_whole(src_id, indexed)
         events = [event for _, event in indexed]
         size_bytes = sum(len(event.event) for event in events)
         if not self._connection.execute(source_rows.COUNT_LOG_BYTES, (size_bytes, src_id)).rowcount:
@@ -245,6 +247,21 @@ class Store:
             snapshot_rows.empty(self._connection, src_id, events[begin], now_ns)
             events = events[begin + 1 :]
         snapshot_rows.merge(self._connection, src_id, events, now_ns)
+
+    def _made_whole(
+        self, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]
+    ) -> Sequence[tuple[int, StoredEvent]]:
+        for state in self.sources():
+            if state.src_id == src_id:
+                return partial_rows.complete(self._connection, state, indexed, self._schema_text)
+        return indexed
+
+    def _schema_text(self, digest: bytes) -> str:
+        row = self._connection.execute(source_rows.SCHEMA_TEXT, (digest,)).fetchone()
+        if row is None:
+            raise BootstrapError(f"store {self.path} has no schema of the id {digest.hex()}")
+        text: str = row[0]
+        return text
 
     def begin_log(self, scn: int) -> None:
         """Note that the log will have everything after window `scn`, before the first is applied.
@@ -306,7 +323,10 @@ class Store:
             is_void = emptied is not None and emptied.scn > state.seed_scn
             taken = 0
             if not is_void:
-                taken = snapshot_rows.merge(self._connection, state.src_id, events, self._now_ns())
+                whole = partial_rows.complete_chunk(
+                    self._connection, state, events, self._schema_text
+                )
+                taken = snapshot_rows.merge(self._connection, state.src_id, whole, self._now_ns())
             self._connection.execute(source_rows.PROGRESS, (resume, len(events), name))
         return taken
 
@@ -347,17 +367,24 @@ class Store:
     def activate_caught_up(self) -> list[str]:
         """Activate the seeded sources whose log has come far enough; return their names.
 
-        One whose log begins after its seeding's SCN has a hole: it is NEW again.
+        One whose log begins after its seeding's SCN has a hole: it is NEW again. So is
+        one with rows whose columns nobody logged.
         """
         with self.file.explained("activating"):
             if self._connection.execute(source_rows.CAUGHT_UP).fetchone() is None:
                 return []
         activated = []
         with self.file.writing("activating"):
-            for name, seed_scn, log_scn in self._connection.execute(
+            for name, src_id, seed_scn, log_scn, partial_scn in self._connection.execute(
                 source_rows.CAUGHT_UP
             ).fetchall():
-                if log_scn <= seed_scn:
+                if partial_scn > seed_scn and snapshot_rows.has_partial(self._connection, src_id):
+                    problem = (
+                        f"rows up to scn {partial_scn} lack columns that were not logged and were "
+                        "not there to be read: seeded anew; binlog_row_image = FULL logs them"
+                    )
+                    self._connection.execute(source_rows.RESET, (problem, name))
+                elif log_scn <= seed_scn:
                     self._connection.execute(source_rows.ACTIVATE, (name,))
                     activated.append(name)
                 else:

@@ -30,7 +30,8 @@ class SourceState:
     relay. `seed_scn`: as of when rows are seeded. `seed_until_scn`: how far the
     log must come before the seeded rows hold together; while SEEDING it says
     that every row was read and
-    `end_seeding` is to be called (again) with it.
+    `end_seeding` is to be called (again) with it. `partial_scn`: the last window
+    with an event whose row lacked columns that nobody knew yet.
     """
 
     name: str
@@ -47,6 +48,7 @@ class SourceState:
     seed_estimate: int = 0
     seed_until_scn: int = NOTHING_YET
     problem: str = ""
+    partial_scn: int = NOTHING_YET
 
 
 class Position(NamedTuple):
@@ -62,7 +64,8 @@ class Position(NamedTuple):
 class StoredEvent(NamedTuple):
     """A row's event as it is stored: version 2 bytes, and what they are found by.
 
-    `is_truncate`: it is about all rows of the source, which are gone.
+    `is_truncate`: it is about all rows of the source, which are gone. `is_partial`:
+    its row, or the row before, lacks columns (see `whole_rows`).
     """
 
     scn: int
@@ -70,6 +73,7 @@ class StoredEvent(NamedTuple):
     is_deleted: bool
     event: bytes
     is_truncate: bool = False
+    is_partial: bool = False
 
 
 class StoreRow(NamedTuple):

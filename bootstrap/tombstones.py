@@ -7,7 +7,9 @@ from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import (
     METADATA_DIGESTS,
     EventMetadata,
+    Notes,
     Op,
+    decode_metadata,
     encode_metadata,
     metadata_part,
 )
@@ -30,4 +32,6 @@ def _metadata(last: Part | None) -> Part | None:
     """Return metadata that says `delete`; none where the relay sends none of ours."""
     if last is None or last.digest not in METADATA_DIGESTS:
         return None
-    return metadata_part(encode_metadata(EventMetadata(Op.DELETE)))
+    told = decode_metadata(last.data, last.digest).notes
+    notes = Notes(told.absent, (), told.raw) if told is not None else None
+    return metadata_part(encode_metadata(EventMetadata(Op.DELETE, notes=notes)))

@@ -4,8 +4,8 @@
 The rules are those of `ring_walk`, `ring_stamp` and `sieve`, which do all of it
 themselves where this module was not built, and say every error the same. Two
 things are different: no bytes are copied to look at them, and the GIL is let go
-of while a large piece is worked on (for a small one that would cost more than
-the work: another thread may keep it for milliseconds).
+of while a large piece is worked on. For a small one that would cost more than
+the work: another thread may keep it for milliseconds.
 
 The bytes may change while they are read: a reader's writer is another process.
 So each number is read once, compared with the bounds, and used; whether what
@@ -56,7 +56,7 @@ cdef enum:
     HAS_PAYLOAD = 0x80
     WINDOW_DONE = -1
     # From so many bytes on the work is done without the GIL.
-    LARGE_BYTES = 1 << 18
+    LARGE_BYTES = 1 << 21
     WINDOWS_AT_A_TIME = 4096
     INDEX_AT = 4096  # see `scn_index`
     MARK_BYTES = 32
@@ -554,6 +554,27 @@ cdef class RingData:
             else:
                 high = middle - 1
         return low
+
+    def copy_out(self, int64_t position, int64_t length):
+        """Return `length` bytes from `position` on."""
+        cdef uint8_t* out
+        self._check(position)
+        if not 0 <= length <= self._lap.capacity:
+            raise ValueError("no lap has so many bytes")
+        copied = PyBytes_FromStringAndSize(NULL, length)
+        out = <uint8_t*>PyBytes_AS_STRING(copied)
+        with nogil:
+            _copy_out(&self._lap, position % self._lap.capacity, length, out)
+        return copied
+
+    def copy_in(self, int64_t position, const uint8_t[::1] data not None):
+        """Write bytes at `position`."""
+        cdef int64_t length = data.shape[0]
+        self._check(position, True)
+        if not 0 < length <= self._lap.capacity:
+            raise ValueError("no lap has so many bytes")
+        with nogil:
+            _copy_in(&self._lap, position % self._lap.capacity, length, &data[0])
 
     def find_event(self, int64_t position, int64_t end, int64_t scn, int64_t to_skip):
         """See `ring_walk.find_event`."""

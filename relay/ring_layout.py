@@ -57,6 +57,7 @@ PAGE_BYTES = 4096
 MAX_BLOCKS = 65536  # bounds the index, and with it the time to check it at a restart
 MASK = (1 << 64) - 1
 UNKNOWN_SCN = -1
+LARGE_BYTES = 2 << 20  # pieces that are copied without the GIL: it takes about a millisecond
 
 _STATIC = struct.Struct("<8sIIQQQ256s")
 _CRC = struct.Struct("<I")
@@ -195,6 +196,8 @@ class RingFile:
 
     def copy_out(self, position: int, length: int) -> bytes:
         """Copy bytes out of the data, around its end when they lie there."""
+        if length >= LARGE_BYTES and self.core is not None:
+            return self.core.copy_out(position, length)
         at = position % self.capacity_bytes + self.data_at
         end = self.layout.file_bytes
         if at + length <= end:
@@ -204,6 +207,9 @@ class RingFile:
 
     def copy_in(self, position: int, data: Buffer) -> None:
         """Copy bytes into the data, around its end when they don't fit before it."""
+        if len(data) >= LARGE_BYTES and self.core is not None:
+            self.core.copy_in(position, data)
+            return
         at = position % self.capacity_bytes + self.data_at
         room = self.layout.file_bytes - at
         if len(data) <= room:

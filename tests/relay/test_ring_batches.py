@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -194,3 +195,20 @@ def test_a_window_without_its_end_is_not_published(ring: Ring) -> None:
     with pytest.raises(ProtocolError, match="an event is cut"):
         ring.finish(len(data) - 3, 1, 0)
     assert ring.tail == 0
+
+
+def test_a_large_window_that_came_in_pieces_is_finished_in_little_memory(ring: Ring) -> None:
+    huge = Ring.open(Path(ring._file.path).with_name("huge.ring"), "huge", 4 << 20, start_scn=0)
+    rows = b"".join(make_event(0, key, 100) for key in range(1000))
+    eop = unstamped(make_window(1, []))
+    tracemalloc.start()
+    for lap in range(1, 4):
+        for piece in range(10):
+            huge.extend(piece * len(rows), rows)
+        huge.extend(10 * len(rows), eop)
+        huge.finish(10 * len(rows) + len(eop), lap, 0)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (huge.max_scn, huge.tail) == (3, 3 * (10 * len(rows) + len(eop)))
+    huge.close()
+    assert peak_bytes < 100_000

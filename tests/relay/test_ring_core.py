@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.relay import ring_core, ring_walk, sieve
+from databus.relay import ring_core, ring_layout, ring_walk, sieve
 from databus.relay.ring_core import RingData
 from databus.relay.ring_layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
 from databus.relay.ring_stamp import stamp_events
@@ -156,6 +156,19 @@ def test_damage_is_answered_alike_and_never_believed(files: TwoFiles) -> None:
         files.both(stamped, files.begin, end, hit)
     assert ProtocolError in errors
     assert len(errors) > 1
+
+
+@pytest.mark.parametrize("length", [1, 299, 300, 301, CAPACITY])
+def test_bytes_are_copied_alike(
+    files: TwoFiles, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_layout, "LARGE_BYTES", 1)
+    data = random.Random(7).randbytes(length)
+    for ring_file in (files.compiled, files.plain):
+        files.plain.copy_in(files.begin, bytes(CAPACITY))
+        ring_file.copy_in(files.begin, data)
+        assert files.both(RingFile.copy_out, files.begin, CAPACITY) == data.ljust(CAPACITY, b"\0")
+        assert files.both(RingFile.copy_out, files.begin, length) == data
 
 
 # -- filters -----------------------------------------------------------------------------------
@@ -368,6 +381,9 @@ def test_nothing_is_read_outside_of_the_mapping_or_after_its_release() -> None:
         core.find_event(-1, 100, 1, 1)
     with pytest.raises(ValueError, match="slots"):
         core.index_entry(0, 1)
+    for asked in (-1, 201):
+        with pytest.raises(ValueError, match="so many bytes"):
+            core.copy_out(0, asked)
     core.release()
     core.release()
     with pytest.raises(ValueError, match="closed"):

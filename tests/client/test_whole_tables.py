@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Op
 from databus.relay.sources.source import RowChange, TableDefined, TableEmptied
+from databus.schemas import row_cutter, row_reader
 from databus.schemas.event import DDL_SRC_ID
 from databus.schemas.filters import ModFilter, RangeFilter
 from databus.schemas.metadata import Notes
@@ -29,6 +31,14 @@ LACKING = RowChange(
     {"id": 3},
     notes=Notes((1,), (1,), {"name": "0000-00-00"}),
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=["compiled", "python"])
+def take_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Read once with the compiled cutter going ahead and once without it."""
+    ahead = row_cutter.take_rows if request.param == "compiled" else None
+    with patch.object(row_reader, "take_rows", ahead):
+        yield
 
 
 @pytest.fixture

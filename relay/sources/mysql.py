@@ -35,6 +35,7 @@ from databus.relay.sources.mysql_facts import gtid_start_problem, read_facts, wi
 from databus.relay.sources.mysql_findings import findings_of
 from databus.relay.sources.mysql_packets import StreamEnded
 from databus.relay.sources.mysql_position import (
+    FIRST_OFFSET,
     LogFile,
     Start,
     start_at_position,
@@ -49,7 +50,7 @@ from databus.relay.sources.mysql_scan import (
 from databus.relay.sources.mysql_tables import Names, ScanLog, WatchedTables, split_name
 from databus.relay.sources.mysql_tokens import TableName
 from databus.relay.sources.mysql_xa import PreparedTransactions
-from databus.relay.sources.source import Captured, EventEncoder, Newest
+from databus.relay.sources.source import Captured, EventEncoder, Newest, Transaction
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import binlog_position
@@ -91,6 +92,7 @@ class MysqlSource:
         self._stopped: SourceError | None = None
         self._encoder: EventEncoder | None = None
         self._start_of_dump = Start()
+        self._seeks_gtids = False
         self.findings = Findings()
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
@@ -123,8 +125,21 @@ class MysqlSource:
                 held = self._assembler.take_held()
                 found = [held] if held is not None else []
                 deadline = 0.0
+            if self._seeks_gtids:
+                found = self._from_gtids_on(found)
             if found or (self._stopped is None and self._clock() >= deadline):
                 return found
+
+    def _from_gtids_on(self, found: list[Captured]) -> list[Captured]:
+        """Leave out where files begin, until something comes that the GTIDs do not leave out.
+
+        Reading that went on there would bring what they do leave out.
+        """
+        for index, item in enumerate(found):
+            if not is_begin_of_file(item):
+                self._seeks_gtids = False
+                return found[index:]
+        return []
 
     def close(self) -> None:
         """Close the connection."""
@@ -225,6 +240,7 @@ class MysqlSource:
             ),
         )
         self._start_of_dump = start
+        self._seeks_gtids = bool(start.gtids)
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
 
     def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
@@ -309,3 +325,8 @@ class MysqlSource:
         text = "; ".join(problem for problem in problems if problem)
         if text:
             raise SourceStoppedError(self.name, self._scn, text)
+
+
+def is_begin_of_file(item: Captured) -> bool:
+    """Say whether this only moves the SCN to where a binlog file begins."""
+    return isinstance(item, Transaction) and not item.changes and item.origin.offset == FIRST_OFFSET

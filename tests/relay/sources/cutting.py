@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from databus.demo.private_mariadb import HOST
@@ -15,13 +16,14 @@ _HEADER = 4
 
 
 class CuttingProxy:
-    """Passes everything on, but for the packets of a dump from the `cut_after`th on.
+    """Passes everything on, but of each dump only as many packets as `next_cut` says.
 
-    With `cuts_inside`, half of the next one passes too. A context manager.
+    With `cuts_inside`, half of the next one passes too. `next_cut` is called on
+    the proxy's threads; None lets all of it pass. A context manager.
     """
 
     def __init__(self, server_port: int) -> None:
-        self.cut_after: int | None = None
+        self.next_cut: Callable[[], int | None] = lambda: None
         self.cuts_inside = False
         self.was_cut = False
         self._server_port = server_port
@@ -73,7 +75,7 @@ class CuttingProxy:
                     return
                 if link is client:
                     if data[3:5] in _DUMPS:
-                        left = self.cut_after
+                        left = self.next_cut()
                     server.sendall(data)
                 elif left is None:
                     client.sendall(data)

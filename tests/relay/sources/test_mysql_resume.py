@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.relay import Relay
 from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.mysql_gtid_set import MysqlGtidSet
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.event import Event
+from databus.schemas.wire import walk
 from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL
+from tests.relay.fakes import wait_until
 from tests.relay.sources.cutting import CuttingProxy
 from tests.relay.sources.mysql_reading import opened, read_full, watching
 
@@ -41,11 +47,12 @@ TRANSACTIONS: Sequence[Sequence[str]] = (
 
 @pytest.fixture
 def shop(either_database: Database) -> Database:
-    """Two watched tables and one that is not, on the session's server of each kind."""
+    """Two watched tables and one that is not, with rows that no start here asks for."""
     either_database.run(
         "CREATE TABLE a (id INT PRIMARY KEY, v TEXT)",
         "CREATE TABLE b (k VARCHAR(10) PRIMARY KEY, v INT)",
         "CREATE TABLE unwatched (id INT PRIMARY KEY)",
+        "INSERT INTO a VALUES (99, 'before')",
     )
     return either_database
 
@@ -73,27 +80,78 @@ def test_a_stream_cut_after_any_event_goes_on_without_a_gap_and_without_a_double
     with CuttingProxy(shop.server.port) as proxy:
         through = settings.model_copy(update={"uri": f"mysql://databus@127.0.0.1:{proxy.port}"})
         for cut in range(1, 200):
-            proxy.cut_after, proxy.cuts_inside, proxy.was_cut = cut, cut % 2 == 1, False
-            assert read_over_a_cut(MysqlSource(through), proxy, len(expected)) == expected
+            cuts = itertools.chain([cut], itertools.repeat(None))
+            proxy.next_cut, proxy.cuts_inside, proxy.was_cut = cuts.__next__, cut % 2 == 1, False
+            assert read_over_a_cut(MysqlSource(through), len(expected)) == expected
             if not proxy.was_cut:
                 break
     assert not proxy.was_cut
     assert cut > 25  # there were so many places
 
 
-def read_over_a_cut(source: MysqlSource, proxy: CuttingProxy, count: int) -> list[Transaction]:
+def read_over_a_cut(source: MysqlSource, count: int) -> list[Transaction]:
     found: list[Transaction] = []
+
+    def read_on() -> None:
+        source.open(found[-1].scn if found else None)
+        while sum(bool(t.changes) for t in found) < count:
+            found.extend(t for t in source.read() if isinstance(t, Transaction))
+
     with closing(source):
         try:
-            source.open(None)
-            while sum(bool(t.changes) for t in found) < count:
-                found += source.read()
+            read_on()
         except SourceUnavailableError:
-            proxy.cut_after = None
-            source.open(found[-1].scn if found else None)
-            while sum(bool(t.changes) for t in found) < count:
-                found += source.read()
+            read_on()
     return [t for t in found if t.changes]
+
+
+def test_a_relay_that_is_cut_off_after_every_event_has_each_window_once(
+    shop: Database, tmp_path: Path
+) -> None:
+    settings = watching(shop, tmp_path, "a", "b", start=position(shop))
+    for statements in TRANSACTIONS:
+        commit(shop, statements)
+    with CuttingProxy(shop.server.port) as proxy:
+        through = {
+            "uri": f"mysql://databus@127.0.0.1:{proxy.port}",
+            "reconnect_min_s": 0.001,
+            "reconnect_max_s": 0.001,
+        }
+        expected = rows_of_a_relay(settings, tmp_path / "whole", proxy, 4)
+        assert not proxy.was_cut
+        cut_off = settings.model_copy(update=through)
+        assert rows_of_a_relay(cut_off, tmp_path / "cut", proxy, 4) == expected
+        assert proxy.was_cut
+
+
+def rows_of_a_relay(
+    settings: PhysicalSourceSettings, folder: Path, proxy: CuttingProxy, windows: int
+) -> list[Event]:
+    """Return the row events of a relay's ring, and the ends of their windows."""
+    raw = {"data_dir": folder, "physical_sources": [settings.model_dump()]}
+    relay = Relay(build_settings(raw, RelaySettings))
+    shop = relay.physical_sources["shop"]
+    lengths = after_progress(lambda: shop.ring.max_scn)
+    proxy.next_cut = lengths.__next__
+    relay.start()
+    try:
+        wait_until(lambda: shop.capture.status.windows >= windows, timeout_s=60)
+        events = list(walk(shop.reader.read(shop.reader.head, shop.reader.capacity_bytes)))
+    finally:
+        relay.stop()
+    scns = {event.scn for event in events if event.src_id > 0}
+    assert len(scns) == windows
+    return [event for event in events if event.scn in scns]
+
+
+def after_progress(scn: Callable[[], int]) -> Iterator[int]:
+    """Yield 1, 2, 3 … packets, from 1 again whenever the SCN has moved on."""
+    while True:
+        begun = scn()
+        for length in itertools.count(1):
+            yield length
+            if scn() != begun:
+                break
 
 
 def check_every_start(

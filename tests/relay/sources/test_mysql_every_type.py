@@ -4,7 +4,9 @@ A table of each family of types is written to with values at their edges, on
 each server, with each `binlog_row_image`, with and without full metadata, with
 and without compression (MariaDB's of events, MySQL's of transactions). What is
 captured is compared with what the server prints, over another driver than the
-one that the relay has; what is absent must be what the image left out.
+one that the relay has; what is absent must be what the image left out. The same
+is read back from the bytes that the relay would append to its ring, which the
+compiled lane writes where it was built.
 
 Not run, for no server here has it: VECTOR (MariaDB 11.7 and MySQL 9 have it).
 """
@@ -23,6 +25,7 @@ from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.sources.source import Row
 from databus.schemas.metadata import Op
 from tests.mariadb_server import Database, fresh_database
+from tests.relay.sources.mysql_encoded import encoded
 from tests.relay.sources.mysql_every_type import (
     OLD_TIMES,
     Family,
@@ -268,7 +271,11 @@ def check_family(server: Server, folder: Path, family: Family, image: str) -> No
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, {declared}, z INT DEFAULT 0)")
     settings = watching(database, folder, "t", partial_rows="deliver", zero_dates="null")
     rows = 1 + max(len(literals) for _, literals in columns.values())
-    with opened(settings) as source, Written(database, types) as written:
+    with (
+        opened(settings) as source,
+        encoded(settings) as ring,
+        Written(database, types) as written,
+    ):
         for turn in range(rows):
             values = ", ".join(literal(of, turn) for _, of in columns.values())
             written.run(f"INSERT INTO t (id, {', '.join(columns)}) VALUES ({turn}, {values})")
@@ -280,10 +287,13 @@ def check_family(server: Server, folder: Path, family: Family, image: str) -> No
         written.run("UPDATE t SET id = id + 1000 WHERE id = 0")
         written.run("DELETE FROM t ORDER BY id")
         seen = read_seen(source, len(written.changes))
+        events = ring.read_seen(len(written.changes))
     check(types, seen, written.changes)
     check_absent(types, image, seen, written.changes)
     if image == "MINIMAL":
         check_minimal(seen, rows)
+    check(types, events, written.changes)
+    assert [event.notes for event in events] == [change.notes for change in seen]
 
 
 def nullable(sql_type: str) -> str:

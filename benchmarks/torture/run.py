@@ -39,7 +39,7 @@ POLL_S = 0.002
 STALLED_S = 60.0  # no progress for so long means that something hangs
 DEFAULT_MIXES: dict[Dialect, tuple[str, ...]] = {
     "sqlite": ("plain",),
-    "mysql": ("plain", "compress", "xa", "ddl"),
+    "mysql": MIXES,
 }
 RING_BYTES = "24MiB"  # wraps several times in a long run, and holds several leads
 

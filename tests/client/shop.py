@@ -63,6 +63,13 @@ def change(
     )
 
 
+def emptied(scn: int, table: Table = ORDERS) -> Event:
+    """Return the event that says that all rows of a table are gone."""
+    metadata = metadata_part(encode_metadata(EventMetadata(Op.TRUNCATE)))
+    src_id = SRC_IDS[table.source]
+    return Event(scn, 1000 + scn, src_id, 0, b"", Opcode.DELETE, None, metadata)
+
+
 def order(scn: int, number: int = 1, item: str = "tea") -> Event:
     """Return the event of a new order."""
     return change(scn, {"id": number, "item": item})

@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.consumer import Op
 from databus.conf.cli import main
+from databus.schemas.metadata import EventMetadata, Notes, encode_metadata, metadata_part
 from tests.client.fake_relay import FakeRelay
-from tests.client.shop import change, orders, wait_until
+from tests.client.shop import change, emptied, orders, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 30
@@ -79,6 +80,22 @@ def test_tail_shows_what_a_changed_column_was(relay: FakeRelay) -> None:
     row, before = {"id": 7, "item": "milk"}, {"id": 7, "item": "tea"}
     relay.append([change(6, row, op=Op.UPDATE, before=before)])
     assert "id=7 item=tea→milk" in tail(relay, "--from", "5", "--count", "1").output
+
+
+def test_tail_shows_that_a_table_was_emptied(relay: FakeRelay) -> None:
+    relay.append([emptied(6)])
+    assert " 6 truncate shop.orders" in tail(relay, "--from", "5", "--count", "1").output
+    shown = json.loads(tail(relay, "--from", "5", "--count", "1", "--json").output)
+    assert (shown["op"], shown["key"], shown["row"]) == ("truncate", "", {})
+
+
+def test_tail_says_in_json_what_was_not_logged(relay: FakeRelay) -> None:
+    notes = Notes(absent=(1,), raw={"item": "?"})
+    lacking = change(6, {"id": 7, "item": ""})
+    told = metadata_part(encode_metadata(EventMetadata(Op.UPDATE, notes=notes)))
+    relay.append([lacking._replace(metadata=told)])
+    shown = json.loads(tail(relay, "--from", "5", "--count", "1", "--json").output)
+    assert (shown["row"], shown["absent"], shown["raw"]) == ({"id": 7}, ["item"], {"item": "?"})
 
 
 def test_tail_keeps_control_characters_out_of_the_terminal(relay: FakeRelay) -> None:

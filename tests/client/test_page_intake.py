@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from databus.client.dispatch import data_window
 from databus.client.intake import UnknownSchemaError
 from databus.client.page_intake import PageIntake
 from databus.client.pages import Phase
@@ -22,6 +23,7 @@ from tests.client.shop import (
     WIDER_ORDERS,
     change,
     customer,
+    emptied,
     order,
     shop_bindings,
 )
@@ -63,6 +65,14 @@ def test_a_page_has_its_events_in_order_whatever_their_scns_and_the_chunks(
     assert seen == [(e.scn, e.src_id, e.key, e.value) for e in events]
     assert page.size_bytes == len(data)
     assert (page.window.scn, page.phase) == (10, Phase.SNAPSHOT)
+
+
+def test_a_page_may_say_that_a_table_was_emptied() -> None:
+    intake = make_intake()
+    intake.receive(bytes_of(emptied(5), order(6)) + END)
+    assert intake.end() is not None
+    page = intake.take(SNAPSHOT.after_snapshot_row(7), 10)
+    assert [event.is_truncate for event in data_window(page).events] == [True, False]
 
 
 def test_events_of_version_1_are_read_as_well() -> None:

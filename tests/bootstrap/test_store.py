@@ -30,6 +30,7 @@ from tests.bootstrap.filled import (
     SRC_IDS,
     TEXTS,
     FilledStore,
+    emptied,
     gone,
     make_filled,
     put,
@@ -389,6 +390,18 @@ def test_a_file_of_a_newer_version_is_refused(filled: FilledStore) -> None:
     for is_read_only in (True, False):
         with pytest.raises(BootstrapError, match=r"shop\.db.*made by a newer version"):
             Store.open(filled.path, is_read_only=is_read_only)
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date(filled: FilledStore) -> None:
+    filled.close()
+    with closing(sqlite3.connect(filled.path)) as connection:
+        connection.execute("alter table sources drop column partial_scn")
+        connection.execute("pragma user_version = 1")
+    with pytest.raises(BootstrapError, match="start the producer once"):
+        Store.open(filled.path, is_read_only=True)
+    with closing(Store.open(filled.path)) as store:
+        assert {state.partial_scn for state in store.sources()} == {-1}
+        assert store.apply_window(1000, 1, [emptied(1, 1000)])
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from databus.relay.log_watch import LogWatch
 from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
-from databus.relay.sources import open_log_look, open_source
+from databus.relay.sources import open_log_look
+from databus.relay.sources import open_source as open_kept_source
 from databus.relay.sources.source import Source
 from databus.relay.sources.standing import LogLook, Standing
 
@@ -76,14 +78,14 @@ class Relay:
     def __init__(
         self,
         settings: RelaySettings,
-        open_source: OpenSource = open_source,
+        open_source: OpenSource | None = None,
         clock: Clock = CLOCK,
         open_log_look: OpenLogLook = open_log_look,
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
         self.is_closing = False
-        self._open_source = open_source
+        self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_look = open_log_look
         self._clock = clock
         with contextlib.ExitStack() as opened:

@@ -101,7 +101,7 @@ def _mysql_table(physical_source: PhysicalSourceSettings, source: str) -> Table:
 
     catalog = ServerCatalog(address_of(physical_source), physical_source, 0)
     catalog.names = Names((source,))
-    definition = catalog.read().definitions.get(source)
+    definition = catalog.definition(source)
     if definition is None:
         raise UnknownSourceError(source, [])
     return definition.table(source)

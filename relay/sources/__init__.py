@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
@@ -19,19 +20,27 @@ SOURCES = {
 }
 # Those of a database that purges its log by itself.
 LOG_LOOKS = {"mysql": "databus.relay.sources.mysql_log_look:MysqlLogLook"}
+# A source that keeps the definitions of its tables over time does so in this file.
+HISTORY_FILE = "{name}.history"
 
 
-def open_source(settings: PhysicalSourceSettings) -> Source:
+def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) -> Source:
     """Return the source that the URI's scheme names; it is not connected yet.
 
-    Raises SettingsError for an unknown scheme or a setting it cannot take.
+    What it must remember it keeps in `data_dir`; without one, in memory. Raises
+    SettingsError for an unknown scheme or a setting it cannot take.
     """
     scheme = parse_uri(settings.uri).scheme
     if scheme not in SOURCES:
         raise SettingsError(
             f"uri = {settings.uri!r}: the scheme must be one of {', '.join(SOURCES)}"
         )
-    source: Source = _load(SOURCES[scheme])(settings)
+    make = _load(SOURCES[scheme])
+    source: Source
+    if scheme == "mysql" and data_dir is not None:
+        source = make(settings, history=data_dir / HISTORY_FILE.format(name=settings.name))
+    else:
+        source = make(settings)
     return source
 
 

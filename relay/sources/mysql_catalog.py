@@ -6,8 +6,7 @@ that streams.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -28,7 +27,7 @@ from databus.relay.sources.mysql_columns import clean_sql_type
 from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql_layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql_position import LogFile, file_number
-from databus.relay.sources.mysql_tables import Names, Snapshot, split_name
+from databus.relay.sources.mysql_tables import Names, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
 _COLUMNS = """
@@ -77,7 +76,6 @@ class ServerCatalog:
         self._allow_cascades = settings.allow_cascades
         self._held: Connection[Any] | None = None
         self.names = Names(())
-        self.scan: Callable[[int, int], Mapping[str, int]] = _no_changes
 
     @contextmanager
     def session(self, connection: Connection[Any] | None = None) -> Iterator[Connection[Any]]:
@@ -123,8 +121,12 @@ class ServerCatalog:
             sizes = self._query(connection, _CHARACTER_SETS)
         return Dialect(
             is_mariadb,
-            {int(number): _charset(name) for number, name in rows if number is not None and name},
-            {_charset(name): int(most) for name, most in sizes},
+            {
+                int(number): charset_name(name)
+                for number, name in rows
+                if number is not None and name
+            },
+            {charset_name(name): int(most) for name, most in sizes},
             zero_dates_are_null,
         )
 
@@ -167,20 +169,6 @@ class ServerCatalog:
             rows = self._first_answer(connection, _REPLICAS) or []
         return [(int(row[0]), str(row[1])) for row in rows]
 
-    def read(self) -> Snapshot:
-        """Read the definitions of the watched tables as they are now."""
-        with self.session() as connection:
-            before = self._end_scn(connection)
-            found = {s: self._definition(connection, s) for s in self.names.sources}
-            definitions = {s: d for s, d in found.items() if d is not None}
-            problems = self.table_problems(definitions)
-            after = self._end_scn(connection)
-        return Snapshot(definitions, before, after, problems)
-
-    def column_changes(self, begin: int, end: int) -> Mapping[str, int]:
-        """Return where, in a stretch of the log, columns were last changed, by source name."""
-        return self.scan(begin, end)
-
     def definition(self, source: str) -> Definition | None:
         """Read one table's definition as it is now; None when there is no such table."""
         with self.session() as connection:
@@ -199,7 +187,10 @@ class ServerCatalog:
         name = split_name(source)
         columns = tuple(
             DefinedColumn(
-                str(row[2]), clean_sql_type(str(row[3])), row[4] == "YES", _charset(row[5]) or None
+                str(row[2]),
+                clean_sql_type(str(row[3])),
+                row[4] == "YES",
+                charset_name(row[5]) or None,
             )
             for row in self._query(connection, _COLUMNS, name)
         )
@@ -270,10 +261,7 @@ class ServerCatalog:
             return list(cursor.fetchall())
 
 
-def _charset(name: Any) -> str:
+def charset_name(name: Any) -> str:
+    """Return a character set's name as newer servers have it; empty for none."""
     # Two names of one set, depending on version and variable.
     return {"utf8": "utf8mb3"}.get(str(name), str(name)) if name else ""
-
-
-def _no_changes(_begin: int, _end: int) -> Mapping[str, int]:
-    return defaultdict(int)

@@ -33,6 +33,8 @@ VARIABLES = (
     "lower_case_table_names",
     "server_id",
     "version",
+    "explicit_defaults_for_timestamp",
+    "old_mode",
 )
 
 VERSIONED = "SYSTEM VERSIONED"  # as the server says it

@@ -269,10 +269,7 @@ def _like(run: _Run, other: TableName) -> TableVersion:
 def _alter(run: _Run) -> None:
     words = run.words
     word = words.accept_any("ONLINE", "OFFLINE", "IGNORE")
-    if word == "ONLINE":
-        ignores = bool(words.accept("IGNORE"))
-    else:
-        ignores = word == "IGNORE"
+    ignores = words.accept("IGNORE") if word == "ONLINE" else word == "IGNORE"
     if words.accept_any("DATABASE", "SCHEMA"):
         _alter_database(run)
         return
@@ -425,7 +422,7 @@ def is_online_copy(copy: TableName, name: TableName) -> bool:
         return False
     table = name[1].lower()
     made = copy[1].lower()
-    return made == f"_{table}_gho" or made.lstrip("_") == f"{table}_new" and made[0] == "_"
+    return made in (f"_{table}_gho", f"_{table}_new", f"__{table}_new")
 
 
 _READERS: Mapping[str, Callable[[_Run], None]] = {

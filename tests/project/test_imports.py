@@ -34,6 +34,7 @@ HOMES = {
     "pymysql": ["relay/sources/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/*.py"],
     "pyspark": ["client/spark/*.py"],
+    "sqlglot": ["relay/sources/mysql_tokens.py"],
     "sqlite_utils": ["bootstrap/*.py", "registry/store.py", "relay/sources/sqlite*.py"],
     "tornado": ["*/http.py", "client/transport.py", "conf/service.py"],
     "transitions": ["client/states.py"],

@@ -56,11 +56,16 @@ def read_until(
     raise AssertionError(f"still not enough: {len(found)} transactions, {found[-3:]}")
 
 
+def row_changes_of(transaction: Transaction) -> list[RowChange]:
+    """Return a transaction's row changes, without its statements."""
+    return [change for change in transaction.changes if isinstance(change, RowChange)]
+
+
 def read_full(source: MysqlSource, count: int) -> list[Transaction]:
-    """Read until there are `count` transactions with changes; return those."""
+    """Read until there are `count` transactions with row changes; return those."""
 
     def full(found: list[Transaction]) -> list[Transaction]:
-        return [t for t in found if t.changes]
+        return [t for t in found if row_changes_of(t)]
 
     return full(read_until(source, lambda found: len(full(found)) >= count))
 
@@ -69,7 +74,7 @@ def read_changes(source: MysqlSource, count: int) -> list[RowChange]:
     """Read until there are `count` row changes; return all."""
 
     def changes(found: list[Transaction]) -> list[RowChange]:
-        return [change for t in found for change in t.changes]
+        return [change for t in found for change in row_changes_of(t)]
 
     return changes(read_until(source, lambda found: len(changes(found)) >= count))
 
@@ -92,6 +97,6 @@ def read_seen(source: MysqlSource, count: int) -> list[Seen]:
 
 
 def read_to_scn(source: MysqlSource, scn: int) -> list[Transaction]:
-    """Read up to an SCN; return the transactions with changes."""
+    """Read up to an SCN; return the transactions with row changes."""
     found = read_until(source, lambda found: bool(found) and found[-1].scn >= scn)
-    return [t for t in found if t.changes]
+    return [t for t in found if row_changes_of(t)]

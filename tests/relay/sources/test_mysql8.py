@@ -382,9 +382,7 @@ def test_a_lagging_source_reads_rows_of_every_age_where_the_log_names_columns(
 @pytest.mark.parametrize(
     ("statement", "says"),
     [
-        ("TRUNCATE TABLE a", "TRUNCATE"),
-        ("DROP TABLE a", "DROP TABLE"),
-        ("RENAME TABLE a TO z", "RENAME TABLE"),
+        ("RENAME TABLE a TO z; CREATE TABLE y LIKE z; RENAME TABLE y TO a", "RENAME TABLE"),
         ("SET binlog_format = STATEMENT; DELETE FROM a", "statement format"),
         ("SET binlog_row_image = MINIMAL; UPDATE a SET v = 5", "lacks"),
     ],
@@ -396,8 +394,6 @@ def test_changes_that_are_not_in_the_log_as_rows_stop_capture_and_can_be_passed(
     with opened(settings) as source:
         shop.run("INSERT INTO a VALUES (1, 1)", *statement.split("; "))
         shop.run("SET binlog_format = ROW, binlog_row_image = FULL")
-        if statement.startswith(("DROP", "RENAME")):
-            shop.run("CREATE TABLE a (id INT PRIMARY KEY, v INT)")
         shop.run("INSERT INTO b VALUES ('k', 3)")
         assert read_changes(source, 1)[0].row["id"] == 1
         with pytest.raises(SourceStoppedError, match=says) as caught:

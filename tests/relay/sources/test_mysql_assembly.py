@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
+from databus.relay.sources.mysql_alter import TableVersion
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql_column_spec import Rules
+from databus.relay.sources.mysql_history import History, Record
 from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql_tables import Names, Snapshot, WatchedTables
-from databus.relay.sources.source import Transaction
+from databus.relay.sources.mysql_tables import Names, WatchedTables
+from databus.relay.sources.source import TableDefined, TableEmptied, Transaction
 from databus.schemas.metadata import Op
 from databus.schemas.scn import BinlogPosition
 from tests.relay.sources import mysql_events_made as made
@@ -23,24 +25,17 @@ DIALECT = Dialect(is_mariadb=False, collations={45: "utf8mb4", 63: "binary"})
 STATEMENT_END = BinlogPosition(0, 7, 1000).to_scn()
 
 
-class OneTable:
-    """A catalogue with `d.t (id INT, [v …])` that never changes."""
-
-    def __init__(self, *columns: DefinedColumn) -> None:
-        self.columns = (DefinedColumn("id", "int", False), *columns)
-        self.reads = 0
-
-    def read(self) -> Snapshot:
-        self.reads += 1
-        return Snapshot({"d.t": Definition(self.columns, ("id",))}, 0, 0)
-
-    def column_changes(self, begin: int, end: int) -> Mapping[str, int]:
-        return {}
+def tables_of(*columns: DefinedColumn) -> WatchedTables:
+    """Return what knows `d.t (id INT, [v …])` from the beginning of the log."""
+    history = History()
+    definition = Definition((DefinedColumn("id", "int", False), *columns), ("id",))
+    versions = {("d", "t"): TableVersion(definition, "utf8mb4")}
+    history.begin(Record(0, versions, {"d": "utf8mb4"}, is_beginning=True))
+    return WatchedTables(Names(["d.t"]), Rules(DIALECT), history, lambda _begin, _end: {})
 
 
 def assembler(*columns: DefinedColumn, acknowledged: tuple[int, ...] = ()) -> Assembler:
-    tables = WatchedTables(Names(["d.t"]), DIALECT, OneTable(*columns))
-    made_one = Assembler(tables, DIALECT, acknowledged=acknowledged)
+    made_one = Assembler(tables_of(*columns), DIALECT, acknowledged=acknowledged)
     for data in (made.rotate(offset=500), made.format_description()):
         assert made_one.receive(data) is None
     return made_one
@@ -182,22 +177,25 @@ def test_a_savepoint_that_was_never_set_stops() -> None:
         target.receive(made.query("ROLLBACK TO `s`", end_offset=2000))
 
 
-def test_a_definition_is_read_again_only_for_a_change_after_it_was_read() -> None:
-    catalog = OneTable()
-    tables = WatchedTables(Names(["d.t"]), DIALECT, catalog)
+def test_a_statement_is_followed_and_handed_on_in_its_place() -> None:
+    tables = tables_of()
     target = Assembler(tables, DIALECT)
     feed(target, made.rotate(), made.format_description())
-    feed(target, made.query("ALTER TABLE t ADD COLUMN b INT"))
-    assert catalog.reads == 2
+    (altered,) = feed(target, made.query("ALTER TABLE t ADD COLUMN b INT"))
+    assert altered.changes == (TableDefined(("d.t",), "d", "ALTER TABLE t ADD COLUMN b INT"),)
+    assert [c.name for c in tables.tables()[0].columns] == ["id", "b"]
     feed(target, made.query("ALTER TABLE other ADD COLUMN b INT", end_offset=2000))
-    assert catalog.reads == 2
+    assert [c.name for c in tables.tables()[0].columns] == ["id", "b"]
 
 
 def test_sql_mode_and_charset_of_a_statement_are_heeded() -> None:
     status = b"\0" + bytes(4) + b"\x01" + (4).to_bytes(8, "little") + b"\x06\x03std"
     status += b"\x04" + struct.pack("<HHH", 45, 45, 45)
-    with pytest.raises(AssemblyStopped, match=r"TRUNCATE changed the rows of d\.t"):
-        feed(assembler(), made.query('TRUNCATE "t"', status=status))
+    (emptied,) = feed(assembler(), made.query('TRUNCATE "t"', status=status))
+    (gone, defined) = emptied.changes
+    assert isinstance(gone, TableEmptied)
+    assert gone.table.source == "d.t"
+    assert defined == TableDefined(("d.t",), "d", 'TRUNCATE "t"')
 
 
 def test_a_mysql_json_column_is_delivered_as_text() -> None:

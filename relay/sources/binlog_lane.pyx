@@ -69,6 +69,7 @@ cdef enum Kind:
 
 cdef int64_t MAX_OFFSET = 0xFFFFFFFF
 cdef int64_t NS = 1000000000
+cdef int64_t MOST_MICROS = 9223372036854775  # nanoseconds have 63 bits
 
 cdef struct Binding:
     uint64_t table_id
@@ -536,12 +537,14 @@ cdef class Lane:
 
     cdef int _on_mysql_gtid(self, Said* said) noexcept nogil:
         cdef Py_ssize_t size = said.end - said.body
-        cdef int64_t commit_ns = 0
+        cdef int64_t micros = 0
         cdef int place
         if self.is_open or size < 25:
             return _ODD
         if size >= 49 and said.body[25] == 2:
-            commit_ns = <int64_t>(little(said.body + 42, 7) & ((<uint64_t>1 << 55) - 1)) * 1000
+            micros = <int64_t>(little(said.body + 42, 7) & ((<uint64_t>1 << 55) - 1))
+            if micros >= MOST_MICROS:
+                return _ODD
         self.gtid.size = 0
         if said.type_code == GTID_MYSQL:
             for place in range(16):
@@ -553,7 +556,7 @@ cdef class Lane:
                 return _ODD
             if put_digits(&self.gtid, little(said.body + 17, 8), 1) < 0:
                 return _ODD
-        return self._begin(said, commit_ns, False)
+        return self._begin(said, micros * 1000, False)
 
     cdef int _begin(self, Said* said, int64_t commit_ns, bint is_begun) noexcept nogil:
         self.start_offset = said.start_offset

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources import mysql_events as events
-from databus.relay.sources.mysql_changes import ChangeList, Changes, TransactionWindows, Windows
+from databus.relay.sources.mysql_changes import Changes, TransactionWindows, Windows
 from databus.relay.sources.mysql_compressed import (
     COMPRESSED_ROWS,
     events_inside,
@@ -275,9 +275,11 @@ class Assembler:
         else:
             file, offset = self._cursor.file, event.start_offset
             origin = Origin(gtid.text, event.server_id, file, offset, self._epoch)
-        # Rows of an XA transaction are nobody's before its XA COMMIT.
-        changes = ChangeList() if gtid.is_prepared_xa else self._windows.begin(origin)
-        return Group(event.start_offset, gtid, origin, changes, changes.mark())
+        changes = self._windows.begin(origin)
+        group = Group(event.start_offset, gtid, origin, changes, changes.mark())
+        if gtid.is_prepared_xa:
+            group.prepare()
+        return group
 
     def _on_payload(self, event: Event) -> Transaction | None:
         found = None
@@ -331,8 +333,7 @@ class Assembler:
             group = self._group if self._group is not None else self._begin(event, Gtid(None))
             group.is_begun = True
             if head != "BEGIN":
-                group.changes = ChangeList()  # nobody's before its XA COMMIT
-                group.begin = group.changes.mark()
+                group.prepare()
             return None
         if head == "COMMIT":
             return self._on_commit(event)
@@ -372,11 +373,7 @@ class Assembler:
         xid = parse_xa_prepare(event.body)
         group = self._group
         if xid is not None and group is not None:
-            held = group.changes
-            if not isinstance(held, ChangeList):
-                raise ValueError("XA PREPARE of a transaction that did not begin as one")
-            self._prepared.hold(xid, self._scn_at(group.start_offset), tuple(held.changes))
-            group.roll_back()
+            self._prepared.hold(xid, self._scn_at(group.start_offset), group.take_prepared())
         elif xid is not None:
             self._prepared.hold(xid, self._scn_at(event.start_offset), ())
         return self._on_commit(event)

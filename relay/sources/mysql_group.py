@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from databus.relay.sources.mysql_changes import Changes
+from databus.relay.sources.mysql_changes import ChangeList, Changes
 from databus.relay.sources.mysql_gtid import Gtid
-from databus.relay.sources.source import Origin
+from databus.relay.sources.source import Change, Origin
 
 _SAVEPOINT = re.compile(
     r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?|RELEASE\s+SAVEPOINT)\s*"
@@ -35,7 +35,26 @@ class Group:
     changes: Changes
     begin: Any
     is_begun: bool = False  # rows follow until a commit; else one statement does
+    is_prepared: bool = False
     _savepoints: dict[str, Any] = field(default_factory=dict)  # name → mark of what is before it
+
+    def prepare(self) -> None:
+        """Keep its changes apart from now on: they are nobody's before its XA COMMIT."""
+        if self.changes:
+            raise ValueError("an XA transaction begins behind rows")
+        self.is_prepared = True
+        self.changes = ChangeList()
+        self.begin = self.changes.mark()
+
+    def take_prepared(self) -> tuple[Change, ...]:
+        """Return its changes and forget them; raises ValueError when they were not kept apart."""
+        if isinstance(self.changes, ChangeList) and self.is_prepared:
+            taken = tuple(self.changes.changes)
+            self.changes.cut(self.begin)
+            return taken
+        if self.changes:
+            raise ValueError("XA PREPARE of a transaction that did not begin as one")
+        return ()
 
     def mark(self, name: str) -> None:
         """Set a savepoint; one of the same name is gone."""

@@ -68,13 +68,14 @@ def parse_mysql_gtid(event: Event) -> Gtid:
     if len(event.body) >= 49 and reader.number(1) == 2:
         reader.take(16)
         micros = reader.number(7) & (1 << 55) - 1
-    return Gtid(text, None, micros * 1000)
+    return Gtid(text, None, _commit_ns(micros))
 
 
 # Fields of a tagged GTID, in the order of their numbers. What is behind them is
 # not used, and the event itself says which a reader must know.
 _FLAGS, _UUID, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _LAST_KNOWN = 11
+_MOST_MICROS = (1 << 63) // 1000  # nanoseconds have 63 bits
 
 
 def _parse_tagged(body: bytes) -> Gtid:
@@ -103,7 +104,13 @@ def _parse_tagged(body: bytes) -> Gtid:
     if not uuid:
         raise ValueError("a tagged GTID without a uuid")
     text = f"{UUID(bytes=uuid)}:{tag}:{number}" if tag else f"{UUID(bytes=uuid)}:{number}"
-    return Gtid(text, None, micros * 1000)
+    return Gtid(text, None, _commit_ns(micros))
+
+
+def _commit_ns(micros: int) -> int:
+    if micros >= _MOST_MICROS:
+        raise ValueError(f"a commit time of {micros} microseconds since 1970")
+    return micros * 1000
 
 
 def _varint(reader: ByteReader) -> int:

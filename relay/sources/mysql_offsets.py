@@ -14,8 +14,10 @@ from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql_events import HEARTBEAT_V2, Event, parse_rotate
 from databus.relay.sources.mysql_position import file_number
+from databus.schemas.scn import MAX_FILE_NUMBER
 
 _WRAP = 1 << 32
+_LARGEST_OFFSET = 1 << 48
 _MADE_UP = frozenset({B.HEARTBEAT_LOG_EVENT, HEARTBEAT_V2})
 # Said at the head of a stream, at the offset 0, when that does not begin a file.
 _REPEATED = frozenset({B.FORMAT_DESCRIPTION_EVENT, B.MARIADB_START_ENCRYPTION_EVENT})
@@ -47,7 +49,10 @@ class LogCursor:
 
     def _rotate(self, event: Event) -> None:
         name, offset = parse_rotate(event.body)
-        self.file_number = file_number(name)
+        number = file_number(name)
+        if number > MAX_FILE_NUMBER or offset > _LARGEST_OFFSET:
+            raise ValueError(f"no binlog goes on at {name}:{offset}")
+        self.file_number = number
         self.file, self.offset = name, offset
 
 

@@ -35,9 +35,9 @@ def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timesta
         return
     src_id = 0
     while position < end:
-        step = ring_file.copy_out(position, min(_STEP.size, end - position))
-        if len(step) < _STEP.size:
+        if end - position < SMALLEST_BYTES:
             raise ProtocolError("an event is cut", position)
+        step = ring_file.copy_out(position, _STEP.size)
         version, magic, header_length, length, src_id = _STEP.unpack(step)
         if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", position)

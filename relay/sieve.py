@@ -168,6 +168,8 @@ def _copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> byt
     if len(data) < SMALLEST_BYTES:
         raise ProtocolError("an event is cut", position)
     length = peek(data).length
+    if not data.startswith(_BEGIN) or length < SMALLEST_BYTES:
+        raise ProtocolError("no event begins here", position)
     if length > tail - position or length > ring_file.capacity_bytes:
         raise ProtocolError("an event is cut", position)
     return data if length <= len(data) else ring_file.copy_out(position, length)

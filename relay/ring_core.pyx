@@ -499,6 +499,7 @@ cdef class RingData:
     cdef Py_buffer _view
     cdef Lap _lap
     cdef bint _is_writable
+    cdef int _busy  # calls that other threads are in, without the GIL
     cdef int64_t _index_slots  # that there is room for between the header page and the data
 
     def __cinit__(self, mapping, int64_t data_at, int64_t capacity_bytes, bint is_writable):
@@ -515,7 +516,9 @@ cdef class RingData:
         PyBuffer_Release(&self._view)
 
     def release(self):
-        """Let go of the mapping; may be called twice."""
+        """Let go of the mapping; may be called twice. No other thread may be in a call."""
+        if self._busy:
+            raise BufferError("another thread is at work in the ring")
         self._lap.data = NULL
         PyBuffer_Release(&self._view)
 
@@ -563,8 +566,10 @@ cdef class RingData:
             raise ValueError("no lap has so many bytes")
         copied = PyBytes_FromStringAndSize(NULL, length)
         out = <uint8_t*>PyBytes_AS_STRING(copied)
+        self._busy += 1
         with nogil:
             _copy_out(&self._lap, position % self._lap.capacity, length, out)
+        self._busy -= 1
         return copied
 
     def copy_in(self, int64_t position, const uint8_t[::1] data not None):
@@ -573,8 +578,10 @@ cdef class RingData:
         self._check(position, True)
         if not 0 < length <= self._lap.capacity:
             raise ValueError("no lap has so many bytes")
+        self._busy += 1
         with nogil:
             _copy_in(&self._lap, position % self._lap.capacity, length, &data[0])
+        self._busy -= 1
 
     def find_event(self, int64_t position, int64_t end, int64_t scn, int64_t to_skip):
         """See `ring_walk.find_event`."""
@@ -584,8 +591,10 @@ cdef class RingData:
         if end - position < LARGE_BYTES:
             verdict = _find_event(&self._lap, &position, end, scn, to_skip, &newest)
         else:
+            self._busy += 1
             with nogil:
                 verdict = _find_event(&self._lap, &position, end, scn, to_skip, &newest)
+            self._busy -= 1
         if verdict != FINE:
             raise ProtocolError(_TEXTS[verdict], position)
         return position, newest
@@ -598,8 +607,10 @@ cdef class RingData:
         if limit - position < LARGE_BYTES:
             verdict = _last_end(&self._lap, &position, end, limit, &found)
         else:
+            self._busy += 1
             with nogil:
                 verdict = _last_end(&self._lap, &position, end, limit, &found)
+            self._busy -= 1
         if verdict != FINE:
             raise ProtocolError(_TEXTS[verdict], position)
         return found
@@ -613,8 +624,10 @@ cdef class RingData:
         if found == NULL:
             raise MemoryError
         try:
+            self._busy += 1
             with nogil:
                 count = _check_windows(&self._lap, position, end, after_scn, found)
+            self._busy -= 1
             return [
                 (found[at].scn, found[at].start, found[at].end, found[at].timestamp_ns)
                 for at in range(count)
@@ -629,8 +642,10 @@ cdef class RingData:
         if end - position < LARGE_BYTES:
             verdict = _stamp(&self._lap, &position, end, scn, timestamp_ns, False)
         else:
+            self._busy += 1
             with nogil:
                 verdict = _stamp(&self._lap, &position, end, scn, timestamp_ns, False)
+            self._busy -= 1
         if verdict != FINE:
             raise ProtocolError(_TEXTS[verdict], position)
 
@@ -662,8 +677,10 @@ cdef class RingData:
         if end - position < LARGE_BYTES:
             verdict = _sift(&self._lap, &cursor, end, tail, plan)
         else:
+            self._busy += 1
             with nogil:
                 verdict = _sift(&self._lap, &cursor, end, tail, plan)
+            self._busy -= 1
         if verdict != FINE and verdict != UNDECIDED:
             raise ProtocolError(_TEXTS[verdict], cursor.position)
         return (

@@ -26,6 +26,8 @@ _LENGTH_1 = frozenset(
     {T.FLOAT, T.DOUBLE, T.BLOB, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY}
     | {T.TIME2, T.DATETIME2, T.TIMESTAMP2, VECTOR, COMPRESSED_BLOB}
 )
+# Of these it is how many bytes the length in front of a value has.
+_LENGTHS_OF_VALUES = frozenset({T.BLOB, T.JSON, T.GEOMETRY, VECTOR, COMPRESSED_BLOB})
 _LENGTH_2 = frozenset({T.VARCHAR, COMPRESSED_VARCHAR, T.BIT, T.NEWDECIMAL, T.STRING, T.VAR_STRING})
 _LENGTH_0 = frozenset(
     {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR, T.DATE, T.NEWDATE}
@@ -190,7 +192,10 @@ def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:
     if code in _LENGTH_0:
         return code, 0
     if code in _LENGTH_1:
-        return code, lengths.number(1)
+        length = lengths.number(1)
+        if code in _LENGTHS_OF_VALUES and not 1 <= length <= 4:
+            raise ValueError(f"a column of type {code} with lengths of {length} bytes")
+        return code, length
     if code not in _LENGTH_2:
         raise ValueError(f"column type {code} is not known")
     first, second = lengths.take(2)

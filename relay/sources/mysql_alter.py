@@ -406,7 +406,7 @@ def altered(
         if name in changes.dropped:
             continue
         if spec is not None:
-            if convert and "text" in spec.kind:
+            if convert and spec.kind.endswith(("text", "blob")):
                 raise ValueError(f"which size column {spec.name!r} has now is not known")
             columns.append(_made(spec, charset, convert, rules))
         else:

@@ -257,8 +257,10 @@ class LaneAssembler(Assembler):
         lane = self._lane
         self._cursor.offset = lane.offset
         self._newest_ns, self._yielded_second = lane.newest_ns, lane.yielded_second
-        is_held = lane.held_scn >= 0
-        self._held = Transaction(lane.held_scn, lane.held_ns, ()) if is_held else None
+        if lane.held_scn < 0:
+            self._held = None
+        elif self._held is None or self._held.scn != lane.held_scn:
+            self._held = Transaction(lane.held_scn, lane.held_ns, ())
         self._comment = lane.statement_comment
         if lane.transactions != self._transactions:
             self._transactions = lane.transactions

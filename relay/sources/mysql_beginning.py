@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,23 @@ def _tables(catalog: ServerCatalog, database: str) -> dict[TableName, TableVersi
         keys[str(table)].append(str(name))
     return {
         (database, str(table)): TableVersion(
-            _definition(columns[str(table)], keys[str(table)], is_versioned=kind != "BASE TABLE"),
+            _with_members(
+                catalog,
+                (database, str(table)),
+                _definition(
+                    columns[str(table)], keys[str(table)], is_versioned=kind != "BASE TABLE"
+                ),
+            ),
             charset_name(charset),
         )
         for table, kind, charset in catalog.ask(query, (database,))
         if columns[str(table)]
     }
+
+
+def _with_members(catalog: ServerCatalog, name: TableName, definition: Definition) -> Definition:
+    found = (catalog.with_members(column, *name) for column in definition.columns)
+    return replace(definition, columns=tuple(found))
 
 
 def _definition(

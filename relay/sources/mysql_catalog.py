@@ -26,6 +26,7 @@ from databus.relay.sources.mysql_checks import (
 from databus.relay.sources.mysql_columns import clean_sql_type
 from databus.relay.sources.mysql_connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql_layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql_members import with_members
 from databus.relay.sources.mysql_position import LogFile, file_number
 from databus.relay.sources.mysql_tables import Names, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
@@ -183,14 +184,27 @@ class ServerCatalog:
         """Return what the server answers to one query."""
         return self._ask(query, arguments)
 
+    def with_members(self, column: DefinedColumn, database: str, table: str) -> DefinedColumn:
+        """Return a column with the members that information_schema cannot say."""
+
+        def ask(query: str) -> str | None:
+            with self.session() as connection:
+                rows = self._first_answer(connection, (query,))
+            return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+        return with_members(column, database, table, ask)
+
     def _definition(self, connection: Connection[Any], source: str) -> Definition | None:
         name = split_name(source)
         columns = tuple(
-            DefinedColumn(
-                str(row[2]),
-                clean_sql_type(str(row[3])),
-                row[4] == "YES",
-                charset_name(row[5]) or None,
+            self.with_members(
+                DefinedColumn(
+                    str(row[2]),
+                    clean_sql_type(str(row[3])),
+                    row[4] == "YES",
+                    charset_name(row[5]) or None,
+                ),
+                *name,
             )
             for row in self._query(connection, _COLUMNS, name)
         )

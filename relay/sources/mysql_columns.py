@@ -113,18 +113,17 @@ def parse_sql_type(text: str) -> SqlType:
     return SqlType(name, arguments, is_unsigned="unsigned" in rest or "zerofill" in rest)
 
 
-# Sets with characters that the server's catalogue has no room for: it is in utf8mb3.
-_BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
+# In place of a `?` in a member, where nobody knows whether it is one (`mysql_members`).
+UNKNOWN_CHARACTER = "\ufffd"
 
 
-def check_members(sql: SqlType, charset: str | None) -> None:
-    """Raise ValueError when a defined member's `?` may stand for what the catalogue cannot say."""
-    if charset not in _BEYOND_CATALOGUE:
-        return
-    doubtful = [member for member in sql.members if "?" in member]
+def check_members(sql: SqlType) -> None:
+    """Raise ValueError when the definition does not say what a member is."""
+    doubtful = [member for member in sql.members if UNKNOWN_CHARACTER in member]
     if doubtful:
+        shown = doubtful[0].replace(UNKNOWN_CHARACTER, "?")
         raise ValueError(
-            f"the server's catalogue writes member {doubtful[0]!r} with a ?, be it one or a "
+            f"the server's catalogue writes member {shown!r} with a ?, be it one or a "
             "character that it has no room for; the log does not say which: "
             "SET GLOBAL binlog_row_metadata = FULL, so that it does from then on"
         )

@@ -224,7 +224,7 @@ def _packed(
     try:
         sql = parse_sql_type(defined.sql_type)
         if column.members is None:
-            check_members(sql, defined.charset)
+            check_members(sql)
         decode = _decoder(column, defined.charset)
         read = reader_for(column, sql, decode, zero_dates_are_null=dialect.zero_dates_are_null)
     except ValueError as error:
@@ -361,7 +361,7 @@ def _derived_type(column: LoggedColumn, charset: str | None, dialect: Dialect) -
     if code in _TEMPORAL:
         return f"{_TEMPORAL[code]}({length})" if length else _TEMPORAL[code]
     if code in (T.ENUM, T.SET) and column.members is not None:
-        members = ",".join(_quoted(member) for member in _members(column, dialect))
+        members = ",".join(quoted(member) for member in _members(column, dialect))
         return f"{'enum' if code == T.ENUM else 'set'}({members})"
     return _BARE.get(code, "") or _derived_string(code, length, charset, dialect)
 
@@ -384,5 +384,6 @@ def _derived_string(code: int, length: int, charset: str | None, dialect: Dialec
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
 
 
-def _quoted(member: str) -> str:
+def quoted(member: str) -> str:
+    """Return a member as the server's catalogue writes it."""
     return f"'{member.translate(_ESCAPES)}'"

@@ -141,7 +141,7 @@ def _convert(sql: SqlType, charset: str | None, zero_dates_are_null: bool) -> Co
     if sql.name in ("date", "datetime", "timestamp"):
         return _dates(sql.name, zero_dates_are_null)
     if sql.name in ("enum", "set"):
-        check_members(sql, charset)
+        check_members(sql)
         return _members(sql)
     if sql.name in _ADDRESSES:
         return _address(sql)

@@ -13,6 +13,7 @@ import pytest
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.metadata import Notes
 from tests.mariadb_server import Database
+from tests.relay.sources.mysql_encoded import encoded
 from tests.relay.sources.mysql_reading import opened, read_seen, watching
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]
@@ -33,13 +34,15 @@ def shop(database: Database) -> Database:
 def test_what_an_image_lacks_is_absent_and_an_update_keeps_what_it_did_not_change(
     shop: Database, tmp_path: Path
 ) -> None:
-    with opened(watching(shop, tmp_path, "t", partial_rows="deliver")) as source:
+    settings = watching(shop, tmp_path, "t", partial_rows="deliver")
+    with opened(settings) as source, encoded(settings) as ring:
         shop.run("SET binlog_row_image = FULL", "INSERT INTO t (id, w) VALUES (1, 'x')")
         (whole,) = read_seen(source, 1)
         shop.run("SET binlog_row_image = NOBLOB", "UPDATE t SET i = 10")
         (without_blob,) = read_seen(source, 1)
         shop.run("SET binlog_row_image = MINIMAL", "UPDATE t SET i = NULL")
         (minimal,) = read_seen(source, 1)
+        assert ring.read_seen(3) == [whole, without_blob, minimal]
     assert whole.row == {"id": 1, "v": 3, "g": 4, "s": 5, "w": "x", "i": 9}
     assert whole.notes == Notes()
     assert without_blob.row == {"id": 1, "v": 3, "g": 4, "s": 5, "i": 10}
@@ -66,10 +69,13 @@ def test_a_row_under_another_key_is_deleted_and_inserted_each_with_notes_of_its_
 
 @pytest.mark.mariadb
 def test_a_row_without_its_key_stops(shop: Database, tmp_path: Path) -> None:
-    with opened(watching(shop, tmp_path, "t", partial_rows="deliver")) as source:
+    settings = watching(shop, tmp_path, "t", partial_rows="deliver")
+    with opened(settings) as source, encoded(settings) as ring:
         shop.run("INSERT INTO t (v) VALUES (1)")
         with pytest.raises(SourceStoppedError, match="row image lacks id, of the key"):
             read_seen(source, 1)
+        with pytest.raises(SourceStoppedError, match="row image lacks id, of the key"):
+            ring.read_seen(1)
 
 
 @pytest.mark.mariadb
@@ -81,7 +87,8 @@ def test_a_row_of_a_table_without_a_key_is_all_there_or_stops(
         "CREATE TABLE u (a INT NOT NULL UNIQUE, b TEXT)",
         "SET binlog_row_image = MINIMAL",
     )
-    with opened(watching(database, tmp_path, "t", "u", partial_rows="deliver")) as source:
+    settings = watching(database, tmp_path, "t", "u", partial_rows="deliver")
+    with opened(settings) as source, encoded(settings) as ring:
         database.run("INSERT INTO t VALUES (1, 'x')", "UPDATE t SET a = 2")
         assert [change.row for change in read_seen(source, 3)][1:] == [
             {"a": 1, "b": "x"}, {"a": 2, "b": "x"},
@@ -89,6 +96,8 @@ def test_a_row_of_a_table_without_a_key_is_all_there_or_stops(
         database.run("INSERT INTO u (a) VALUES (1)")
         with pytest.raises(SourceStoppedError, match="lacks b, and the table has no primary key"):
             read_seen(source, 1)
+        with pytest.raises(SourceStoppedError, match="lacks b, and the table has no primary key"):
+            ring.read_seen(4)
 
 
 @pytest.mark.mariadb

@@ -10,6 +10,7 @@ import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.mariadb_server import Database, fresh_database
+from tests.relay.sources.mysql_encoded import encoded
 from tests.relay.sources.mysql_reading import Seen, opened, read_seen, watching
 
 pytest_plugins = ["tests.mariadb"]
@@ -57,7 +58,8 @@ def test_changes_of_current_rows_are_delivered_and_their_history_is_not(
     shop: Database, tmp_path: Path, kind: str
 ) -> None:
     shop.run(f"CREATE TABLE t {KINDS[kind]}")
-    with opened(watching(shop, tmp_path, "t")) as source:
+    settings = watching(shop, tmp_path, "t")
+    with opened(settings) as source, encoded(settings) as ring:
         shop.run(
             "INSERT INTO t (id, v) VALUES (1, 1), (2, 2)",
             "UPDATE t SET v = 10 WHERE id = 1",
@@ -69,6 +71,7 @@ def test_changes_of_current_rows_are_delivered_and_their_history_is_not(
         )
         count = 9 if kind == "no key" else 8
         seen = read_seen(source, count)
+        assert ring.read_seen(count) == seen
         columns = [column.name for column in source.tables()[0].columns]
     moved = [("delete", 2, 2), ("insert", 3, 2)]
     changed = [("update", 1, 10)]

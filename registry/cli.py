@@ -18,12 +18,15 @@ from databus.registry.store import FileStore, SchemaStore, StoredVersion, open_s
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.rows import row_codec, schema_id
 
-# `generate` looks into a database, so it lives with the relay's sources, which
-# this package must not import: the name is resolved when the command is used.
+# These look into a database, so they live with the relay's sources, which this
+# package must not import: the names are resolved when the commands are used.
 LAZY = {
     "generate": CommandAt(
         "databus.relay.schema_cli:generate", "Print the schema of a database's table as it is now."
-    )
+    ),
+    "repair": CommandAt(
+        "databus.relay.schema_cli:repair", "Tell a relay what a table was from an SCN on."
+    ),
 }
 
 _CONFIG = click.option(

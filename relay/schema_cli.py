@@ -1,8 +1,8 @@
-"""`databus schema generate`: the Avro schema that a relay would make of a table now.
+"""`databus schema generate` and `repair`: what a table's columns are, and were.
 
-Looks at the table's columns and at nothing else: no trigger is installed, no
-log is read. The command is in the `schema` group, and lives here because only
-`relay/sources` knows how to look into a database.
+To generate is to look at the table's columns and at nothing else: no trigger
+is installed, no log is read. The commands are in the `schema` group, and live
+here because only `relay/sources` knows how to look into a database.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import IO
 
 import click
 
+from databus.conf.file_lock import take_lock
 from databus.conf.settings import (
     PhysicalSourceSettings,
     RelaySettings,
@@ -64,6 +66,55 @@ def generate(
     path = _next_file(out, source)
     path.write_text(text, encoding="utf-8")
     click.echo(f"wrote {path}")
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    required=True,
+    help="Settings of the relay that captures SOURCE; it must not be running.",
+)
+@click.option(
+    "--scn",
+    type=click.IntRange(min=1),
+    required=True,
+    help="From where on; the relay's error names it.",
+)
+@click.option(
+    "--create-table",
+    type=click.File("r", encoding="utf-8"),
+    help="File with a CREATE TABLE statement, `-` for stdin; else the database is asked.",
+)
+def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) -> None:
+    """Tell a relay what the table behind SOURCE was from an SCN on.
+
+    For a MySQL or MariaDB source that stopped because it cannot know: a
+    statement that it does not understand, or rows that do not fit.
+
+    Example: `databus schema repair shop.orders --scn 4294968030 -c relay.toml`
+    """
+    # Imported here: making a schema of an SQLite file must not load PyMySQL.
+    from databus.relay.relay import LOCK_FILE
+    from databus.relay.sources import history_path
+    from databus.relay.sources.mysql_repair import repair_history
+
+    settings = load_settings(config, RelaySettings)
+    physical_source = _physical_source(source, config, None, None)
+    if parse_uri(physical_source.uri).scheme != "mysql":
+        raise SettingsError(f"uri = {physical_source.uri!r}: keeps no definitions over time")
+    text = create_table.read() if create_table is not None else None
+    folder = settings.data_dir
+    let_go = take_lock(folder / LOCK_FILE, f"a relay is using {folder}: stop it first")
+    try:
+        path = history_path(physical_source, folder)
+        table = repair_history(physical_source, path, source, scn, text)
+    finally:
+        let_go()
+    shown = ", ".join(f"{column.name} {column.sql_type}" for column in table.columns)
+    click.echo(f"{source} is, from scn {scn} on: {shown}")
 
 
 def read_columns(physical_source: PhysicalSourceSettings, source: str) -> Table:

@@ -20,8 +20,6 @@ SOURCES = {
 }
 # Those of a database that purges its log by itself.
 LOG_LOOKS = {"mysql": "databus.relay.sources.mysql_log_look:MysqlLogLook"}
-# A source that keeps the definitions of its tables over time does so in this file.
-HISTORY_FILE = "{name}.history"
 
 
 def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) -> Source:
@@ -38,10 +36,15 @@ def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) 
     make = _load(SOURCES[scheme])
     source: Source
     if scheme == "mysql" and data_dir is not None:
-        source = make(settings, history=data_dir / HISTORY_FILE.format(name=settings.name))
+        source = make(settings, history=history_path(settings, data_dir))
     else:
         source = make(settings)
     return source
+
+
+def history_path(settings: PhysicalSourceSettings, data_dir: Path) -> Path:
+    """Return the file in which a source keeps the definitions of its tables over time."""
+    return data_dir / f"{settings.name}.history"
 
 
 def open_log_look(settings: PhysicalSourceSettings) -> LogLook | None:

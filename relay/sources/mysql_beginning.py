@@ -117,7 +117,7 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
         versions = {
             names.key(name): version
             for database in sorted(names.databases)
-            for name, version in _tables(catalog, database).items()
+            for name, version in table_versions(catalog, database).items()
         }
         charsets = {d: _charset(catalog, d) for d in sorted(names.databases)}
         after = catalog.end_scn()
@@ -135,7 +135,8 @@ def _charset(catalog: ServerCatalog, database: str) -> str | None:
     return charset_name(rows[0][1]) if rows else None
 
 
-def _tables(catalog: ServerCatalog, database: str) -> dict[TableName, TableVersion]:
+def table_versions(catalog: ServerCatalog, database: str) -> dict[TableName, TableVersion]:
+    """Return the tables of a database as they are now."""
     full = catalog.ask("SHOW COLUMNS FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
     # MariaDB ≥ 10.10 has collations that several character sets share.
     column = "FULL_COLLATION_NAME" if "FULL_COLLATION_NAME" in {str(row[0]) for row in full} else ""

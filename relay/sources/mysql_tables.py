@@ -178,13 +178,13 @@ class WatchedTables:
             explicit = False if says else self._rules.explicit_timestamps
         return replace(self._rules, sql_mode=query.sql_mode, explicit_timestamps=explicit)
 
-    def _schema_before(self, query: Query, position: int) -> _SchemaAt:
+    def _schema_before(self, query: Query, position: int) -> SchemaAt:
         if position <= (self._history.begin_scn or 0):
             touched = redefined_by(query, self.names, self._rules)
             self._reach_back(position - 1, dict.fromkeys(touched, position), position)
         # Two statements have one SCN where the log is longer than 4 GiB.
         is_second = self._added_at == position
-        return _SchemaAt(self._history, self.names, position if is_second else position - 1)
+        return SchemaAt(self._history, self.names, position if is_second else position - 1)
 
     def _reach_back(self, scn: int, last_changes: Mapping[TableName, int], scan_from: int) -> None:
         begin = self._history.begin_scn
@@ -224,7 +224,7 @@ class WatchedTables:
                 f"followed: {error}; {self._repair(watched[0], position)}"
             ) from error
         text = f"the statement at scn {position} could not be followed: {error}"
-        before = _SchemaAt(self._history, self.names, position - 1)
+        before = SchemaAt(self._history, self.names, position - 1)
         known = [name for name in named if before.table(name) is not None]
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         return [
@@ -303,7 +303,7 @@ class WatchedTables:
         return self._tables.setdefault(table, table)
 
 
-class _SchemaAt:
+class SchemaAt:
     """The tables at an SCN, as the history has them."""
 
     def __init__(self, history: History, names: Names, scn: int) -> None:

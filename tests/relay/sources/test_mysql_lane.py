@@ -1,0 +1,348 @@
+"""The compiled lane and the assembler in Python make the same windows of the same bytes.
+
+What real servers write is compared by `test_mysql_every_type` and, damaged too,
+by `benchmarks.capture_fuzz`; here is what is easier made than found.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymysqlreplication.constants import BINLOG
+
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import MemoryStore
+from databus.relay.encoder import WindowEncoder
+from databus.relay.sources.mysql_alter import TableVersion
+from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql_column_spec import Rules
+from databus.relay.sources.mysql_history import History, Record
+from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql_tables import Names, WatchedTables
+from databus.relay.sources.source import Captured
+from databus.schemas.event_v2 import stamp
+from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
+from tests.relay.sources import mysql_events_made as made
+
+lanes = pytest.importorskip("databus.relay.sources.binlog_lane", reason="not built")
+mysql_lane = pytest.importorskip("databus.relay.sources.mysql_lane", reason="not built")
+
+INT, VARCHAR, LONG_BLOB = 3, 15, 252
+DIALECT = Dialect(False, {45: "utf8mb4", 63: "binary"}, {"utf8mb4": 4, "binary": 1})
+COLUMNS = (
+    DefinedColumn("id", "int", False),
+    DefinedColumn("name", "varchar(100)", True, "utf8mb4"),
+    DefinedColumn("body", "longblob", True),
+)
+TYPES = made.table_map(
+    bytes([INT, VARCHAR, LONG_BLOB]), struct.pack("<H", 400) + b"\x04", nullable=0b110
+)
+UNWATCHED = made.table_map(bytes([INT]), table="other", number=6)
+WRITE, UPDATE, DELETE = (
+    BINLOG.WRITE_ROWS_EVENT_V2,
+    BINLOG.UPDATE_ROWS_EVENT_V2,
+    BINLOG.DELETE_ROWS_EVENT_V2,
+)
+
+
+def tables() -> WatchedTables:
+    history = History()
+    versions = {("d", "t"): TableVersion(Definition(COLUMNS, ("id",)), "utf8mb4")}
+    history.begin(Record(0, versions, {"d": "utf8mb4"}, is_beginning=True))
+    return WatchedTables(Names(["d.t"]), Rules(DIALECT), history, lambda _begin, _end: {})
+
+
+def encoder(*, before_images: bool = True) -> WindowEncoder:
+    registry = SchemaRegistry(MemoryStore())
+    registry.add_source("d.t", 1)
+    return WindowEncoder(registry, {"d.t": 1}, before_images)
+
+
+def image(number: int, name: str | None = None, body: bytes | None = None) -> bytes:
+    nulls = (name is None) << 1 | (body is None) << 2
+    data = bytes([nulls]) + struct.pack("<i", number)
+    if name is not None:
+        data += struct.pack("<H", len(name.encode())) + name.encode()
+    if body is not None:
+        data += struct.pack("<I", len(body)) + body
+    return data
+
+
+def rows(type_code: int, *images: bytes, number: int = 5) -> bytes:
+    columns = 3 if number == 5 else 1
+    return made.rows_v2(
+        type_code, columns, b"".join(images), present=(1 << columns) - 1, number=number
+    )
+
+
+def transaction(*inside: bytes) -> list[bytes]:
+    return [made.mysql_gtid(), made.query("BEGIN"), *inside, made.xid()]
+
+
+def stream(*events: bytes, start: int = 500) -> list[bytes]:
+    """Return a whole stream, its events at the offsets they have there."""
+    return [
+        made.rotate(offset=start),
+        made.format_description(),
+        *made.placed(*events, start=start),
+    ]
+
+
+def packets(events: Iterable[bytes]) -> bytes:
+    """Return events as the server sends them."""
+    data = b""
+    for event in events:
+        payload = b"\0" + event
+        while len(payload) >= 0xFFFFFF:
+            data += b"\xff\xff\xff\0" + payload[:0xFFFFFF]
+            payload = payload[0xFFFFFF:]
+        data += len(payload).to_bytes(3, "little") + b"\0" + payload
+    return data
+
+
+def in_python(events: Sequence[bytes], *, before_images: bool = True) -> list[EncodedWindow]:
+    """Return the windows that the assembler and the encoder make."""
+    assembler, writer = Assembler(tables(), DIALECT), encoder(before_images=before_images)
+    found = [assembler.receive(event) for event in events]
+    return [writer.encode(t) for t in (*found, assembler.take_held()) if t is not None]
+
+
+def lane_of(*, before_images: bool = True) -> Any:
+    return mysql_lane.LaneAssembler(
+        tables(), DIALECT, encoder=encoder(before_images=before_images), epoch=0
+    )
+
+
+def windows_of(items: Iterable[Captured]) -> Iterator[EncodedWindow]:
+    """Yield the windows that items stand for, those in pieces put together."""
+    unfinished = b""
+    writer = encoder()
+    for item in items:
+        if isinstance(item, WindowBatch):
+            assert item.window_count > 0
+            yield from item.windows()
+        elif isinstance(item, WindowPiece):
+            unfinished = unfinished[: item.at] + item.data
+        elif isinstance(item, WindowEnd):
+            assert len(unfinished) == item.length
+            data = stamp(unfinished, item.scn, item.timestamp_ns)
+            yield EncodedWindow(item.scn, data, item.timestamp_ns)
+            unfinished = b""
+        else:
+            yield writer.encode(item)
+
+
+def in_lane(
+    events: Sequence[bytes], *, chunk_bytes: int = 1 << 20, before_images: bool = True
+) -> list[EncodedWindow]:
+    lane, data = lane_of(before_images=before_images), packets(events)
+    items: list[Captured] = []
+    for at in range(0, len(data), chunk_bytes):
+        chunk = data[at : at + chunk_bytes]
+        items += lane.receive_bytes(chunk, len(chunk))
+    held = lane.take_held()
+    return list(windows_of([*items, *([held] if held is not None else [])]))
+
+
+MIXED = stream(
+    *transaction(TYPES, rows(WRITE, image(1, "one"), image(2, None, b"\0\xff"))),
+    *transaction(UNWATCHED, rows(WRITE, b"\0\1\0\0\0", number=6)),
+    *transaction(
+        TYPES,
+        rows(UPDATE, image(1, "one"), image(1, "ÄÖ,\\"), image(2, "x"), image(3, "x")),
+        UNWATCHED,
+        rows(DELETE, b"\0\1\0\0\0", number=6),
+        rows(DELETE, image(3, "x")),
+    ),
+    *transaction(
+        TYPES,
+        rows(WRITE, image(7)),
+        made.query("SAVEPOINT a"),
+        TYPES,
+        rows(WRITE, image(8)),
+        made.query("ROLLBACK TO a"),
+        TYPES,
+        rows(WRITE, image(9)),
+    ),
+    made.mysql_gtid(24),
+    made.query("ALTER TABLE t COMMENT 'x'"),
+    *transaction(TYPES, rows(WRITE, image(10))),
+)
+
+
+@pytest.mark.parametrize("before_images", [True, False])
+def test_both_make_the_same_windows(before_images: bool) -> None:
+    expected = in_python(MIXED, before_images=before_images)
+    assert sum(len(window.data) > 53 for window in expected) == 5
+    assert in_lane(MIXED, before_images=before_images) == expected
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 3, 17, 1000])
+def test_bytes_may_come_in_any_pieces(chunk_bytes: int) -> None:
+    assert in_lane(MIXED, chunk_bytes=chunk_bytes) == in_python(MIXED)
+
+
+def test_an_event_of_several_packets_is_one_event() -> None:
+    big = stream(
+        *transaction(TYPES, rows(WRITE, image(1, "a", bytes(0xFFFFFF * 2 + 12345)))),
+        *transaction(TYPES, rows(WRITE, image(2, "b"))),
+    )
+    rest = 0xFFFFFF - 1 - len(rows(WRITE, image(1, None, b"")))
+    exact = stream(*transaction(TYPES, rows(WRITE, image(1, None, bytes(rest)))))
+    assert any(len(event) + 1 == 0xFFFFFF for event in exact)
+    assert in_lane(big) == in_python(big)
+    assert in_lane(exact) == in_python(exact)
+
+
+def test_a_large_window_comes_in_pieces_and_its_memory_is_given_back() -> None:
+    some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 150
+    events = stream(*transaction(TYPES, *some), *transaction(TYPES, rows(WRITE, image(1))))
+    lane, data = lane_of(), packets(events)
+    items = list(lane.receive_bytes(data, len(data)))
+    pieces = [item for item in items if isinstance(item, WindowPiece)]
+    assert len(pieces) > 3
+    assert all(len(piece.data) < 2 * lanes.PIECE_BYTES for piece in pieces)
+    assert list(windows_of(items)) == in_python(events)
+
+
+def test_what_was_handed_over_can_be_taken_back() -> None:
+    some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 60
+    events = stream(
+        *transaction(
+            TYPES,
+            *some,
+            made.query("SAVEPOINT a"),
+            TYPES,
+            *some,
+            made.query("ROLLBACK TO a"),
+            TYPES,
+            rows(WRITE, image(1)),
+        ),
+        made.mysql_gtid(25),
+        made.query("BEGIN"),
+        TYPES,
+        *some,
+        made.query("ROLLBACK"),
+        *transaction(TYPES, rows(WRITE, image(2))),
+    )
+    assert in_lane(events) == in_python(events)
+
+
+def test_a_transaction_that_a_crash_cut_off_leaves_nothing_behind() -> None:
+    begun = [made.mysql_gtid(), made.query("BEGIN"), TYPES, rows(WRITE, image(1))]
+    events = [
+        *stream(*begun),
+        made.rotate("binlog.000008"),
+        *made.placed(
+            made.format_description(), *transaction(TYPES, rows(WRITE, image(2))), start=4
+        ),
+    ]
+    assert in_lane(events) == in_python(events)
+
+
+def test_transactions_that_end_beyond_4_gib_become_one() -> None:
+    start = (1 << 32) - 600
+    events = [
+        *stream(
+            *transaction(TYPES, rows(WRITE, image(1))),
+            *transaction(TYPES, rows(WRITE, image(2, "x" * 90))),
+            *transaction(TYPES, rows(WRITE, image(3, "x" * 90))),
+            *transaction(TYPES, rows(WRITE, image(4, "x" * 90))),
+            start=start,
+        ),
+        made.rotate("binlog.000008"),
+        *made.placed(
+            made.format_description(), *transaction(TYPES, rows(WRITE, image(5))), start=4
+        ),
+    ]
+    expected = in_python(events)
+    assert [window.scn >> 32 for window in expected if len(window.data) > 53] == [7, 8, 8]
+    assert in_lane(events) == expected
+
+
+def test_an_xa_transaction_comes_with_its_commit() -> None:
+    prepared = struct.pack("<BIII", 0, 1, 1, 0) + b"a"
+    events = stream(
+        made.mysql_gtid(),
+        made.query("XA START X'61',X'',1"),
+        TYPES,
+        rows(WRITE, image(1)),
+        made.query("XA END X'61',X'',1"),
+        made.event(38, prepared),
+        *transaction(TYPES, rows(WRITE, image(2))),
+        made.mysql_gtid(26),
+        made.query("XA COMMIT X'61',X'',1"),
+        *transaction(TYPES, rows(WRITE, image(3))),
+    )
+    expected = in_python(events)
+    assert sum(len(window.data) > 53 for window in expected) == 3
+    assert in_lane(events) == expected
+
+
+@pytest.mark.parametrize("compression", [0, 255])
+def test_a_compressed_transaction_is_read_by_both(compression: int) -> None:
+    inside = (made.query("BEGIN"), TYPES, rows(WRITE, image(1), image(2, "x")), made.xid())
+    events = stream(made.mysql_gtid(), made.payload(*inside, compression=compression))
+    assert in_lane(events) == in_python(events)
+
+
+def test_more_tables_than_are_remembered_are_read_all_the_same() -> None:
+    events = []
+    for number in range(10, 6000):
+        other = made.table_map(bytes([INT]), table=f"t{number}", number=number)
+        events += transaction(other, rows(WRITE, b"\0\1\0\0\0", number=number))
+    events += transaction(TYPES, rows(WRITE, image(1)))
+    placed = stream(*events)
+    assert in_lane(placed) == in_python(placed)
+
+
+@pytest.mark.parametrize("text", ["/* by hand */ INSERT", "INSERT /*", "INSERT", "/**/ INSERT x"])
+def test_the_comment_of_a_statement_goes_with_its_rows_alone(text: str) -> None:
+    told = made.event(BINLOG.ROWS_QUERY_LOG_EVENT, bytes([len(text)]) + text.encode())
+    first = bytearray(rows(WRITE, image(1)))
+    first[19 + 6] = 1  # the end of the statement
+    events = stream(*transaction(told, TYPES, bytes(first), TYPES, rows(WRITE, image(2))))
+    assert in_lane(events) == in_python(events)
+
+
+def test_what_the_server_says_at_the_end_comes_after_what_it_sent() -> None:
+    data = packets(MIXED) + b"\x05\0\0\0" + b"\xfe\0\0\2\0"
+    lane, found = lane_of(), []
+
+    def read() -> None:
+        for item in lane.receive_bytes(data, len(data)):
+            found.append(item)  # noqa: PERF402 - kept when the next one raises
+
+    with pytest.raises(StreamEnded):
+        read()
+    held = lane.take_held()
+    assert list(windows_of([*found, *([held] if held else [])])) == in_python(MIXED)
+
+
+def _outcome(read: Any) -> tuple[list[EncodedWindow], str]:
+    try:
+        return read(), ""
+    except (AssemblyStopped, StreamEnded) as error:
+        return [], str(error)
+
+
+@given(st.data())
+def test_damage_is_said_in_the_same_words(data: st.DataObject) -> None:
+    events = list(MIXED)
+    number = data.draw(st.integers(2, len(events) - 1))
+    event = bytearray(events[number])
+    at = data.draw(st.integers(13, len(event) - 1))
+    event[at] ^= data.draw(st.integers(1, 255))
+    events[number] = bytes(event)
+
+    def plain() -> list[EncodedWindow]:
+        reader = PacketReader()
+        return in_python(list(reader.receive(packets(events))))
+
+    assert _outcome(lambda: in_lane(events)) == _outcome(plain)

@@ -247,7 +247,7 @@ def test_a_transaction_that_a_crash_cut_off_leaves_nothing_behind() -> None:
 
 
 def test_transactions_that_end_beyond_4_gib_become_one() -> None:
-    start = (1 << 32) - 600
+    start = (1 << 32) - 400
     events = [
         *stream(
             *transaction(TYPES, rows(WRITE, image(1))),

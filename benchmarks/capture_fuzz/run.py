@@ -27,6 +27,7 @@ from benchmarks.capture_fuzz.reading import (
     read_rows,
 )
 from benchmarks.capture_fuzz.recording import Recording, record_all
+from benchmarks.capture_fuzz.rings import look_at
 
 UNDAMAGED = 0.03  # share of the rounds that show that a stretch can be read at all
 MOST_TRANSACTIONS = 4
@@ -52,6 +53,7 @@ class Tally:
     problems: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     finding_count: int = 0
+    only_compiled: bool = False  # what Python's code says is not asked
     kept: list[bytes] = field(default_factory=list)  # windows, for the client's side
     _seen: set[str] = field(default_factory=set)
 
@@ -65,10 +67,14 @@ class Tally:
 
 
 def fuzz(
-    recordings: Sequence[Recording], seed: int, rounds: Sequence[int], tell: Callable[[str], None]
+    recordings: Sequence[Recording],
+    seed: int,
+    rounds: Sequence[int],
+    tell: Callable[[str], None],
+    only_compiled: bool = False,
 ) -> Tally:
     """Do the rounds; a round depends on its number, the seed and the recordings alone."""
-    tally = Tally(kept=_windows_of(recordings))
+    tally = Tally(only_compiled=only_compiled, kept=_windows_of(recordings))
     told_at = time.monotonic()
     for number in rounds:
         draw = random.Random(f"{seed} {number}")
@@ -76,6 +82,7 @@ def fuzz(
         capture = partial(_capture_round, tally, recordings, draw)
         _guarded(tally, f"round {number}, capture", capture)
         _guarded(tally, f"round {number}, client", partial(_client_round, tally, draw))
+        _guarded(tally, f"round {number}, ring", partial(_ring_round, tally, draw))
         tally.rounds += 1
         now = time.monotonic()
         if now - started > SLOW_S:
@@ -122,7 +129,8 @@ def _capture_round(
         data = damage_bytes(draw, data)
     chunks = cut(draw, data)
     dialect = replace(recording.dialect, delivers_partial_rows=draw.random() < 0.5)
-    outcome, *others = [read(recording, dialect, chunks) for read in paths()]
+    ways = paths()[-1:] if tally.only_compiled else paths()
+    outcome, *others = [read(recording, dialect, chunks) for read in ways]
     tally.windows += len(outcome.found)
     if outcome.problem:
         tally.stopped += 1
@@ -140,9 +148,21 @@ def _agreed(outcome: Outcome) -> tuple[Sequence[Any], bool]:
 def _client_round(tally: Tally, draw: random.Random) -> Problem | None:
     data = damage_window(draw, draw.choice(tally.kept))
     chunks = cut(draw, data)
-    plain, *others = [read_rows(cutter, chunks) for cutter in cutters()]
+    ways = cutters()[-1:] if tally.only_compiled else cutters()
+    plain, *others = [read_rows(cutter, chunks) for cutter in ways]
     wrong = [_difference(plain, other) for other in others if other != plain]
     return Problem("; ".join(wrong), "client") if wrong else None
+
+
+def _ring_round(tally: Tally, draw: random.Random) -> Problem | None:
+    data = damage_window(draw, draw.choice(tally.kept))
+    ways = (True,) if tally.only_compiled else (False, True)
+    for name, (plain, *others) in look_at(draw, data, ways):
+        for compiled in others:
+            if plain != compiled:
+                text = f"{name} says {compiled!r:.1000} and not {plain!r:.1000}"
+                return Problem(text, f"ring {name}")
+    return None
 
 
 def _difference(plain: Outcome, other: Outcome) -> str:
@@ -181,7 +201,9 @@ def report(tally: Tally, seconds: float) -> str:
     type=click.Path(path_type=Path),
     help="Keep the servers' logs here, and take them from here when they are there.",
 )
-@click.option("--sanitize", is_flag=True, help="Build and run with AddressSanitizer.")
+@click.option(
+    "--sanitize", is_flag=True, help="Run the compiled code alone, built with AddressSanitizer."
+)
 def main(rounds: int, seed: int, first: int, file: Path | None, sanitize: bool) -> None:
     """Damage binlogs and windows at random; exit 1 when anything but a clean error comes out."""
     if sanitize:
@@ -191,12 +213,19 @@ def main(rounds: int, seed: int, first: int, file: Path | None, sanitize: bool) 
     raise SystemExit(run(rounds, seed, first, load_recordings(file)))
 
 
-def run(rounds: int, seed: int, first: int, recordings: Sequence[Recording]) -> int:
+def run(
+    rounds: int,
+    seed: int,
+    first: int,
+    recordings: Sequence[Recording],
+    only_compiled: bool = False,
+) -> int:
     """Do the rounds and print what was found; return the exit status."""
     console, started = Console(stderr=True, log_path=False), time.monotonic()
     console.log(", ".join(f"{r.name}: {len(r.events)} events" for r in recordings))
     console.log(f"{len(paths())} ways to capture, {len(cutters())} ways to read as a client")
-    tally = fuzz(recordings, seed, range(first, first + rounds), lambda text: console.log(text))
+    numbers = range(first, first + rounds)
+    tally = fuzz(recordings, seed, numbers, lambda text: console.log(text), only_compiled)
     for finding in tally.findings:
         click.echo(f"FINDING: {finding}")
     click.echo(f"seed {seed}, " + report(tally, time.monotonic() - started))

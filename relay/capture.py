@@ -130,6 +130,7 @@ class Capture:
         self._thread: threading.Thread | None = None
         self._idle = IdleAdvance()
         self._pending_idle: Transaction | None = None
+        self._is_unfinished = False
         self._last_read_scn: int | None = None
         self._saved_scn = -1
         self._saved_at_s = float("-inf")
@@ -227,7 +228,7 @@ class Capture:
         try:
             begin = self._begin_scn()
             self._last_read_scn = begin
-            self._pending_idle = None
+            self._pending_idle, self._is_unfinished = None, False
             source.open(begin, newest_of(self._ring))
             self._note_findings(source)
             for table in source.tables():
@@ -263,6 +264,7 @@ class Capture:
         try:
             batch_bytes = 0
             for item in captured:
+                self._is_unfinished = isinstance(item, WindowPiece)
                 if not isinstance(item, Transaction):
                     full, batch, batch_bytes = batch, [], 0
                     self._append(full)
@@ -342,7 +344,8 @@ class Capture:
     def _advance_idle(self) -> None:
         idle = self._pending_idle
         now_s = self._clock.monotonic_s()
-        if idle is None or not self._idle.is_due(now_s):
+        # An empty window must not come into the middle of one that comes in pieces.
+        if idle is None or self._is_unfinished or not self._idle.is_due(now_s):
             return
         self._pending_idle = None
         if idle.scn > self._ring.max_scn:

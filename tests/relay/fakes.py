@@ -16,10 +16,11 @@ from databus.conf.service import Service, serve
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay
-from databus.relay.sources.source import Change, Newest, Origin, RowChange, Transaction
+from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.relay.sources.standing import LogLook, Standing
 from databus.schemas.metadata import Op
 from databus.schemas.table import Column, Table
+from databus.schemas.windows import NO_SCN, WindowBatch, WindowPiece
 
 PERSON = Table(
     "shop.person",
@@ -47,6 +48,13 @@ def transaction(scn: int, *changes: Change) -> Transaction:
     return Transaction(scn, scn * 1_000_000_000, changes, Origin(file="log", offset=scn))
 
 
+def _scn(captured: Captured) -> int:
+    """Return the SCN of what was captured; a piece's comes with its window's end."""
+    if isinstance(captured, WindowBatch):
+        return captured.last_scn
+    return NO_SCN if isinstance(captured, WindowPiece) else captured.scn
+
+
 class FakeSource:
     """Yields what the test puts in, from the position asked for; one log for all openings."""
 
@@ -54,16 +62,16 @@ class FakeSource:
         self.name = settings.name
         self._tables = tables
         self._arrived = threading.Condition()
-        self._log: list[Transaction] = []
+        self._log: list[Captured] = []
         self._errors: list[Exception] = []
         self._next = 0
         self.opened_after: list[int | None] = []
         self.told_newest: list[Newest | None] = []
         self.is_open = False
 
-    def put(self, *transactions: Transaction) -> None:
+    def put(self, *captured: Captured) -> None:
         with self._arrived:
-            self._log.extend(transactions)
+            self._log.extend(captured)
             self._arrived.notify_all()
 
     def fail(self, *errors: Exception) -> None:
@@ -78,12 +86,12 @@ class FakeSource:
         self.is_open = True
         self._raise_next()
         with self._arrived:
-            self._next = sum(1 for t in self._log if after_scn is not None and t.scn <= after_scn)
+            self._next = sum(after_scn is not None and _scn(i) <= after_scn for i in self._log)
 
     def tables(self) -> Sequence[Table]:
         return self._tables
 
-    def read(self) -> Sequence[Transaction]:
+    def read(self) -> Sequence[Captured]:
         with self._arrived:
             self._arrived.wait_for(lambda: self._errors or self._next < len(self._log), 0.05)
             self._raise_next()

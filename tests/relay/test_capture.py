@@ -20,7 +20,9 @@ from databus.schemas.errors import (
     SourceUnavailableError,
     TransactionTooLargeError,
 )
+from databus.schemas.event_v2 import Buffer
 from databus.schemas.metadata import Op
+from databus.schemas.windows import MARK, WindowBatch, WindowEnd, WindowPiece
 from tests.relay.fakes import ORDERS, PERSON, FakeSource, insert, transaction, wait_until
 
 
@@ -30,6 +32,8 @@ class FakeRing:
     def __init__(self, *scns: int) -> None:
         self.scns = list(scns)
         self.errors: dict[int, Exception] = {}
+        self.unfinished = b""
+        self.finished: list[bytes] = []
 
     @property
     def max_scn(self) -> int:
@@ -45,6 +49,21 @@ class FakeRing:
                 raise self.errors[window.scn]
             assert window.scn > self.max_scn
             self.scns.append(window.scn)
+        self.unfinished = b""
+
+    def append_batch(self, batch: WindowBatch) -> None:
+        self.append(list(batch.windows()))
+
+    def extend(self, at: int, data: Buffer) -> None:
+        assert at <= len(self.unfinished)
+        self.unfinished = self.unfinished[:at] + bytes(data)
+
+    def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
+        assert length == len(self.unfinished)
+        assert scn > self.max_scn
+        self.finished.append(self.unfinished)
+        self.unfinished = b""
+        self.scns.append(scn)
 
 
 class FakeMaxScn:
@@ -329,6 +348,67 @@ def test_empty_transactions_become_few_empty_windows(bench: Bench) -> None:
     bench.wait_for(99, 199)
     bench.source.put(transaction(200), transaction(201, insert(1)))
     bench.wait_for(99, 199, 201)
+
+
+def batch(*scns: int) -> WindowBatch:
+    """Return a batch of windows of one row event each."""
+    marks = [
+        MARK.pack(scn, 10 * number, scn * 1_000_000_000, 1) for number, scn in enumerate(scns, 1)
+    ]
+    return WindowBatch(bytes(10 * len(scns)), b"".join(marks))
+
+
+def test_windows_that_the_source_wrote_are_appended_as_they_are(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(batch(1, 2), transaction(3, insert(1)), batch(4, 5, 6))
+    bench.wait_for(1, 2, 3, 4, 5, 6)
+    wait_until(lambda: capture.status.events == 6)
+    assert (capture.status.windows, capture.status.size_bytes > 50) == (6, True)
+
+
+def test_of_windows_that_the_ring_has_in_part_the_rest_is_appended(bench: Bench) -> None:
+    bench.ring, bench.max_scn = FakeRing(1, 2, 3), FakeMaxScn(0)
+    bench.source.put(batch(1), batch(2, 3, 4), batch(5))
+    capture = bench.start()
+    bench.wait_for(1, 2, 3, 4, 5)
+    wait_until(lambda: capture.status.events == 2)
+
+
+def test_written_windows_that_go_back_stop_with_an_error(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(batch(5), batch(3))
+    assert capture.wait_for(State.ERROR, 5)
+    assert "went back to scn 3" in capture.status.problem
+
+
+def test_a_window_in_pieces_is_one_window_and_nothing_comes_between_them(bench: Bench) -> None:
+    bench.start()
+    bench.source.put(batch(1), transaction(2))
+    bench.wait_for(1)
+    bench.source.put(WindowPiece(0, b"abc"), WindowPiece(3, b"def"), WindowPiece(4, b"x"))
+    wait_until(lambda: bench.ring.unfinished == b"abcdx")
+    bench.time.now_s += 100.0  # the empty window is due by now
+    bench.source.put(WindowPiece(5, b"yz"), WindowEnd(7, 3, 3_000_000_000, 2))
+    bench.wait_for(1, 3)
+    assert bench.ring.finished == [b"abcdxyz"]
+
+
+def test_a_window_in_pieces_that_the_ring_has_is_not_finished_again(bench: Bench) -> None:
+    bench.ring, bench.max_scn = FakeRing(3), FakeMaxScn(1)
+    bench.source.put(WindowPiece(0, b"abc"), WindowEnd(3, 3, 3_000_000_000, 2), batch(4))
+    bench.start()
+    bench.wait_for(3, 4)
+    assert bench.ring.finished == []
+
+
+def test_a_window_in_pieces_that_never_ends_leaves_nothing(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(WindowPiece(0, b"abc"))
+    bench.source.fail(SourceUnavailableError("gone"))
+    wait_until(lambda: capture.status.reconnects == 1)
+    bench.source.put(WindowPiece(0, b"d"), WindowEnd(1, 4, 4_000_000_000, 1))
+    bench.wait_for(4)
+    assert bench.ring.finished == [b"d"]
 
 
 def test_an_empty_transaction_at_the_same_scn_is_nothing_new(bench: Bench) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.metadata import Notes
-from tests.mariadb_server import Database
+from tests.mariadb_server import Database, fresh_database
 from tests.relay.sources.mysql_encoded import encoded
 from tests.relay.sources.mysql_reading import opened, read_seen, watching
 
@@ -206,3 +207,23 @@ def test_the_rows_of_sequences_beside_a_table_are_none_of_it(
         assert [change.row for change in read_seen(source, 2)] == [
             {"id": 1, "v": 2}, {"id": 2, "v": 51},
         ]  # fmt: skip
+
+
+@pytest.mark.newer_mariadb
+def test_an_image_that_leaves_out_what_the_one_before_has_lacks_nothing(
+    newer_mariadb: PrivateMariaDB, tmp_path: Path
+) -> None:
+    with fresh_database(newer_mariadb) as shop:
+        shop.run(
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT, w TEXT)",
+            "INSERT INTO t VALUES (1, 2, 'x')",
+            "SET binlog_row_image = FULL_NODUP",
+        )
+        settings = watching(shop, tmp_path, "t", partial_rows="deliver")
+        with opened(settings) as source, encoded(settings) as ring:
+            shop.run("UPDATE t SET v = 3")
+            (change,) = read_seen(source, 1)
+            assert ring.read_seen(1) == [change]
+    assert change.row == {"id": 1, "v": 3, "w": "x"}
+    assert change.before == {"id": 1, "v": 2, "w": "x"}
+    assert change.notes == Notes()

@@ -16,6 +16,7 @@ MODULES = (
     "callback",
     "decode",
     "capture",
+    "huge_transaction",
     "latency",
     "memory",
     "torture",

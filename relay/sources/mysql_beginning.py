@@ -94,7 +94,7 @@ class HistoryOfServer:
             is_first
             or begin is None
             or binlog_position(begin).epoch != self._epoch
-            or any(history.charset(database, begin) is None for database in names.databases)
+            or not all(history.follows(database) for database in names.databases)
         ):
             history.begin(first_record(catalog, names, scan))
         else:

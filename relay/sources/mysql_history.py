@@ -81,6 +81,10 @@ class History:
         """Whether there is, or was, a table of the name."""
         return name in self._tables
 
+    def follows(self, database: str) -> bool:
+        """Whether the tables of a database are kept."""
+        return database in self._charsets
+
     def has_record(self, scn: int) -> bool:
         """Whether something is known to have changed at an SCN."""
         at = bisect_left(self._scns, scn)
@@ -89,19 +93,23 @@ class History:
     def reach_back(self, scn: int, last_changes: Mapping[TableName, int]) -> None:
         """Let it begin earlier, given where tables were last changed between there and now.
 
-        A table that was changed is known only from then on.
+        A table that was changed is known only from then on, and so is a database's
+        character set (of a table with an empty name).
         """
         assert self.begin_scn is not None
-        records = [Record(scn, *self._state_at(self.begin_scn), is_beginning=True)]
-        versions = dict(records[0].versions)
+        versions, charsets = self._state_at(self.begin_scn)
+        records = []
         for name, changed_at in sorted(last_changes.items(), key=lambda item: item[1]):
+            if not name[1]:
+                records.append(Record(changed_at, {}, {name[0]: charsets.pop(name[0], None)}))
+                continue
             known = self.table(name, self.begin_scn)
             problem = f"it was altered later, at scn {changed_at}, before anybody looked at it"
             versions[name] = TableVersion(None, problem=problem)
             records.append(Record(changed_at, {name: known}))
-        records[0] = Record(scn, versions, records[0].charsets, is_beginning=True)
+        first = Record(scn, versions, charsets, is_beginning=True)
         later = [record for record in self._records() if record.scn > self.begin_scn]
-        self._replace([*records, *later])
+        self._replace([first, *records, *later])
 
     def forget_before(self, scn: int) -> None:
         """Take out what no row at this SCN or later needs."""

@@ -359,14 +359,18 @@ class _AnySchema:
 
 
 def redefined_by(query: Query, names: Names, rules: Rules) -> Collection[TableName]:
-    """Return the tables whose definition a statement may change, whatever it was before."""
+    """Return the tables whose definition a statement may change, whatever it was before.
+
+    A database whose default character set it changes is one with an empty name.
+    """
     rules = replace(rules, sql_mode=query.sql_mode)
     try:
         statement = prepare(query.text, rules)
         if not statement.is_ddl:
             return ()
         schema = _AnySchema(names)
-        return apply_ddl(statement, query.database, query.server_charset, schema, rules).redefined
+        outcome = apply_ddl(statement, query.database, query.server_charset, schema, rules)
+        return outcome.redefined | {(database, "") for database in outcome.charsets}
     except ValueError:
         named = named_by(Prepared("?", query.text, rules.sql_mode), query.database)
         return {names.key(name) for name in named}

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.source import Row, RowChange, Transaction
 from databus.schemas.metadata import Notes, Op
 from tests.mariadb_server import Database
+from tests.relay.sources.read_back import ReadSource
 
 READS = 30  # of at most a second each
 
@@ -28,9 +28,9 @@ def settings_for(
 
 
 @contextmanager
-def opened(settings: PhysicalSourceSettings, after_scn: int | None = None) -> Iterator[MysqlSource]:
+def opened(settings: PhysicalSourceSettings, after_scn: int | None = None) -> Iterator[ReadSource]:
     """Open a source for the length of a `with`."""
-    source = MysqlSource(settings)
+    source = ReadSource(settings)
     try:
         source.open(after_scn)
         yield source
@@ -45,7 +45,7 @@ def watching(database: Database, folder: Path, *tables: str, **more: Any) -> Phy
 
 
 def read_until(
-    source: MysqlSource, is_enough: Callable[[list[Transaction]], bool]
+    source: ReadSource, is_enough: Callable[[list[Transaction]], bool]
 ) -> list[Transaction]:
     """Read until what was read is enough; fails when it never is."""
     found: list[Transaction] = []
@@ -61,7 +61,7 @@ def row_changes_of(transaction: Transaction) -> list[RowChange]:
     return [change for change in transaction.changes if isinstance(change, RowChange)]
 
 
-def read_full(source: MysqlSource, count: int) -> list[Transaction]:
+def read_full(source: ReadSource, count: int) -> list[Transaction]:
     """Read until there are `count` transactions with row changes; return those."""
 
     def full(found: list[Transaction]) -> list[Transaction]:
@@ -70,7 +70,7 @@ def read_full(source: MysqlSource, count: int) -> list[Transaction]:
     return full(read_until(source, lambda found: len(full(found)) >= count))
 
 
-def read_changes(source: MysqlSource, count: int) -> list[RowChange]:
+def read_changes(source: ReadSource, count: int) -> list[RowChange]:
     """Read until there are `count` row changes; return all."""
 
     def changes(found: list[Transaction]) -> list[RowChange]:
@@ -88,7 +88,7 @@ class Seen(NamedTuple):
     notes: Notes
 
 
-def read_seen(source: MysqlSource, count: int) -> list[Seen]:
+def read_seen(source: ReadSource, count: int) -> list[Seen]:
     """Read until there are `count` row changes; return what they say."""
     return [
         Seen(change.op, change.row, change.before, change.notes or Notes())
@@ -96,7 +96,7 @@ def read_seen(source: MysqlSource, count: int) -> list[Seen]:
     ]
 
 
-def read_to_scn(source: MysqlSource, scn: int) -> list[Transaction]:
+def read_to_scn(source: ReadSource, scn: int) -> list[Transaction]:
     """Read up to an SCN; return the transactions with row changes."""
     found = read_until(source, lambda found: bool(found) and found[-1].scn >= scn)
     return [t for t in found if row_changes_of(t)]

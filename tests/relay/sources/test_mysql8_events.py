@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.source import RowChange
 from databus.schemas.metadata import Op
 from databus.schemas.scn import BinlogPosition
@@ -23,9 +22,10 @@ from tests.relay.sources.mysql_reading import (
     read_until,
     watching,
 )
+from tests.relay.sources.read_back import ReadSource
 
 pytest_plugins = ["tests.mysql"]
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.usefixtures("both_ways")]
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_parts_of_json_make_the_values_that_the_server_has(
     assert event_kinds(shop, begin).count(kind) > 50
 
 
-def apply(source: MysqlSource, rows: dict[object, object], count: int) -> None:
+def apply(source: ReadSource, rows: dict[object, object], count: int) -> None:
     """Read so many changes and make rows of them."""
     changes: list[RowChange] = read_changes(source, count) if count else []
     assert len(changes) == count

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.source import Transaction
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import opened, read_changes, read_full, watching
+from tests.relay.sources.read_back import ReadSource
 
 pytest_plugins = ["tests.mariadb"]
-pytestmark = pytest.mark.mariadb
+pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("both_ways")]
 
 COLUMNS = "id INT PRIMARY KEY, t TEXT, b MEDIUMBLOB, n DECIMAL(20,4), e ENUM('x','y')"
 WRITES = (
@@ -52,7 +52,7 @@ def kinds_in_log(database: Database, file: str, offset: int) -> set[str]:
     return {str(row[2]) for row in rows}
 
 
-def written(database: Database, source: MysqlSource, compress: str) -> list[object]:
+def written(database: Database, source: ReadSource, compress: str) -> list[object]:
     # The variable is global; sessions take it when they write.
     database.run(f"SET GLOBAL log_bin_compress = {compress}", "TRUNCATE unwatched", *WRITES)
     return told(read_full(source, 5))

@@ -18,10 +18,12 @@ from pymysqlreplication.constants import BINLOG
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import WindowEncoder
+from databus.relay.sources.binlog_lane import PIECE_BYTES
 from databus.relay.sources.mysql_alter import TableVersion
 from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql_column_spec import Rules
 from databus.relay.sources.mysql_history import History, Record
+from databus.relay.sources.mysql_lane import LaneAssembler
 from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
 from databus.relay.sources.mysql_tables import Names, WatchedTables
@@ -29,9 +31,6 @@ from databus.relay.sources.source import Captured
 from databus.schemas.event_v2 import stamp
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 from tests.relay.sources import mysql_events_made as made
-
-lanes = pytest.importorskip("databus.relay.sources.binlog_lane", reason="not built")
-mysql_lane = pytest.importorskip("databus.relay.sources.mysql_lane", reason="not built")
 
 INT, VARCHAR, LONG_BLOB = 3, 15, 252
 DIALECT = Dialect(False, {45: "utf8mb4", 63: "binary"}, {"utf8mb4": 4, "binary": 1})
@@ -113,10 +112,8 @@ def in_python(events: Sequence[bytes], *, before_images: bool = True) -> list[En
     return [writer.encode(t) for t in (*found, assembler.take_held()) if t is not None]
 
 
-def lane_of(*, before_images: bool = True) -> Any:
-    return mysql_lane.LaneAssembler(
-        tables(), DIALECT, encoder=encoder(before_images=before_images), epoch=0
-    )
+def lane_of(*, before_images: bool = True) -> LaneAssembler:
+    return LaneAssembler(tables(), DIALECT, encoder=encoder(before_images=before_images), epoch=0)
 
 
 def windows_of(items: Iterable[Captured]) -> Iterator[EncodedWindow]:
@@ -207,7 +204,7 @@ def test_a_large_window_comes_in_pieces_and_its_memory_is_given_back() -> None:
     items = list(lane.receive_bytes(data, len(data)))
     pieces = [item for item in items if isinstance(item, WindowPiece)]
     assert len(pieces) > 3
-    assert all(len(piece.data) < 2 * lanes.PIECE_BYTES for piece in pieces)
+    assert all(len(piece.data) < 2 * PIECE_BYTES for piece in pieces)
     assert list(windows_of(items)) == in_python(events)
 
 

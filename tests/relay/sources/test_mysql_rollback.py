@@ -15,7 +15,7 @@ from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import opened, read_full, watching
 
 pytest_plugins = ["tests.mariadb"]
-pytestmark = pytest.mark.mariadb
+pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("both_ways")]
 
 TABLES = ("i", "m", "r")
 

@@ -20,7 +20,7 @@ from tests.relay.sources.mysql_reading import (
 )
 
 pytest_plugins = ["tests.mariadb"]
-pytestmark = pytest.mark.mariadb
+pytestmark = [pytest.mark.mariadb, pytest.mark.usefixtures("both_ways")]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.mariadb_server import Database, connect
 from tests.relay.sources.mysql_reading import opened, read_changes, read_full, watching
 
 pytest_plugins = ["tests.mariadb"]
-pytestmark = pytest.mark.newer_mariadb
+pytestmark = [pytest.mark.newer_mariadb, pytest.mark.usefixtures("both_ways")]
 
 _numbers = itertools.count(1)
 

@@ -40,6 +40,7 @@ _CHARACTER = frozenset({T.STRING, T.VAR_STRING, T.VARCHAR, T.BLOB})
 # MariaDB counts whatever has a character set inside, these too.
 _CHARACTER_MARIADB = _CHARACTER | {T.GEOMETRY, COMPRESSED_BLOB, COMPRESSED_VARCHAR}
 _MEMBERS = frozenset({T.ENUM, T.SET})
+_REAL_STRINGS = frozenset({T.STRING, T.VAR_STRING, T.ENUM, T.SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +210,10 @@ def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:
 
 def _string_type(first: int, second: int) -> tuple[int, int]:
     # Lengths above 255 hide two bits, inverted, in the type byte.
-    if first & 0x30 != 0x30:
-        return first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
-    return first, second
+    code = first | 0x30
+    if code not in _REAL_STRINGS:
+        raise ValueError(f"a string column of type {code}")
+    return code, second | ((first & 0x30) ^ 0x30) << 4
 
 
 def _optional_fields(reader: ByteReader) -> Iterator[tuple[int, bytes]]:

@@ -29,6 +29,7 @@ from databus.relay.sources.mysql_scan import events_to_the_end, last_definition_
 from databus.relay.sources.mysql_tables import Names
 from databus.relay.sources.mysql_tokens import TableName
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
+from tools.fetch_test_servers import NEWER_MARIADB
 
 SERVER_ID = 4243
 _TYPE_AT = 4
@@ -83,6 +84,11 @@ def _record_mariadb() -> Iterator[Recording]:
         options: dict[str, str | int] = {"binlog-row-metadata": metadata}
         with PrivateMariaDB(options=options) as server:
             yield _record(f"mariadb {metadata}", server, _mariadb_statements(metadata), True)
+    newer = NEWER_MARIADB.find()
+    if newer is not None:
+        options = {"binlog-row-metadata": "FULL", "ssl": "OFF"}
+        with PrivateMariaDB(options=options, basedir=newer) as server:
+            yield _record("newer mariadb FULL", server, _mariadb_statements("FULL"), True)
 
 
 def _record_mysql() -> Iterator[Recording]:

@@ -191,3 +191,46 @@ def test_an_alter_in_two_phases_counts_when_it_is_committed(
             pytest.raises(SourceStoppedError, match="altered later"),
         ):
             read_changes(late, 1)
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_gh_ost_and_pt_online_schema_change_alter_a_table_without_taking_its_rows(
+    metadata: str, database: Database, tmp_path: Path
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1)")
+    with opened(watching(database, tmp_path, "t")) as source:
+        source.read()
+        database.run(
+            "CREATE TABLE `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64))",
+            "CREATE TABLE `_t_gho` LIKE t",
+            "ALTER TABLE `_t_gho` CHANGE a b VARCHAR(5), ADD c INT DEFAULT 7",
+            "INSERT INTO t VALUES (2, 2)",
+            "INSERT IGNORE INTO `_t_gho` (id, b) SELECT id, a FROM t LOCK IN SHARE MODE",
+            "REPLACE INTO `_t_gho` (id, b) VALUES (2, 2)",
+            "CREATE TABLE `_t_del` (id INT AUTO_INCREMENT PRIMARY KEY) COMMENT='sentry'",
+            "DROP TABLE IF EXISTS `_t_del`",
+            "RENAME /* gh-ost */ TABLE t TO `_t_del`, `_t_gho` TO t",
+            "INSERT INTO t VALUES (3, 'x', 3)",
+            "DROP TABLE IF EXISTS `_t_ghc`",
+            "DROP TABLE IF EXISTS `_t_del`",
+            "CREATE TABLE `_t_new` LIKE t",
+            "ALTER TABLE `_t_new` DROP COLUMN b, MODIFY c BIGINT FIRST",
+            "CREATE TRIGGER pt_osc_ins AFTER INSERT ON t FOR EACH ROW "
+            "REPLACE INTO `_t_new` (id, c) VALUES (NEW.id, NEW.c)",
+            "INSERT LOW_PRIORITY IGNORE INTO `_t_new` (id, c) SELECT id, c FROM t",
+            "INSERT INTO t VALUES (4, 'y', 4)",
+            "RENAME TABLE t TO `_t_old`, `_t_new` TO t",
+            "DROP TABLE IF EXISTS `_t_old`",
+            "INSERT INTO t VALUES (5, 5)",
+        )
+        found = read_until(source, lambda found: sum(map(len, map(row_changes_of, found))) >= 4)
+    rows = [change.row for transaction in found for change in row_changes_of(transaction)]
+    assert rows == [
+        {"id": 2, "a": 2},
+        {"id": 3, "b": "x", "c": 3},
+        {"id": 4, "b": "y", "c": 4},
+        {"id": 5, "c": 5},
+    ]
+    statements = [c for t in found for c in t.changes if not isinstance(c, RowChange)]
+    assert [type(change) for change in statements] == [TableDefined] * len(statements)
+    assert sum(s.statement.startswith("RENAME") for s in statements) == 2

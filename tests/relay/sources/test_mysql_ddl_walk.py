@@ -17,17 +17,17 @@ import pytest
 from pymysql.err import MySQLError
 
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.mysql_beginning import first_record, rules_of
 from databus.relay.sources.mysql_catalog import ServerCatalog
 from databus.relay.sources.mysql_connection import address_of
 from databus.relay.sources.mysql_events import Query
 from databus.relay.sources.mysql_history import History
 from databus.relay.sources.mysql_tables import Names, WatchedTables
-from databus.relay.sources.source import RowChange
+from databus.relay.sources.source import RowChange, Transaction
 from tests.mariadb_server import Database, connect
 from tests.relay.sources.ddl_steps import Steps
 from tests.relay.sources.mysql_reading import read_changes, row_changes_of, watching
+from tests.relay.sources.read_back import ReadSource
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]
 
@@ -151,6 +151,7 @@ def seen_in(changes: list[RowChange]) -> dict[int, list[tuple[str, str]]]:
 
 @pytest.mark.mariadb
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("both_ways")
 def test_rows_have_the_names_and_types_of_their_moment_when_the_relay_was_stopped_all_the_time(
     walking: Any, database: Database, tmp_path: Path
 ) -> None:
@@ -158,17 +159,17 @@ def test_rows_have_the_names_and_types_of_their_moment_when_the_relay_was_stoppe
     database.run("SET sql_mode = ''", steps.create("t"))
     settings = watching(database, tmp_path, "t", zero_dates="null")
     history = tmp_path / "shop.history"
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
         begin = source.read()[-1].scn
     walk = Walk(database, steps)
     walk.run(STEPS)
     assert walk.number > STEPS * 0.9
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         walking.execute("TRUNCATE mysql.general_log")
         walking.execute("SET GLOBAL general_log = ON")
-        transactions = []
+        transactions: list[Transaction] = []
         while len(seen_in([c for t in transactions for c in row_changes_of(t)])) < walk.number:
             transactions += source.read()
         walking.execute("SET GLOBAL general_log = OFF")
@@ -178,6 +179,6 @@ def test_rows_have_the_names_and_types_of_their_moment_when_the_relay_was_stoppe
     assert seen_in([c for t in transactions for c in row_changes_of(t)]) == walk.expected
     middle = transactions[len(transactions) // 2]
     rest = [c for t in transactions if t.scn > middle.scn for c in row_changes_of(t)]
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(middle.scn)
         assert read_changes(source, len(rest)) == rest

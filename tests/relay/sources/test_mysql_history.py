@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.conf.cli import main
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.mysql_alter import TableVersion
 from databus.relay.sources.mysql_history import History, Record
 from databus.relay.sources.mysql_layout import DefinedColumn, Definition
 from databus.schemas.errors import SourceStoppedError
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import read_changes, watching
+from tests.relay.sources.read_back import ReadSource
 
 pytest_plugins = ["tests.mariadb"]
 
@@ -97,12 +97,13 @@ def test_what_can_no_longer_be_read_is_forgotten(tmp_path: Path) -> None:
 
 def test_it_reaches_back_to_where_tables_were_altered_last(tmp_path: Path) -> None:
     history = history_of(tmp_path / "h")
-    history.reach_back(3, {T: 7})
+    history.reach_back(3, {T: 7, ("d", ""): 5})
     for found in (history, History(tmp_path / "h")):
         before = found.table(T, 3)
         assert before is not None
         assert (before.definition, "scn 7" in before.problem) == (None, True)
         assert found.table(T, 7) == version("a")
+        assert [found.charset("d", scn) for scn in (3, 5, 12)] == [None, "latin1", "latin1"]
         assert seen(found, 40) == seen(history_of(), 40)
 
 
@@ -125,13 +126,13 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
     )
     history = tmp_path / "shop.history"
     assert "no history" in repair(source_name, "-c", config, "--scn", "1").output
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
         begin = source.read()[-1].scn
     # A change that is not in the log.
     database.run("SET sql_log_bin = 0", "ALTER TABLE t ADD COLUMN b INT AFTER id")
     database.run("SET sql_log_bin = 1", "INSERT INTO t VALUES (1, 2, 3)")
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         with pytest.raises(SourceStoppedError, match="has 3 columns and the database 2") as caught:
             read_changes(source, 1)
@@ -140,7 +141,7 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
     assert result.output == (
         f"{source_name} is, from scn {scn} on: id int(11), b int(11), a int(11)\n"
     )
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         assert read_changes(source, 1)[0].row == {"id": 1, "b": 2, "a": 3}
     text = "CREATE TABLE t (id INTEGER PRIMARY KEY, x INT, y INT UNSIGNED)"
@@ -148,7 +149,7 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
         "y int(10) unsigned"
         in repair(source_name, "-c", config, "--scn", scn, "--create-table", "-", stdin=text).output
     )
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         assert read_changes(source, 1)[0].row == {"id": 1, "x": 2, "y": 3}
     wrong = repair(source_name, "-c", config, "--scn", scn, "--create-table", "-", stdin="DROP x")
@@ -162,15 +163,15 @@ def test_a_table_that_is_gone_at_a_start_is_fine_when_it_was_known(
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
     settings = watching(database, tmp_path, "t", "u")
     history = tmp_path / "shop.history"
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
         begin = source.read()[-1].scn
     database.run("INSERT INTO t VALUES (1)", "DROP TABLE t", "INSERT INTO u VALUES (2)")
-    with closing(MysqlSource(settings, history=history)) as source:
+    with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         assert [change.row["id"] for change in read_changes(source, 2)] == [1, 2]
     with (
-        closing(MysqlSource(settings, history=tmp_path / "other")) as source,
+        closing(ReadSource(settings, history=tmp_path / "other")) as source,
         pytest.raises(SourceStoppedError, match="does not exist"),
     ):
         source.open(None)

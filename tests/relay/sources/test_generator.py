@@ -131,7 +131,9 @@ def test_most_rows_and_tables_are_as_set() -> None:
 def test_a_first_start_begins_after_the_scn_of_the_settings() -> None:
     source = open_source(settings("generator:?rate=0", start="41"))
     source.open(None)
-    assert source.read()[0].scn == 42
+    (first, *_) = source.read()
+    assert isinstance(first, Transaction)
+    assert first.scn == 42
     source.close()
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.mysql_checks import variable_problems
 from databus.relay.sources.mysql_connection import address_of
 from databus.relay.sources.mysql_replica import CLASH_GRACE_S
@@ -30,6 +29,7 @@ from tests.relay.sources.mysql_reading import (
     settings_for,
     watching,
 )
+from tests.relay.sources.read_back import ReadSource
 
 pytest_plugins = ["tests.mariadb"]
 pytestmark = pytest.mark.mariadb
@@ -310,7 +310,7 @@ def test_a_replica_id_in_use_elsewhere_is_refused_once_it_is_sure(
     with opened(settings):
         monkeypatch.setattr("os.getpid", lambda: 1)  # a relay elsewhere
         clock = itertools.count(0, CLASH_GRACE_S / 2).__next__
-        other = MysqlSource(settings, clock)
+        other = ReadSource(settings, clock=clock)
         # It may be a connection of our own past, that the server has not missed yet.
         with pytest.raises(SourceUnavailableError, match="server_id 4711"):
             other.open(None)
@@ -326,7 +326,7 @@ def test_a_replica_id_in_use_elsewhere_is_refused_once_it_is_sure(
 
 def test_relays_that_throw_each_other_out_stop(table: Database, tmp_path: Path) -> None:
     settings = watching(table, tmp_path, "t", server_id=4712)
-    sources = [MysqlSource(settings) for _ in range(2)]
+    sources = [ReadSource(settings) for _ in range(2)]
     errors: list[DatabusError] = []
     try:
         sources[0].open(None)

@@ -14,7 +14,6 @@ from databus.demo.private_mariadb import PrivateMariaDB
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import WindowEncoder
-from databus.relay.sources.mysql import MysqlSource
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition, binlog_position
@@ -29,6 +28,7 @@ from tests.relay.sources.mysql_reading import (
     settings_for,
     watching,
 )
+from tests.relay.sources.read_back import ReadSource
 
 pytest_plugins = ["tests.mariadb"]
 pytestmark = pytest.mark.mariadb
@@ -123,7 +123,7 @@ def test_two_sources_of_one_server_yield_identical_transactions_and_bytes(
         assert encoded(first, ones) == encoded(second, others)
 
 
-def encoded(source: MysqlSource, transactions: list[Transaction]) -> list[bytes]:
+def encoded(source: ReadSource, transactions: list[Transaction]) -> list[bytes]:
     registry = SchemaRegistry(MemoryStore())
     registry.add_source("d.t", 1)
     encoder = WindowEncoder(registry, {"d.t": 1})
@@ -302,8 +302,9 @@ def test_half_a_transaction_is_dropped_when_the_connection_breaks(
     )
     run(server, "USE d", "INSERT INTO w SELECT seq, REPEAT('x', 1000) FROM seq_1_to_30000")
     # The clock lets each `read` take one chunk only: far less than the 30 MB.
-    source = MysqlSource(
-        settings_for(server, tmp_path, ["d.w"], start="earliest"), itertools.count(0, 2).__next__
+    source = ReadSource(
+        settings_for(server, tmp_path, ["d.w"], start="earliest"),
+        clock=itertools.count(0, 2).__next__,
     )
     try:
         source.open(None)
@@ -319,7 +320,7 @@ def test_half_a_transaction_is_dropped_when_the_connection_breaks(
         source.close()
 
 
-def read_until_enough_chunks(source: MysqlSource) -> list[Transaction]:
+def read_until_enough_chunks(source: ReadSource) -> list[Transaction]:
     found: list[Transaction] = []
     for _ in range(10_000):
         found += [t for t in source.read() if t.changes]
@@ -351,4 +352,4 @@ def test_checksums_may_be_on_off_or_switched(tmp_path: Path, checksum: str) -> N
 def test_settings_without_a_table_name_are_refused(tmp_path: Path) -> None:
     settings = PhysicalSourceSettings(name="x", uri="mysql://u@h", sources=("orders",))
     with pytest.raises(SettingsError, match=r"write database\.table"):
-        MysqlSource(settings)
+        ReadSource(settings)

@@ -218,15 +218,19 @@ class WatchedTables:
     ) -> Sequence[TableChange]:
         named = {self.names.key(name) for name in named_by(statement, query.database)}
         watched = self._watched(named)
-        if watched and not self._history.has_record(position):
+        is_repaired = self._history.has_record(position) and all(
+            self._table(source, position) is not None for source in watched
+        )
+        text = f"the statement at scn {position} could not be followed: {error}"
+        before = SchemaAt(self._history, self.names, position - 1)
+        known = [name for name in named if before.table(name) is not None]
+        # Also when it is stopped on: whoever lets it pass does not know the columns either.
+        self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
+        if watched and not is_repaired:
             raise ValueError(
                 f"the statement {query.text[:200]!r} names {', '.join(watched)} and cannot be "
                 f"followed: {error}; {self._repair(watched[0], position)}"
             ) from error
-        text = f"the statement at scn {position} could not be followed: {error}"
-        before = SchemaAt(self._history, self.names, position - 1)
-        known = [name for name in named if before.table(name) is not None]
-        self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         return [
             self._with_table(TableChange(ChangeKind.ALTERED, source), position)
             for source in watched

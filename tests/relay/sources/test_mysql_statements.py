@@ -133,7 +133,8 @@ def test_renames_after_which_a_table_has_the_rows_that_it_had(text: str) -> None
     ("text", "columns"),
     [
         ("ALTER TABLE t ADD COLUMN e INT FIRST", ["e int(11)", "a int(11)", "c int(11)"]),
-        ("ALTER TABLE t ADD (e BOOL, f REAL)", ["a int(11)", "c int(11)", "e tinyint(1)", "f double"]),
+        ("ALTER TABLE t ADD (e BOOL, f REAL)",
+         ["a int(11)", "c int(11)", "e tinyint(1)", "f double"]),
         ("alter online table `t` add e decimal(10,2) after a, add index (c)",
          ["a int(11)", "e decimal(10,2)", "c int(11)"]),
         ("ALTER TABLE t CHANGE a b BIGINT, MODIFY c TEXT FIRST", ["c text", "b bigint(20)"]),
@@ -264,6 +265,22 @@ def test_a_statement_that_is_not_understood_stops_with_what_repairs_it(text: str
     with pytest.raises(ValueError, match=r"names d\.t and cannot be followed.* repair d\.t --scn"):
         tables.apply(Query("d", text), SCN)
     assert columns_after() == ["a int(11)", "c int(11)"]
+
+
+def test_a_statement_that_is_not_understood_is_passed_once_its_table_is_repaired() -> None:
+    history = History()
+    history.begin(Record(0, {("d", "t"): int_table("a", "c")}, {"d": "utf8mb4"}, True))
+    statement = Query("d", "ALTER TABLE t ADD e FROB")
+    for _ in range(2):
+        tables = WatchedTables(Names(["d.t"]), RULES, history, lambda _begin, _end: {})
+        with pytest.raises(ValueError, match="cannot be followed"):
+            tables.apply(statement, SCN)
+        assert tables.tables() == []  # whoever lets it pass all the same
+    history.add(Record(SCN, {("d", "t"): int_table("a", "c", "e")}))
+    tables = WatchedTables(Names(["d.t"]), RULES, history, lambda _begin, _end: {})
+    (altered,) = tables.apply(statement, SCN)
+    assert altered.table is not None
+    assert [column.name for column in altered.table.columns] == ["a", "c", "e"]
 
 
 def test_what_is_not_understood_of_another_table_matters_when_it_becomes_a_watched_one() -> None:

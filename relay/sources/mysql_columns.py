@@ -40,6 +40,7 @@ _CHARACTER = frozenset({T.STRING, T.VAR_STRING, T.VARCHAR, T.BLOB})
 # MariaDB counts whatever has a character set inside, these too.
 _CHARACTER_MARIADB = _CHARACTER | {T.GEOMETRY, COMPRESSED_BLOB, COMPRESSED_VARCHAR}
 _MEMBERS = frozenset({T.ENUM, T.SET})
+_MOST_DIGITS = 65  # of a decimal
 _REAL_STRINGS = frozenset({T.STRING, T.VAR_STRING, T.ENUM, T.SET})
 
 
@@ -202,6 +203,8 @@ def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:
     if code in (T.STRING, T.VAR_STRING):
         return _string_type(first, second)
     if code == T.NEWDECIMAL:
+        if not second <= first <= _MOST_DIGITS:
+            raise ValueError(f"a decimal column of {first} digits, {second} behind the point")
         return code, first << 8 | second
     if code == T.BIT:
         return code, second * 8 + first

@@ -32,7 +32,8 @@ cdef enum:
     MOST_COLUMNS = 4096
     ABSENT = -1
     NULL_VALUE = -2
-    # 65 digits and the sign need 28 bytes.
+    MOST_DIGITS = 65
+    # They and the sign need 28 bytes.
     DECIMAL_LIMBS = 8
 
 cdef struct Column:
@@ -133,6 +134,8 @@ cdef class RowPlan:
         column.nullable = given["nullable"]
         column.digits = given.get("digits", 0)
         column.precision, column.scale = given.get("precision", 0), given.get("scale", 0)
+        if not 0 <= column.scale <= column.precision <= MOST_DIGITS:
+            raise ValueError("a decimal of impossible digits")
         column.zero_is_null = given.get("zero_is_null", False)
         column.key_place = -1
         column.name, column.name_size = <const uint8_t*>PyBytes_AS_STRING(name), len(name)

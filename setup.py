@@ -8,8 +8,17 @@ them works the same.
 from setuptools import Extension, setup
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
-NESTED = ("relay.sources",)
-COMPILED = ("schemas/row_cutter.pyx", "relay/ring_core.pyx", "relay/sources/binlog_lane.pyx")
+NESTED = (
+    "relay.sources",
+    "relay.sources.mysql",
+    "relay.sources.mysql.rows",
+    "relay.sources.mysql.scan",
+    "relay.sources.mysql.server",
+    "relay.sources.mysql.stream",
+    "relay.sources.mysql.tables",
+    "relay.sources.sqlite",
+)
+COMPILED = ("schemas/row_cutter.pyx", "relay/ring_core.pyx", "relay/sources/mysql/stream/lane.pyx")
 
 setup(
     packages=["databus", *(f"databus.{name}" for name in ROOTS + NESTED)],
@@ -26,6 +35,7 @@ setup(
         "databus": ["py.typed"],
         "databus.schemas": ["avro/*.avsc", "*.pyi"],
         "databus.relay": ["*.pyi"],
+        "databus.relay.sources.mysql.stream": ["*.pyi"],
         "databus.conf": ["*.toml"],
     },
 )

@@ -25,7 +25,7 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from benchmarks.report import Figure, command, median
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
-from databus.relay.sources.mysql import MysqlSource
+from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import Transaction
 from databus.schemas.scn import BinlogPosition
 

@@ -21,7 +21,7 @@ from databus.conf.settings import (
     build_settings,
     load_settings,
 )
-from databus.relay.sources.sqlite_catalog import read_table, table_from_json, table_names
+from databus.relay.sources.sqlite.catalog import read_table, table_from_json, table_names
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import (
     SchemaError,
@@ -99,7 +99,7 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     # Imported here: making a schema of an SQLite file must not load PyMySQL.
     from databus.relay.relay import LOCK_FILE
     from databus.relay.sources import history_path
-    from databus.relay.sources.mysql_repair import repair_history
+    from databus.relay.sources.mysql.tables.repair import repair_history
 
     settings = load_settings(config, RelaySettings)
     physical_source = _physical_source(source, config, None, None)
@@ -146,9 +146,9 @@ def _sqlite_table(path: Path, source: str) -> Table:
 
 def _mysql_table(physical_source: PhysicalSourceSettings, source: str) -> Table:
     # Imported here: making a schema of an SQLite file must not load PyMySQL.
-    from databus.relay.sources.mysql_catalog import ServerCatalog
-    from databus.relay.sources.mysql_connection import address_of
-    from databus.relay.sources.mysql_tables import Names
+    from databus.relay.sources.mysql.server.catalog import ServerCatalog
+    from databus.relay.sources.mysql.server.connection import address_of
+    from databus.relay.sources.mysql.tables.watched import Names
 
     catalog = ServerCatalog(address_of(physical_source), physical_source, 0)
     catalog.names = Names((source,))

@@ -20,11 +20,11 @@ from benchmarks.capture_fuzz.statements import SOURCES
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import UnfitRowError, WindowEncoder
-from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
-from databus.relay.sources.mysql_layout import Dialect
-from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
-from databus.relay.sources.mysql_tables import Names, WatchedTables
-from databus.relay.sources.mysql_xa import PreparedTransactions
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.stream.xa import PreparedTransactions
+from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Transaction
 from databus.schemas import row_reader
 from databus.schemas.errors import DatabusError
@@ -32,11 +32,11 @@ from databus.schemas.windows import WindowBatch
 from databus.schemas.wire import ControlEvent
 
 try:
-    from databus.relay.sources import mysql_lane
+    from databus.relay.sources.mysql.stream import lane_assembly
 except ImportError:  # the lane was not built: there is one path only
     new_lane = None
 else:
-    new_lane = mysql_lane.LaneAssembler
+    new_lane = lane_assembly.LaneAssembler
 
 MOST_WINDOW_BYTES = 1 << 24
 SRC_IDS = {source: number for number, source in enumerate(SOURCES, 1)}

@@ -16,18 +16,18 @@ from pymysqlreplication.constants import BINLOG as B
 from benchmarks.capture_fuzz import statements
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
-from databus.relay.sources import mysql_events as events
-from databus.relay.sources.mysql_beginning import first_record
-from databus.relay.sources.mysql_catalog import ServerCatalog
-from databus.relay.sources.mysql_column_spec import Rules
-from databus.relay.sources.mysql_connection import address_of
-from databus.relay.sources.mysql_dump import BinlogDump
-from databus.relay.sources.mysql_history import History, Record
-from databus.relay.sources.mysql_layout import Dialect
-from databus.relay.sources.mysql_position import FIRST_OFFSET, Start
-from databus.relay.sources.mysql_scan import events_to_the_end, last_definition_changes
-from databus.relay.sources.mysql_tables import Names
-from databus.relay.sources.mysql_tokens import TableName
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.position import FIRST_OFFSET, Start
+from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream.dump import BinlogDump
+from databus.relay.sources.mysql.stream.look_up import events_to_the_end, last_definition_changes
+from databus.relay.sources.mysql.tables.beginning import first_record
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.watched import Names
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 from tools.fetch_test_servers import NEWER_MARIADB
 

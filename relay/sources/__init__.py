@@ -15,11 +15,11 @@ from databus.schemas.errors import SettingsError
 # Names, not imports: a relay of SQLite files must not pay for loading PyMySQL.
 SOURCES = {
     "generator": "databus.relay.sources.generator:GeneratorSource",
-    "mysql": "databus.relay.sources.mysql:MysqlSource",
-    "sqlite": "databus.relay.sources.sqlite:SqliteSource",
+    "mysql": "databus.relay.sources.mysql.source:MysqlSource",
+    "sqlite": "databus.relay.sources.sqlite.source:SqliteSource",
 }
 # Those of a database that purges its log by itself.
-LOG_LOOKS = {"mysql": "databus.relay.sources.mysql_log_look:MysqlLogLook"}
+LOG_LOOKS = {"mysql": "databus.relay.sources.mysql.server.log_look:MysqlLogLook"}
 
 
 def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) -> Source:

@@ -24,8 +24,8 @@ from databus.schemas.table import Table
 
 # Names, not imports: a scan of SQLite files must not pay for loading PyMySQL.
 _SCANS = {
-    "mysql": "databus.relay.sources.mysql_table_scan:MysqlTableScan",
-    "sqlite": "databus.relay.sources.sqlite_table_scan:SqliteTableScan",
+    "mysql": "databus.relay.sources.mysql.scan.tables:MysqlTableScan",
+    "sqlite": "databus.relay.sources.sqlite.table_scan:SqliteTableScan",
 }
 
 

@@ -14,7 +14,7 @@ from databus.bootstrap.seeder import Seeder
 from databus.bootstrap.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import RowChange, Transaction
-from databus.relay.sources.sqlite import SqliteSource
+from databus.relay.sources.sqlite.source import SqliteSource
 from databus.relay.sources.table_scan import TableScan, open_scan
 from databus.schemas.event import Event as RowEvent
 from databus.schemas.event import Opcode, Part

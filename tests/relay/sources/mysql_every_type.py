@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from databus.relay.sources.mysql_charsets import byte_table
-from databus.relay.sources.mysql_columns import parse_sql_type
+from databus.relay.sources.mysql.rows.charsets import byte_table
+from databus.relay.sources.mysql.rows.columns import parse_sql_type
 from tests.relay.sources.test_mysql_charsets import SINGLE_BYTE, THREE_BYTES, TWO_BYTES, UNICODE
 from tests.relay.sources.test_mysql_values import TYPES
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Transaction
-from databus.relay.sources.sqlite import SqliteSource
+from databus.relay.sources.sqlite.source import SqliteSource
 from databus.schemas.keys import event_key
 from databus.schemas.metadata import Op
 

@@ -18,8 +18,8 @@ import pytest
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql import MysqlSource
-from databus.relay.sources.mysql_table_scan import MysqlTableScan
+from databus.relay.sources.mysql.scan.tables import MysqlTableScan
+from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import RowChange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.metadata import Op

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
-from databus.relay.sources.mysql_alter import TableVersion
-from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
-from databus.relay.sources.mysql_column_spec import Rules
-from databus.relay.sources.mysql_history import History, Record
-from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql_tables import Names, WatchedTables
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import TableDefined, TableEmptied, Transaction
 from databus.schemas.metadata import Op
 from databus.schemas.scn import BinlogPosition

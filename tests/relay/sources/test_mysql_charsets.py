@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from databus.relay.sources.mysql_charsets import byte_table, decoder_of
+from databus.relay.sources.mysql.rows.charsets import byte_table, decoder_of
 from tests.mariadb_server import Database
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]

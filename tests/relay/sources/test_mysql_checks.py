@@ -11,9 +11,9 @@ import pytest
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql_checks import variable_problems
-from databus.relay.sources.mysql_connection import address_of
-from databus.relay.sources.mysql_replica import CLASH_GRACE_S
+from databus.relay.sources.mysql.server.checks import variable_problems
+from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.replica import CLASH_GRACE_S
 from databus.schemas.errors import (
     DatabusError,
     SettingsError,

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
-from databus.relay.sources import mysql_compressed
-from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
-from databus.relay.sources.mysql_compressed import inflate
-from databus.relay.sources.mysql_json_diff import apply_differences
-from databus.relay.sources.mysql_layout import DefinedColumn
-from databus.relay.sources.mysql_position import LogFile, start_at_setting
+from databus.relay.sources.mysql.rows.json_diff import apply_differences
+from databus.relay.sources.mysql.rows.layout import DefinedColumn
+from databus.relay.sources.mysql.server.position import LogFile, start_at_setting
+from databus.relay.sources.mysql.stream import compressed
+from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.compressed import inflate
 from databus.schemas.metadata import Op
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 from tests.relay.sources import mysql_events_made as made
@@ -57,7 +57,7 @@ def test_a_payload_of_many_events_is_unpacked_event_by_event(
     insert = made.rows_v2(
         BINLOG.WRITE_ROWS_EVENT_V2, 1, b"".join(image(number) for number in range(10_000))
     )
-    monkeypatch.setattr(mysql_compressed, "LARGEST_EVENT_BYTES", len(insert))
+    monkeypatch.setattr(compressed, "LARGEST_EVENT_BYTES", len(insert))
     payload = made.payload(BEGIN, TABLE_MAP, *[insert] * 20, made.xid())
     assert len(payload) < len(insert)
     (found,) = feed(assembler(), made.mysql_gtid(), payload)

@@ -13,14 +13,14 @@ import pytest
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.relay import Relay
-from databus.relay.sources.mysql_checks import (
+from databus.relay.sources.mysql.server.checks import (
     LogFilters,
     Replication,
     filter_problems,
     replication_problem,
     variable_problems,
 )
-from databus.relay.sources.mysql_findings import ServerFacts, findings_of
+from databus.relay.sources.mysql.server.findings import ServerFacts, findings_of
 from databus.relay.sources.source import TableEmptied, Transaction
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import SourceStoppedError

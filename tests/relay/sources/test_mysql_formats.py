@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.relay.sources.mysql_columns import (
+from databus.relay.sources.mysql.rows.columns import (
     LoggedColumn,
     SqlType,
     clean_sql_type,
     parse_sql_type,
     parse_table_map,
 )
-from databus.relay.sources.mysql_decimal import decimal_of, decimal_size
-from databus.relay.sources.mysql_json import json_text
-from databus.relay.sources.mysql_layout import DefinedColumn, Dialect, derive, difference
-from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.rows.decimals import decimal_of, decimal_size
+from databus.relay.sources.mysql.rows.json_text import json_text
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, derive, difference
+from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
 from tests.relay.sources import mysql_events_made as made
 
 DIALECT = Dialect(

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.conf.cli import main
-from databus.relay.sources.mysql_alter import TableVersion
-from databus.relay.sources.mysql_history import History, Record
-from databus.relay.sources.mysql_layout import DefinedColumn, Definition
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.history import History, Record
 from databus.schemas.errors import SourceStoppedError
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import read_changes, watching

@@ -18,15 +18,15 @@ from pymysqlreplication.constants import BINLOG
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import WindowEncoder
-from databus.relay.sources.binlog_lane import PIECE_BYTES
-from databus.relay.sources.mysql_alter import TableVersion
-from databus.relay.sources.mysql_assembly import Assembler, AssemblyStopped
-from databus.relay.sources.mysql_column_spec import Rules
-from databus.relay.sources.mysql_history import History, Record
-from databus.relay.sources.mysql_lane import LaneAssembler
-from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql_packets import PacketReader, StreamEnded
-from databus.relay.sources.mysql_tables import Names, WatchedTables
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.lane import PIECE_BYTES
+from databus.relay.sources.mysql.stream.lane_assembly import LaneAssembler
+from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Captured
 from databus.schemas.event_v2 import stamp
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.relay.sources.mysql_alter import TableVersion
-from databus.relay.sources.mysql_column_spec import Rules
-from databus.relay.sources.mysql_events import Query
-from databus.relay.sources.mysql_history import History, Record
-from databus.relay.sources.mysql_layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql_tables import ChangeKind, Names, WatchedTables
-from databus.relay.sources.mysql_tokens import ANSI_QUOTES, TableName
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql.stream.events import Query
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.tokens import ANSI_QUOTES, TableName
+from databus.relay.sources.mysql.tables.watched import ChangeKind, Names, WatchedTables
 
 DIALECT = Dialect(char_bytes={"utf8mb4": 4, "latin1": 1, "utf8mb3": 3, "binary": 1})
 RULES = Rules(DIALECT, 101119)

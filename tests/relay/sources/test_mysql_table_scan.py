@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pymysql.connections import Connection
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.mysql_table_scan import MysqlTableScan
+from databus.relay.sources.mysql.scan.tables import MysqlTableScan
 from databus.relay.sources.table_scan import Chunk
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.keys import key_maker

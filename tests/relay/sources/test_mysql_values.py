@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from databus.relay.sources.mysql import MysqlSource
+from databus.relay.sources.mysql.source import MysqlSource
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.metadata import Notes
 from databus.schemas.rows import row_codec

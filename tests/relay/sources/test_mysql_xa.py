@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources import mysql_xa
-from databus.relay.sources.mysql_xa import Xid, parse_xa_end, parse_xa_prepare
+from databus.relay.sources.mysql.stream import xa
+from databus.relay.sources.mysql.stream.xa import Xid, parse_xa_end, parse_xa_prepare
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import BinlogPosition, binlog_position
@@ -195,7 +195,7 @@ def test_a_transaction_prepared_before_the_server_restarts_is_delivered(
 def test_more_rows_than_are_held_are_read_from_the_log_again(
     shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mysql_xa.PreparedTransactions.__init__, "__defaults__", (None, 100))
+    monkeypatch.setattr(xa.PreparedTransactions.__init__, "__defaults__", (None, 100))
     with opened(watching(shop, tmp_path, "a")) as source:
         prepare_xa(shop, "'small'", "INSERT INTO a SELECT seq, 0 FROM seq_1_to_90")
         prepare_xa(shop, "'large'", "INSERT INTO a SELECT seq, 0 FROM seq_101_to_2100")

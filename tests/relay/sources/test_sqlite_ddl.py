@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from databus.relay.sources.sqlite_ddl import change_tables, main, uninstall
-from databus.relay.sources.sqlite_install import CaptureGapError
+from databus.relay.sources.sqlite.ddl import change_tables, main, uninstall
+from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from tests.relay.sources.sqlite_shop import (
     applied_rows,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from databus.relay.sources import open_source
-from databus.relay.sources.sqlite import SqliteSource
-from databus.relay.sources.sqlite_connection import connect
+from databus.relay.sources.sqlite.connection import connect
+from databus.relay.sources.sqlite.source import SqliteSource
 from databus.schemas.errors import (
     SettingsError,
     SourceStoppedError,

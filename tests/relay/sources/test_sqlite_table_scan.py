@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from databus.relay.sources.sqlite_table_scan import SqliteTableScan
+from databus.relay.sources.sqlite.table_scan import SqliteTableScan
 from databus.relay.sources.table_scan import Chunk, open_scan
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.keys import key_maker

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from databus.relay.sources.sqlite_catalog import split_index_sql
+from databus.relay.sources.sqlite.catalog import split_index_sql
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.keys import event_key
 from databus.schemas.table import Table

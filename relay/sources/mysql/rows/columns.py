@@ -1,0 +1,304 @@
+"""A table's columns as the binlog logs them and as the database defines them. Pure.
+
+A TABLE_MAP event says how each column is packed (type code, lengths) and,
+depending on `binlog_row_metadata`, its name, sign, character set, members and
+place in the key. What it cannot say (`tinyint(1)`, `uuid`) comes from the
+definition in information_schema, which is believed only where it describes the
+very same packing.
+
+TABLE_MAP after its header: table id (6), flags (2), database and table name
+(length 1, text, 00), number of columns, a type byte each, the types' lengths
+(size first), a bit each for "may be null", then optional fields of tag (1),
+length, value. Numbers without a size here are length-encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pymysqlreplication.constants import FIELD_TYPE as T
+
+COMPRESSED_BLOB, COMPRESSED_VARCHAR, VECTOR = 140, 141, 242
+
+_LENGTH_1 = frozenset(
+    {T.FLOAT, T.DOUBLE, T.BLOB, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY}
+    | {T.TIME2, T.DATETIME2, T.TIMESTAMP2, VECTOR, COMPRESSED_BLOB}
+)
+# Of these it is how many bytes the length in front of a value has.
+_LENGTHS_OF_VALUES = frozenset({T.BLOB, T.JSON, T.GEOMETRY, VECTOR, COMPRESSED_BLOB})
+_LENGTH_2 = frozenset({T.VARCHAR, COMPRESSED_VARCHAR, T.BIT, T.NEWDECIMAL, T.STRING, T.VAR_STRING})
+_LENGTH_0 = frozenset(
+    {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR, T.DATE, T.NEWDATE}
+    | {T.TIME, T.DATETIME, T.TIMESTAMP}
+)
+_NUMERIC = frozenset(
+    {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.NEWDECIMAL, T.FLOAT, T.DOUBLE, T.YEAR}
+)
+_CHARACTER = frozenset({T.STRING, T.VAR_STRING, T.VARCHAR, T.BLOB})
+# MariaDB counts whatever has a character set inside, these too.
+_CHARACTER_MARIADB = _CHARACTER | {T.GEOMETRY, COMPRESSED_BLOB, COMPRESSED_VARCHAR}
+_MEMBERS = frozenset({T.ENUM, T.SET})
+_MOST_DIGITS = 65  # of a decimal
+_REAL_STRINGS = frozenset({T.STRING, T.VAR_STRING, T.ENUM, T.SET})
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedColumn:
+    """One column of a TABLE_MAP event.
+
+    `length` is what the type needs: bytes, fraction digits, bits, or for a
+    decimal `precision << 8 | scale`. What the event does not say is None.
+    """
+
+    type_code: int
+    length: int
+    nullable: bool
+    name: str | None = None
+    is_unsigned: bool | None = None
+    collation_id: int | None = None
+    members: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTable:
+    """A TABLE_MAP event; `key` has column indexes in key order, when it says them."""
+
+    database: str
+    name: str
+    columns: tuple[LoggedColumn, ...]
+    key: tuple[int, ...] = ()
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the event carries full metadata (`binlog_row_metadata=FULL`)."""
+        return bool(self.columns) and all(c.name is not None for c in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A declared type, taken apart: `decimal(10,2) unsigned`."""
+
+    name: str
+    arguments: tuple[int, ...] = ()
+    is_unsigned: bool = False
+    members: tuple[str, ...] = ()
+
+
+_DECLARED = re.compile(r"([a-z][a-z0-9_]*)(?: varying)?\s*(?:\((.*)\))?(.*)", re.DOTALL)
+_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+_COMMENT = re.compile(r"\s*/\*.*?\*/")
+
+
+def clean_sql_type(column_type: str) -> str:
+    """Return information_schema's COLUMN_TYPE without the server's own comments."""
+    if column_type.startswith(("enum(", "set(")):
+        return column_type
+    return _COMMENT.sub("", column_type).strip().lower()
+
+
+def parse_sql_type(text: str) -> SqlType:
+    """Take a declared type apart; raises ValueError."""
+    match = _DECLARED.fullmatch(text)
+    if match is None:
+        raise ValueError(f"cannot read the type {text!r}")
+    name, inside, rest = match[1], match[2] or "", match[3]
+    if name in ("enum", "set"):
+        members = tuple(_unescape(m[1]) for m in _MEMBER.finditer(inside))
+        if _MEMBER.sub("", inside).strip(", "):
+            raise ValueError(f"cannot read the members of {text!r}")
+        return SqlType(name, members=members)
+    arguments = tuple(int(part) for part in inside.split(",") if part.strip().isdigit())
+    return SqlType(name, arguments, is_unsigned="unsigned" in rest or "zerofill" in rest)
+
+
+# In place of a `?` in a member, where nobody knows whether it is one (`server/members.py`).
+UNKNOWN_CHARACTER = "\ufffd"
+
+
+def check_members(sql: SqlType) -> None:
+    """Raise ValueError when the definition does not say what a member is."""
+    doubtful = [member for member in sql.members if UNKNOWN_CHARACTER in member]
+    if doubtful:
+        shown = doubtful[0].replace(UNKNOWN_CHARACTER, "?")
+        raise ValueError(
+            f"the server's catalogue writes member {shown!r} with a ?, be it one or a "
+            "character that it has no room for; the log does not say which: "
+            "SET GLOBAL binlog_row_metadata = FULL, so that it does from then on"
+        )
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda m: _ESCAPES.get(m[1], m[1]) if m[1] else "'", text)
+
+
+class ByteReader:
+    """Read numbers and texts of an event's body, one after another."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data = data
+        self.position = position
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes; raises ValueError past the end."""
+        end = self.position + size
+        if end > len(self.data):
+            raise ValueError("the event ends too early")
+        part = self.data[self.position : end]
+        self.position = end
+        return part
+
+    def number(self, size: int) -> int:
+        """Return the next little-endian number."""
+        return int.from_bytes(self.take(size), "little")
+
+    def packed(self) -> int:
+        """Return the next length-encoded number."""
+        first = self.number(1)
+        if first < 251:
+            return first
+        return self.number({252: 2, 253: 3, 254: 8}[first])
+
+    def text(self) -> str:
+        """Return the next text of a one-byte length."""
+        return self.take(self.number(1)).decode("utf-8")
+
+
+def parse_table_map(body: bytes, *, is_mariadb: bool) -> LoggedTable:
+    """Read a TABLE_MAP event (without header and checksum); raises ValueError."""
+    reader = ByteReader(body, 8)
+    database = reader.text()
+    reader.take(1)
+    name = reader.text()
+    reader.take(1)
+    count = reader.packed()
+    codes = reader.take(count)
+    lengths = ByteReader(reader.take(reader.packed()))
+    types = [_type_and_length(code, lengths) for code in codes]
+    nulls = int.from_bytes(reader.take((count + 7) // 8), "little")
+    columns = [
+        LoggedColumn(code, length, bool(nulls >> index & 1))
+        for index, (code, length) in enumerate(types)
+    ]
+    fields = dict(_optional_fields(reader))
+    return LoggedTable(
+        database, name, tuple(_describe(columns, fields, is_mariadb)), _key_of(fields)
+    )
+
+
+def _type_and_length(code: int, lengths: ByteReader) -> tuple[int, int]:
+    if code in _LENGTH_0:
+        return code, 0
+    if code in _LENGTH_1:
+        length = lengths.number(1)
+        if code in _LENGTHS_OF_VALUES and not 1 <= length <= 4:
+            raise ValueError(f"a column of type {code} with lengths of {length} bytes")
+        return code, length
+    if code not in _LENGTH_2:
+        raise ValueError(f"column type {code} is not known")
+    first, second = lengths.take(2)
+    if code in (T.STRING, T.VAR_STRING):
+        return _string_type(first, second)
+    if code == T.NEWDECIMAL:
+        if not second <= first <= _MOST_DIGITS:
+            raise ValueError(f"a decimal column of {first} digits, {second} behind the point")
+        return code, first << 8 | second
+    if code == T.BIT:
+        return code, second * 8 + first
+    return code, first | second << 8
+
+
+def _string_type(first: int, second: int) -> tuple[int, int]:
+    # Lengths above 255 hide two bits, inverted, in the type byte.
+    code = first | 0x30
+    if code not in _REAL_STRINGS:
+        raise ValueError(f"a string column of type {code}")
+    return code, second | ((first & 0x30) ^ 0x30) << 4
+
+
+def _optional_fields(reader: ByteReader) -> Iterator[tuple[int, bytes]]:
+    while reader.position < len(reader.data):
+        tag = reader.number(1)
+        yield tag, reader.take(reader.packed())
+
+
+def _describe(
+    columns: list[LoggedColumn], fields: Mapping[int, bytes], is_mariadb: bool
+) -> list[LoggedColumn]:
+    character = _CHARACTER_MARIADB if is_mariadb else _CHARACTER
+    described = columns
+    if 1 in fields:
+        described = _with_signs(described, fields[1])
+    described = _with_collations(described, character, fields.get(2), fields.get(3))
+    described = _with_collations(described, _MEMBERS, fields.get(10), fields.get(11))
+    described = _with_members(described, T.SET, fields.get(5))
+    described = _with_members(described, T.ENUM, fields.get(6))
+    if 4 in fields:
+        reader = ByteReader(fields[4])
+        described = [replace(c, name=reader.text()) for c in described]
+    return described
+
+
+def _with_signs(columns: list[LoggedColumn], bits: bytes) -> list[LoggedColumn]:
+    numeric = iter(
+        bool(byte & 0x80 >> shift) for byte in bits for shift in range(8)
+    )  # highest bit first, numeric columns only
+    return [
+        replace(c, is_unsigned=next(numeric, False)) if c.type_code in _NUMERIC else c
+        for c in columns
+    ]
+
+
+def _with_collations(
+    columns: list[LoggedColumn],
+    kinds: frozenset[int],
+    default: bytes | None,
+    each: bytes | None,
+) -> list[LoggedColumn]:
+    if default is None and each is None:
+        return columns
+    reader = ByteReader(each if each is not None else default or b"")
+    numbers = []
+    while reader.position < len(reader.data):
+        numbers.append(reader.packed())
+    if each is not None:
+        given = iter(numbers)
+        return [
+            replace(c, collation_id=next(given, None)) if c.type_code in kinds else c
+            for c in columns
+        ]
+    others = dict(zip(numbers[1::2], numbers[2::2], strict=True))
+    places = iter(range(len(columns)))
+    return [
+        replace(c, collation_id=others.get(next(places), numbers[0])) if c.type_code in kinds else c
+        for c in columns
+    ]
+
+
+def _with_members(
+    columns: list[LoggedColumn], kind: int, field: bytes | None
+) -> list[LoggedColumn]:
+    if field is None:
+        return columns
+    reader = ByteReader(field)
+    return [
+        replace(c, members=tuple(reader.take(reader.packed()) for _ in range(reader.packed())))
+        if c.type_code == kind
+        else c
+        for c in columns
+    ]
+
+
+def _key_of(fields: Mapping[int, bytes]) -> tuple[int, ...]:
+    tag = 8 if 8 in fields else 9
+    if tag not in fields:
+        return ()
+    reader = ByteReader(fields[tag])
+    numbers = []
+    while reader.position < len(reader.data):
+        numbers.append(reader.packed())
+    # A key over prefixes has (column, prefix length) pairs.
+    return tuple(numbers if tag == 8 else numbers[::2])

@@ -1,0 +1,1 @@
+"""Tables read beside the binlog, in chunks and in key order."""

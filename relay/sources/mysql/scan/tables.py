@@ -1,0 +1,439 @@
+"""The tables of a MySQL or MariaDB server, read in chunks beside its binlog.
+
+A chunk is one transaction: the table is named in it first, so that the server
+lets nobody alter it before the end, then its definition is read, then the rows.
+Rows come in the order of the primary key, by its index; a table without such an
+order is read in one SELECT whose rows are taken off the connection as they come.
+
+Only SELECT, SHOW, SET SESSION, START TRANSACTION and COMMIT are sent. A
+definition that somebody wants to change meanwhile waits for the end of a chunk,
+and of the one read of a table that has no chunks; writers wait for nothing.
+
+**Which SCN is visible.** MariaDB says it of a consistent snapshot: the binlog
+position up to which it holds every transaction. MySQL writes a transaction to
+the log before it is visible, so there it is the log's end, once every
+transaction that was then open has ended.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pymysql.constants.ER import NO_SUCH_TABLE, SPECIFIC_ACCESS_DENIED_ERROR
+from pymysql.cursors import Cursor, SSCursor
+from pymysql.err import MySQLError
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.rows.layout import Definition
+from databus.relay.sources.mysql.scan.columns import (
+    MisfitError,
+    RawRow,
+    SelectedColumn,
+    quote,
+    rows_of,
+    selected,
+)
+from databus.relay.sources.mysql.scan.key_order import KeyOrder, KeyPart, order_of
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.checks import table_problems
+from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
+from databus.relay.sources.mysql.server.position import file_number
+from databus.relay.sources.mysql.tables.watched import Names, split_name
+from databus.relay.sources.table_scan import Chunk
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+from databus.schemas.scn import BinlogPosition
+from databus.schemas.table import Table
+
+# How long a transaction that was open may take to end, before somebody is told.
+COMMIT_WAIT_S = 60.0
+# MySQL renews its list of transactions ten times a second at most.
+LISTING_S = 0.2
+_PATIENCE_S = 28_800
+
+_SESSION = (
+    "SET SESSION character_set_results = NULL, sql_mode = '', time_zone = '+00:00',"
+    " sql_select_limit = 18446744073709551615, sql_big_selects = 1,"
+    # Whoever takes the rows may take his time.
+    f" net_write_timeout = {_PATIENCE_S}, wait_timeout = {_PATIENCE_S}"
+)
+_ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+_WAIT_TIMEOUT = f"SET SESSION wait_timeout = {_PATIENCE_S}"
+_KEY = """
+SELECT COLUMN_NAME, SUB_PART, COLLATION FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX
+"""
+_COLLATIONS = """
+SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_ESTIMATE = """
+SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+# A transaction gets a number of its own with its first change; larger ones are made up.
+_WRITERS = """
+SELECT trx_id, trx_mysql_thread_id FROM information_schema.innodb_trx
+WHERE trx_id + 0 > 0 AND trx_id + 0 < 281474976710656
+"""
+_COUNTER = re.compile(rb" AUTO_INCREMENT=\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How a table is read while SHOW CREATE TABLE says `text`."""
+
+    text: bytes
+    source: str
+    table: Table
+    columns: tuple[SelectedColumn, ...]
+    order: KeyOrder | None
+    key: tuple[int, ...]  # the places of the key's columns
+
+    def select(self, condition: str, limit: int) -> str:
+        """Return the query of a chunk."""
+        assert self.order is not None
+        where = f" WHERE {condition}" if condition else ""
+        order = f" ORDER BY {self.order.terms} LIMIT {limit}"
+        return f"{self.select_all()} FORCE INDEX (PRIMARY){where}{order}"
+
+    def select_all(self) -> str:
+        """Return the query of everything, in no order."""
+        columns = ", ".join(column.expression for column in self.columns)
+        return f"SELECT {columns} FROM {_sql_name(self.source)}"
+
+
+class MysqlTableScan:
+    """Read the tables of one server; implements `TableScan`.
+
+    `clock` is monotonic, in seconds; `pause` waits for so many.
+    """
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name = settings.name
+        self._settings = settings
+        self._address = address_of(settings)
+        self._sources = settings.source_names
+        for source in self._sources:
+            split_name(source)
+        self._clock = clock
+        self._pause = pause
+        self._stack = ExitStack()
+        self._catalog: ServerCatalog | None = None
+        self._rows: Any = None
+        self._is_mariadb = True
+        self._readings: dict[str, _Reading] = {}
+
+    def open(self) -> None:
+        """Connect, and check that the tables can be captured."""
+        self.close()
+        catalog = ServerCatalog(self._address, self._settings, 0)
+        try:
+            self._query(self._stack.enter_context(catalog.session()), _ISOLATION, _WAIT_TIMEOUT)
+            version = catalog.variables().get("version", "")
+            self._is_mariadb = "mariadb" in version.lower()
+            catalog.names = Names(self._sources)
+            self._stop_on(catalog.table_problems(self._sources))
+            self._rows = self._connect()
+        except BaseException:
+            self.close()
+            raise
+        self._catalog = catalog
+
+    def close(self) -> None:
+        """Close the connections, without waiting for an answer."""
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            _abandon(rows)
+        self._catalog = None
+        self._readings.clear()
+        self._stack.close()
+
+    def table(self, source: str) -> Table:
+        """Return a source's table as it is now."""
+        return self._read_now(source).table
+
+    def is_chunked(self, source: str) -> bool:
+        """Say whether there is a primary key whose order can be gone on in."""
+        return self._read_now(source).order is not None
+
+    def estimate_rows(self, source: str) -> int:
+        """Return the server's own estimate."""
+        rows = self._opened().ask(_ESTIMATE, split_name(source))
+        return int(rows[0][0] or 0) if rows else 0
+
+    def visible_scn(self) -> int:
+        """Return an SCN up to which every transaction is visible to later reads.
+
+        On MySQL it may wait for transactions that are open; one that stays open for a
+        minute raises SourceUnavailableError.
+        """
+        status = self._snapshot_status()
+        file = status.get("binlog_snapshot_file")
+        if file:
+            return self._scn(file, int(status["binlog_snapshot_position"]))
+        return self._end_of_what_is_visible()
+
+    def newest_scn(self) -> int:
+        """Return where the binlog ends now."""
+        try:
+            return self._opened().end_scn()
+        except ValueError as error:
+            raise SourceStoppedError(self.name, 0, str(error)) from error
+
+    def chunks(
+        self, source: str, rows: int, resume: str | None = None
+    ) -> Generator[Chunk, None, None]:
+        """Read a table in chunks; see `TableScan`. Closing it ends the read where it is."""
+        chunk = self._chunk(source, rows, resume)
+        while chunk is not None:
+            yield chunk
+            if chunk.resume is None:
+                return
+            chunk = self._chunk(source, rows, chunk.resume)
+        # There is no order to read in, or there is none any more.
+        yield from self._whole(source, rows)
+
+    def _chunk(self, source: str, rows: int, resume: str | None) -> Chunk | None:
+        connection = self._connected()
+        with self._transaction(connection, source) as reading:
+            if reading.order is None:
+                return None
+            condition = self._condition(reading, resume)
+            # One row more than asked for says whether there are more.
+            found = self._query(connection, reading.select(condition, rows + 1))
+        made = self._made(reading, found[:rows])
+        if len(found) <= rows:
+            return Chunk(reading.table, made, None)
+        last = found[rows - 1]
+        return Chunk(reading.table, made, reading.order.resume([last[at] for at in reading.key]))
+
+    def _condition(self, reading: _Reading, resume: str | None) -> str:
+        assert reading.order is not None
+        try:
+            return reading.order.condition(resume)
+        except (ValueError, LookupError, TypeError) as error:
+            raise self._stopped(reading.source, f"cannot go on after {resume}: {error}") from error
+
+    def _whole(self, source: str, rows: int) -> Iterator[Chunk]:
+        # On a connection of its own: it is busy until the last row.
+        connection = self._connect()
+        try:
+            with self._transaction(connection, source) as reading:
+                cursor = connection.cursor(SSCursor)
+                found = self._fetch(connection, cursor, reading.select_all(), rows)
+                while True:
+                    following = self._fetch(connection, cursor, "", rows) if found else []
+                    made = self._made(reading, found)
+                    yield Chunk(reading.table, made, "" if following else None)
+                    if not following:
+                        break
+                    found = following
+        finally:
+            _abandon(connection)
+
+    def _made(self, reading: _Reading, raw: Sequence[RawRow]) -> list[dict[str, Any]]:
+        try:
+            return rows_of(reading.columns, raw)
+        except MisfitError as error:
+            row = raw[error.row]
+            key = ", ".join(_shown(row[place]) for place in reading.key) or "none"
+            raise self._stopped(reading.source, f"key ({key}): {error}") from error
+
+    def _read_now(self, source: str) -> _Reading:
+        with self._transaction(self._connected(), source) as reading:
+            return reading
+
+    @contextmanager
+    def _transaction(self, connection: Any, source: str) -> Iterator[_Reading]:
+        """Run the block while nobody can alter the table."""
+        with self._committed(connection, "START TRANSACTION READ ONLY"):
+            # From here to the commit, whoever wants to alter it waits.
+            self._query(connection, f"SELECT 1 FROM {_sql_name(source)} LIMIT 0", source=source)
+            yield self._reading_of(connection, source)
+
+    @contextmanager
+    def _committed(self, connection: Any, begin: str) -> Iterator[None]:
+        """Run the block in a transaction; a failure ends the connection, and that with it."""
+        try:
+            self._query(connection, begin)
+            yield
+            self._query(connection, "COMMIT")
+        except BaseException:
+            _abandon(connection)
+            raise
+
+    def _reading_of(self, connection: Any, source: str) -> _Reading:
+        shown = self._query(connection, f"SHOW CREATE TABLE {_sql_name(source)}")
+        text = _COUNTER.sub(b"", shown[0][1])
+        known = self._readings.get(source)
+        if known is not None and known.text == text:
+            return known
+        catalog = self._opened()
+        definition = catalog.definition(source)
+        if definition is None:
+            raise self._stopped_on_missing(source)
+        table = definition.table(source)
+        if known is not None and known.table == table:
+            table = known.table  # caches are keyed by it
+        found = self._readings[source] = _Reading(
+            text,
+            source,
+            table,
+            self._selected(source, definition),
+            order_of(_key_parts(catalog, source, definition)),
+            tuple(column.position for column in table.key_columns),
+        )
+        return found
+
+    def _selected(self, source: str, definition: Definition) -> tuple[SelectedColumn, ...]:
+        is_null = self._settings.zero_dates == "null"
+        try:
+            return tuple(selected(c, zero_dates_are_null=is_null) for c in definition.columns)
+        except ValueError as error:
+            raise self._stopped(source, str(error)) from error
+
+    def _snapshot_status(self) -> dict[str, str]:
+        with self._opened().session() as connection:
+            begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+            with self._committed(connection, begin):
+                rows = self._query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")
+        return {str(name).lower(): str(value) for name, value in rows}
+
+    def _end_of_what_is_visible(self) -> int:
+        scn = self.newest_scn()
+        deadline = self._clock() + COMMIT_WAIT_S
+        self._pause(LISTING_S)
+        writers = self._writers()
+        while writers:
+            if self._clock() >= deadline:
+                raise SourceUnavailableError(_open_too_long(self.name, writers))
+            self._pause(LISTING_S)
+            writers &= self._writers()
+        return scn
+
+    def _writers(self) -> set[tuple[int, int]]:
+        """Return the transactions that have changed something, with their connections."""
+        with (
+            self._opened().session() as connection,
+            driver_errors(self.name, 0, f"asking {self._address} for open transactions"),
+            connection.cursor() as cursor,
+        ):
+            try:
+                cursor.execute(_WRITERS)
+            except MySQLError as error:
+                if error.args[0] != SPECIFIC_ACCESS_DENIED_ERROR:
+                    raise
+                problem = "GRANT PROCESS ON *.* TO the account: which transactions are open says"
+                problem += " which of those in the binlog can be read already"
+                raise SourceStoppedError(self.name, 0, f"{error.args[1]}; {problem}") from error
+            return {(int(number), int(thread)) for number, thread in cursor.fetchall()}
+
+    def _connect(self) -> Any:
+        """Open a connection for rows: bytes as the server has them."""
+        connection: Any = connect(self._address, source=self.name, use_unicode=False, conv={})
+        try:
+            limit = "max_statement_time" if self._is_mariadb else "max_execution_time"
+            self._query(connection, _SESSION, _ISOLATION, f"SET SESSION {limit} = 0")
+        except BaseException:
+            _abandon(connection)
+            raise
+        return connection
+
+    def _connected(self) -> Any:
+        self._opened()
+        if self._rows is None or not self._rows.open:
+            self._rows = self._connect()
+        return self._rows
+
+    def _opened(self) -> ServerCatalog:
+        if self._catalog is None:
+            raise SourceUnavailableError(f"source {self.name}: not open")
+        return self._catalog
+
+    def _query(self, connection: Any, *statements: str, source: str = "") -> Any:
+        """Run statements; return the rows of the last."""
+        for statement in statements:
+            words = " ".join(statement.split()[:3])
+            with (
+                driver_errors(self.name, 0, f"asking {self._address} ({words} …)"),
+                connection.cursor(Cursor) as cursor,
+            ):
+                try:
+                    cursor.execute(statement)
+                except MySQLError as error:
+                    if error.args[0] != NO_SUCH_TABLE or not source:
+                        raise
+                    raise self._stopped_on_missing(source) from error
+                rows = cursor.fetchall()
+        return rows
+
+    def _fetch(self, connection: Any, cursor: Any, query: str, rows: int) -> list[RawRow]:
+        """Return the next rows of a cursor that takes them as they come; `query` begins it."""
+        assert cursor.connection is connection
+        with driver_errors(self.name, 0, f"reading rows of {self._address}"):
+            if query:
+                cursor.execute(query)
+            found: list[RawRow] = cursor.fetchmany(rows)
+            return found
+
+    def _scn(self, file: str, offset: int) -> int:
+        return BinlogPosition(self._settings.epoch, file_number(file), offset).to_scn()
+
+    def _stopped_on_missing(self, source: str) -> SourceStoppedError:
+        return SourceStoppedError(self.name, 0, "; ".join(table_problems([source], {})))
+
+    def _stopped(self, source: str, problem: str) -> SourceStoppedError:
+        return SourceStoppedError(self.name, 0, f"table {source}, {problem}")
+
+    def _stop_on(self, problems: Sequence[str]) -> None:
+        if problems:
+            raise SourceStoppedError(self.name, 0, "; ".join(problems))
+
+
+def _sql_name(source: str) -> str:
+    return ".".join(quote(part) for part in split_name(source))
+
+
+def _key_parts(catalog: ServerCatalog, source: str, definition: Definition) -> list[KeyPart]:
+    name = split_name(source)
+    collations = {str(column): str(found or "") for column, found in catalog.ask(_COLLATIONS, name)}
+    defined = {column.name: column for column in definition.columns}
+    parts = []
+    for column, prefix, direction in catalog.ask(_KEY, name):
+        found = defined[column]
+        collation = collations[column]
+        is_descending = direction == "D"
+        parts.append(
+            KeyPart(column, found.sql_type, found.charset, collation, bool(prefix), is_descending)
+        )
+    return parts
+
+
+def _shown(raw: bytes | None) -> str:
+    text = (raw or b"").decode("utf-8", "backslashreplace")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _open_too_long(name: str, writers: set[tuple[int, int]]) -> str:
+    threads = ", ".join(str(thread) for _, thread in sorted(writers)[:10])
+    return (
+        f"source {name}: transactions of the connections {threads} have been open for "
+        f"{COMMIT_WAIT_S:.0f} s, and may be in the binlog without being visible; end them, or wait"
+    )
+
+
+def _abandon(connection: Any) -> None:
+    """Close a connection as it is, without taking what the server is still sending."""
+    result = connection._result
+    if result is not None:
+        result.unbuffered_active = False
+    connection._force_close()

@@ -1,0 +1,1 @@
+"""What is asked of a server: who it is, what it has, where reading may begin."""

@@ -1,0 +1,281 @@
+"""What the server says of itself: variables, log files, definitions, replicas.
+
+Queries only, on a connection that lives as long as they take, never on the one
+that streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from pymysql.connections import Connection
+from pymysql.constants.ER import PARSE_ERROR
+from pymysql.err import MySQLError
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.rows.columns import clean_sql_type
+from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql.server.checks import (
+    VARIABLES,
+    VERSIONED,
+    VERSIONED_BY_TRANSACTION,
+    Cascade,
+    cascade_problems,
+    table_problems,
+)
+from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
+from databus.relay.sources.mysql.server.members import with_members
+from databus.relay.sources.mysql.server.position import LogFile, file_number
+from databus.relay.sources.mysql.tables.watched import Names, split_name
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition
+
+_COLUMNS = """
+SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+ORDER BY ORDINAL_POSITION
+"""
+_KEYS = """
+SELECT COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX
+"""
+_KINDS = """
+SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+# Of a system-versioned table: first the start, then the end.
+_PERIODS = """
+SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND GENERATION_EXPRESSION IN ('ROW START', 'ROW END')
+ORDER BY GENERATION_EXPRESSION DESC
+"""
+_CASCADES = """
+SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
+WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s ORDER BY CONSTRAINT_NAME
+"""
+_COLLATIONS = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
+# MariaDB ≥ 10.10: collations that several character sets share have an id for each.
+_SHARED_COLLATIONS = """
+SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
+"""
+_CHARACTER_SETS = "SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS"
+_LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+_REPLICAS = ("SHOW SLAVE HOSTS", "SHOW REPLICAS")
+_SAFE_RULES = frozenset({"RESTRICT", "NO ACTION"})
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+class ServerCatalog:
+    """The catalogue of one server, as far as the watched tables go."""
+
+    def __init__(self, address: MysqlAddress, settings: PhysicalSourceSettings, scn: int) -> None:
+        self._address = address
+        self._source = settings.name
+        self._scn = scn
+        self._epoch = settings.epoch
+        self._allow_cascades = settings.allow_cascades
+        self._held: Connection[Any] | None = None
+        self.names = Names(())
+
+    @contextmanager
+    def session(self, connection: Connection[Any] | None = None) -> Iterator[Connection[Any]]:
+        """Hold one connection, or a given one, for all queries in a `with`; nested ones share it.
+
+        It is closed at the end.
+        """
+        if self._held is not None:
+            yield self._held
+            return
+        if connection is None:
+            connection = connect(self._address, source=self._source, scn=self._scn)
+        with closing(connection):
+            self._held = connection
+            try:
+                yield connection
+            finally:
+                self._held = None
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that are checked or used."""
+        marks = ", ".join(["%s"] * len(VARIABLES))
+        rows = self._ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", VARIABLES)
+        return {str(name).lower(): str(value) for name, value in rows}
+
+    def log_files(self) -> list[LogFile]:
+        """Return the binlog files, the last as far as it is written."""
+        with self.session() as connection:
+            files = [
+                LogFile(str(row[0]), int(row[1]))
+                for row in self._query(connection, "SHOW BINARY LOGS")
+            ]
+            name, offset = self._log_end(connection)
+        if files and file_number(name) > files[-1].number:
+            files.append(LogFile(name, offset))
+        return [LogFile(f.name, offset) if f.name == name else f for f in files]
+
+    def dialect(self, *, is_mariadb: bool, zero_dates_are_null: bool) -> Dialect:
+        """Return how the server's texts and types are to be read."""
+        with self.session() as connection:
+            rows = list(self._query(connection, _COLLATIONS))
+            rows += self._first_answer(connection, (_SHARED_COLLATIONS,)) or []
+            sizes = self._query(connection, _CHARACTER_SETS)
+        return Dialect(
+            is_mariadb,
+            {
+                int(number): charset_name(name)
+                for number, name in rows
+                if number is not None and name
+            },
+            {charset_name(name): int(most) for name, most in sizes},
+            zero_dates_are_null,
+        )
+
+    def table_problems(self, sources: Collection[str]) -> list[str]:
+        """Say which of these tables cannot be captured, and why."""
+        with self.session():
+            problems = table_problems(sources, self.kinds())
+            if not self._allow_cascades:
+                problems += cascade_problems(self.cascades())
+        return problems
+
+    def kinds(self) -> dict[str, str]:
+        """Return TABLE_TYPE by source name; what does not exist is left out."""
+        with self.session() as connection:
+            found = {
+                source: self._query(connection, _KINDS, split_name(source))
+                for source in self.names.sources
+            }
+            kinds = {source: str(rows[0][0]) for source, rows in found.items() if rows}
+            for source in kinds:
+                if kinds[source] == VERSIONED and self._is_by_transaction(connection, source):
+                    kinds[source] = VERSIONED_BY_TRANSACTION
+        return kinds
+
+    def cascades(self) -> list[Cascade]:
+        """Return the foreign keys that change rows of watched tables."""
+        found = []
+        with self.session() as connection:
+            for source in self.names.sources:
+                rows = self._query(connection, _CASCADES, split_name(source))
+                for name, on_update, on_delete in rows:
+                    for verb, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
+                        if rule not in _SAFE_RULES:
+                            found.append(Cascade(source, str(name), f"{verb} {rule}"))
+        return found
+
+    def replicas(self) -> list[tuple[int, str]]:
+        """Return (server id, host) of the registered replicas; none when we may not know."""
+        with self.session() as connection:
+            rows = self._first_answer(connection, _REPLICAS) or []
+        return [(int(row[0]), str(row[1])) for row in rows]
+
+    def definition(self, source: str) -> Definition | None:
+        """Read one table's definition as it is now; None when there is no such table."""
+        with self.session() as connection:
+            return self._definition(connection, source)
+
+    def end_scn(self) -> int:
+        """Return where the log ends now; raises ValueError when the server writes none."""
+        with self.session() as connection:
+            return self._end_scn(connection)
+
+    def ask(self, query: str, arguments: Sequence[Any] = ()) -> Rows:
+        """Return what the server answers to one query."""
+        return self._ask(query, arguments)
+
+    def with_members(self, column: DefinedColumn, database: str, table: str) -> DefinedColumn:
+        """Return a column with the members that information_schema cannot say."""
+
+        def ask(query: str) -> str | None:
+            with self.session() as connection:
+                rows = self._first_answer(connection, (query,))
+            return str(rows[0][0]) if rows and rows[0][0] is not None else None
+
+        return with_members(column, database, table, ask)
+
+    def _definition(self, connection: Connection[Any], source: str) -> Definition | None:
+        name = split_name(source)
+        columns = tuple(
+            self.with_members(
+                DefinedColumn(
+                    str(row[2]),
+                    clean_sql_type(str(row[3])),
+                    row[4] == "YES",
+                    charset_name(row[5]) or None,
+                ),
+                *name,
+            )
+            for row in self._query(connection, _COLUMNS, name)
+        )
+        if not columns:
+            return None
+        key = tuple(str(row[0]) for row in self._query(connection, _KEYS, name))
+        return Definition(columns, key, self._period(connection, name))
+
+    def _period(self, connection: Connection[Any], name: tuple[str, str]) -> tuple[str, str] | None:
+        kinds = self._query(connection, _KINDS, name)
+        if not kinds or kinds[0][0] != VERSIONED:
+            return None
+        found = [str(row[0]) for row in self._query(connection, _PERIODS, name)]
+        return (found[0], found[1]) if len(found) == 2 else OWN_PERIOD
+
+    def _is_by_transaction(self, connection: Connection[Any], source: str) -> bool:
+        rows = self._query(connection, _PERIODS, split_name(source))
+        return any(str(row[1]).lower() == "bigint" for row in rows)
+
+    def _end_scn(self, connection: Connection[Any]) -> int:
+        name, offset = self._log_end(connection)
+        # Beyond 4 GiB there are no places; what is read there counts as the last one.
+        return BinlogPosition(self._epoch, file_number(name), min(offset, MAX_OFFSET)).to_scn()
+
+    def _log_end(self, connection: Connection[Any]) -> tuple[str, int]:
+        rows = self._first_answer(connection, _LOG_STATUS, is_needed=True)
+        if not rows:
+            raise ValueError("the server writes no binlog: start it with --log-bin")
+        return str(rows[0][0]), int(rows[0][1])
+
+    def _first_answer(
+        self, connection: Connection[Any], queries: Sequence[str], *, is_needed: bool = False
+    ) -> Rows | None:
+        """Return what the first query that this server knows and allows says.
+
+        None when there is none, unless the answer `is_needed`.
+        """
+        refused: MySQLError | None = None
+        for query in queries:
+            with driver_errors(self._source, self._scn, f"asking {self._address}"):
+                try:
+                    with connection.cursor() as cursor:
+                        cursor.execute(query)
+                        return list(cursor.fetchall())
+                except MySQLError as error:
+                    if not connection.open:
+                        raise
+                    if error.args[0] != PARSE_ERROR or refused is None:
+                        refused = error
+        if refused is not None and is_needed:
+            with driver_errors(self._source, self._scn, f"asking {self._address}"):
+                raise refused
+        return None
+
+    def _ask(self, query: str, arguments: Sequence[Any]) -> Rows:
+        with self.session() as connection:
+            return self._query(connection, query, arguments)
+
+    def _query(
+        self, connection: Connection[Any], query: str, arguments: Sequence[Any] = ()
+    ) -> Rows:
+        words = " ".join(query.split()[:3])
+        with (
+            driver_errors(self._source, self._scn, f"asking {self._address} ({words} …)"),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(query, tuple(arguments) or None)
+            return list(cursor.fetchall())
+
+
+def charset_name(name: Any) -> str:
+    """Return a character set's name as newer servers have it; empty for none."""
+    # Two names of one set, depending on version and variable.
+    return {"utf8": "utf8mb3"}.get(str(name), str(name)) if name else ""

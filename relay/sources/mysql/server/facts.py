@@ -1,0 +1,98 @@
+"""Asking a server, at start, for what `server/findings.py` and `server/checks.py` judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pymysql.constants.ER import PARSE_ERROR
+from pymysql.cursors import DictCursor
+from pymysql.err import MySQLError
+
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.checks import LogFilters, Replication
+from databus.relay.sources.mysql.server.findings import ServerFacts
+from databus.relay.sources.mysql.server.position import Start, reach_of
+from databus.relay.sources.mysql.stream.dump import FATAL, SAME_ID
+from databus.relay.sources.mysql.stream.gtid_set import purged_problem
+from databus.relay.sources.mysql.stream.packets import StreamEnded
+from databus.relay.sources.mysql.tables.watched import split_name
+from databus.schemas.errors import SourceError
+
+_ENGINE = """
+SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+# MariaDB, which may have several primaries; MySQL, which shows all of them; older ones.
+_REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+_THREADS = ("Slave_IO_Running", "Slave_SQL_Running", "Replica_IO_Running", "Replica_SQL_Running")
+
+
+def read_facts(
+    catalog: ServerCatalog, variables: Mapping[str, str], sources: Sequence[str]
+) -> ServerFacts:
+    """Ask for everything once; raises SourceError."""
+    with catalog.session() as connection:
+        status = _first_answer(connection, _LOG_STATUS) or []
+        replicas = _first_answer(connection, _REPLICA_STATUS)
+        engines = {source: catalog.ask(_ENGINE, split_name(source)) for source in sources}
+    return ServerFacts(
+        variables,
+        _filters(status[0] if status else {}),
+        _replication(replicas),
+        {source: str(rows[0][0]).upper() for source, rows in engines.items() if rows},
+    )
+
+
+def gtid_start_problem(catalog: ServerCatalog, start: Start, is_mariadb: bool) -> str:
+    """Say why a dump cannot begin after a GTID set; empty when it can, or MariaDB will say."""
+    if not start.gtids or is_mariadb:
+        return ""
+    rows = catalog.ask("SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_purged, @@GLOBAL.gtid_executed")
+    mode, purged, executed = (str(value) for value in rows[0])
+    if mode.upper() == "OFF":
+        return f"start = gtid:{start.gtids}, and gtid_mode of the server is OFF: use an SCN"
+    return purged_problem(start.gtids, purged, executed)
+
+
+def with_log_ends(ended: StreamEnded, start: Start, catalog: ServerCatalog) -> StreamEnded:
+    """Add to the end of a stream, when the server cannot serve it, what was asked and what it has.
+
+    `start` is where the stream began.
+    """
+    if ended.code not in FATAL or SAME_ID in ended.text:
+        return ended
+    try:
+        reach = reach_of(catalog.log_files())
+    except (SourceError, ValueError):
+        return ended  # what ended the stream is what matters
+    asked = f"asked for the server's log from {start} on, {reach}"
+    return StreamEnded(ended.code, f"{ended.text} ({asked})")
+
+
+def _filters(status: Mapping[str, Any]) -> LogFilters:
+    def names(column: str) -> frozenset[str]:
+        return frozenset(filter(None, str(status.get(column) or "").split(",")))
+
+    return LogFilters(names("Binlog_Do_DB"), names("Binlog_Ignore_DB"))
+
+
+def _replication(rows: Sequence[Mapping[str, Any]] | None) -> Replication:
+    if rows is None:
+        return Replication.UNKNOWN
+    if any(row.get(thread) not in (None, "No") for row in rows for thread in _THREADS):
+        return Replication.RUNNING
+    return Replication.SET_UP if rows else Replication.NONE
+
+
+def _first_answer(connection: Any, queries: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Return the rows of the first query that this server knows; None when none may be asked."""
+    for query in queries:
+        try:
+            with connection.cursor(DictCursor) as cursor:
+                cursor.execute(query)
+                return list(cursor.fetchall())
+        except MySQLError as error:
+            if not error.args or error.args[0] != PARSE_ERROR:
+                return None
+    return None

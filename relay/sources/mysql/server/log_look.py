@@ -1,0 +1,113 @@
+"""Asking a MySQL or MariaDB server what its log still has: a connection for each look.
+
+Short queries only, and none of information_schema. The connection is closed at
+once, so that a server counts one of the relay's connections, not two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.connection import (
+    CONNECT_TIMEOUT_S,
+    address_of,
+    connect,
+    driver_errors,
+)
+from databus.relay.sources.mysql.server.log_watch import (
+    KEEPING_VARIABLES,
+    Place,
+    ServerLog,
+    keeping_of,
+    standing_of,
+)
+from databus.relay.sources.source import Newest
+from databus.relay.sources.standing import Holding, Standing
+from databus.schemas.errors import SourceStoppedError
+from databus.schemas.scn import binlog_position
+
+# Longest wait for one answer.
+LOOK_TIMEOUT_S = 15.0
+_VARIABLES = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})"
+
+
+class MysqlLogLook:
+    """Looks at one server's log."""
+
+    def __init__(self, settings: PhysicalSourceSettings) -> None:
+        self._settings = settings
+        self._address = address_of(settings)
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._is_cancelled = False
+
+    def look(self, newest: Callable[[], Newest | None]) -> Standing:
+        """Compare the newest transaction with what the server has; raises SourceError."""
+        standing = Standing()
+        # Twice: what is gone may be what capture was reading as the server was asked.
+        for _ in range(2):
+            place = _place_of(newest(), self._settings.epoch)
+            if place is None:
+                return Standing()
+            standing = standing_of(place, self._ask(), self._settings.purge_warning_hours)
+            if standing.holding is not Holding.GONE:
+                break
+        return standing
+
+    def cancel(self) -> None:
+        """End a look that waits for the server."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._connection is not None:
+                # Not closed: that would not wake the thread which reads from it.
+                with contextlib.suppress(OSError, AttributeError):
+                    self._connection._sock.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self) -> ServerLog:
+        catalog = ServerCatalog(self._address, self._settings, 0)
+        name = self._settings.name
+        made: Any = connect(
+            self._address, source=name, defer_connect=True, read_timeout=LOOK_TIMEOUT_S
+        )
+        try:
+            with driver_errors(name, 0, f"connecting to {self._address}"):
+                host, port = self._address.host, self._address.port
+                made._sock = link = socket.create_connection((host, port), CONNECT_TIMEOUT_S)
+                # From here on the server may let us wait, also for its first word.
+                self._hold(made)
+                made.connect(link)
+            with catalog.session(made):
+                marks = ", ".join(["%s"] * len(KEEPING_VARIABLES))
+                rows = catalog.ask(_VARIABLES.format(marks), KEEPING_VARIABLES)
+                variables = {str(name).lower(): str(value) for name, value in rows}
+                files = catalog.log_files()
+                ((now_s,),) = catalog.ask("SELECT UNIX_TIMESTAMP()")
+        except ValueError as error:
+            raise SourceStoppedError(name, 0, str(error)) from error
+        finally:
+            with self._lock:
+                self._connection = None
+            made._force_close()
+        return ServerLog(files, keeping_of(variables), float(now_s))
+
+    def _hold(self, connection: Any) -> None:
+        with self._lock:
+            self._connection = connection
+            if self._is_cancelled:
+                raise SourceStoppedError(self._settings.name, 0, "the look was cancelled")
+
+
+def _place_of(newest: Newest | None, epoch: int) -> Place | None:
+    """Return a place in this server's log; None when nothing is held, or of another server."""
+    if newest is None or newest.scn <= 0:
+        return None
+    position = binlog_position(newest.scn)
+    if position.epoch != epoch:
+        return None
+    return Place(position, newest.timestamp_ns / 1e9)

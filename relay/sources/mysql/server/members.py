@@ -1,0 +1,58 @@
+"""ENUM and SET members that the server's catalogue cannot say.
+
+information_schema is in utf8mb3, and writes `?` for a character beyond it. What
+such a member really is, MariaDB tells a variable of the column's type; MySQL
+does not tell, so it is marked as unknown, and rows that need it are refused
+(`rows.columns.check_members`) unless the log itself says the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from databus.relay.sources.mysql.rows.charsets import BINARY
+from databus.relay.sources.mysql.rows.columns import UNKNOWN_CHARACTER, SqlType, parse_sql_type
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted
+
+# Sets with characters beyond utf8mb3, and bytes.
+_BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", BINARY})
+
+# Answers a query with one value, or None when the server does not know or allow it.
+Ask = Callable[[str], str | None]
+
+
+def with_members(column: DefinedColumn, database: str, table: str, ask: Ask) -> DefinedColumn:
+    """Return a column with its members as they are, or marked where that cannot be known."""
+    if "?" not in column.sql_type or column.charset not in _BEYOND_CATALOGUE:
+        return column
+    try:
+        sql = parse_sql_type(column.sql_type)
+    except ValueError:
+        return column  # said when there are rows of it
+    if not sql.members:
+        return column
+    place = ".".join(_name(part) for part in (database, table, column.name))
+    members = [
+        _member(sql, index, place, column.charset, ask) if "?" in member else member
+        for index, member in enumerate(sql.members)
+    ]
+    return replace(column, sql_type=f"{sql.name}({','.join(map(quoted, members))})")
+
+
+def _member(sql: SqlType, index: int, place: str, charset: str | None, ask: Ask) -> str:
+    value = index + 1 if sql.name == "enum" else 1 << index
+    text = "x" if charset == BINARY else "CONVERT(x USING utf8mb4)"
+    answer = ask(
+        f"BEGIN NOT ATOMIC DECLARE x TYPE OF {place}; SET x = {value}; SELECT HEX({text}); END"
+    )
+    try:
+        if answer is not None:
+            return bytes.fromhex(answer).decode("utf-8")
+    except ValueError:
+        pass  # bytes that are no text
+    return sql.members[index].replace("?", UNKNOWN_CHARACTER)
+
+
+def _name(text: str) -> str:
+    return "`" + text.replace("`", "``") + "`"

@@ -1,0 +1,332 @@
+"""A MySQL or MariaDB server as a source: its binlog, in whole transactions.
+
+The SCN of a transaction is the place its commit ends (epoch, file, offset), so
+it is also where reading goes on. Everything about a transaction comes from the
+server; two sources of one server yield equal ones.
+
+What the binlog does not carry as rows (TRUNCATE, DROP, statements of sessions
+without row format, images that lack columns) stops capture with the place and
+what to do. Once that is done, the number in the message goes into
+`acknowledged_scns`, and capture passes that one place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.checks import (
+    filter_problems,
+    replica_id_problem,
+    replication_problem,
+    variable_problems,
+)
+from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.facts import gtid_start_problem, read_facts, with_log_ends
+from databus.relay.sources.mysql.server.findings import findings_of
+from databus.relay.sources.mysql.server.position import (
+    FIRST_OFFSET,
+    LogFile,
+    Start,
+    start_at_position,
+    start_at_setting,
+)
+from databus.relay.sources.mysql.server.replica import CLASHES, clash_text, replica_host, replica_id
+from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.dump import SAME_ID, BinlogDump
+from databus.relay.sources.mysql.stream.look_up import (
+    PreparedInLog,
+    events_to_the_end,
+    last_definition_changes,
+)
+from databus.relay.sources.mysql.stream.packets import StreamEnded
+from databus.relay.sources.mysql.stream.xa import PreparedTransactions
+from databus.relay.sources.mysql.tables.beginning import HistoryOfServer, rules_of
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.watched import Names, ScanLog, WatchedTables, split_name
+from databus.relay.sources.source import Captured, EventEncoder, Newest, Transaction
+from databus.relay.sources.standing import Findings
+from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.scn import binlog_position
+from databus.schemas.table import Table
+from databus.schemas.windows import WindowBatch, WindowPiece
+
+try:
+    from databus.relay.sources.mysql.stream.lane_assembly import LaneAssembler
+except ImportError:  # not built: transactions are put together in Python alone
+    LaneAssembler = None  # type: ignore[assignment,misc]
+
+# How long `read` waits for a first byte, and for a first whole transaction.
+WAIT_S = 0.5
+READ_S = 1.0
+
+
+class MysqlSource:
+    """One server's binlog, narrowed to the watched tables. Used by one thread."""
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        clock: Callable[[], float] = time.monotonic,
+        history: Path | None = None,
+    ) -> None:
+        self.name = settings.name
+        self._history = HistoryOfServer(history, settings.epoch)
+        self._settings = settings
+        self._address = address_of(settings)
+        self._sources = settings.source_names
+        for source in self._sources:
+            split_name(source)
+        self._server_id = replica_id(settings)
+        self._clock = clock
+        self._scn = 0
+        self._tables: WatchedTables | None = None
+        self._assembler: Assembler | None = None
+        self._dump: BinlogDump | None = None
+        self._stopped: SourceError | None = None
+        self._encoder: EventEncoder | None = None
+        self._start_of_dump = Start()
+        self._seeks_gtids = False
+        self.findings = Findings()
+
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
+        """Check the server and start after an SCN; None = where the settings say."""
+        self.close()
+        self._scn = after_scn or 0
+        try:
+            self._open(after_scn)
+        except ValueError as error:
+            raise SourceStoppedError(self.name, self._scn, str(error)) from error
+
+    def tables(self) -> Sequence[Table]:
+        """Return the watched tables as they were when last read from the server."""
+        return self._tables.tables() if self._tables is not None else []
+
+    def write_with(self, encoder: EventEncoder) -> None:
+        """Write windows, where the lane was built; otherwise the caller encodes transactions."""
+        self._encoder = encoder
+
+    def read(self) -> Sequence[Captured]:
+        """Return what has arrived; waits half a second for the first."""
+        deadline = self._clock() + READ_S
+        while True:
+            if self._stopped is not None:
+                raise self._stopped
+            if self._dump is None or self._assembler is None:
+                raise SourceUnavailableError(f"source {self.name} is not open")
+            found = self._receive(self._dump, self._assembler)
+            if found is None:
+                held = self._assembler.take_held()
+                found = [held] if held is not None else []
+                deadline = 0.0
+            if self._seeks_gtids:
+                found = self._from_gtids_on(found)
+            if found or (self._stopped is None and self._clock() >= deadline):
+                return found
+
+    def _from_gtids_on(self, found: list[Captured]) -> list[Captured]:
+        """Leave out where files begin, until something comes that the GTIDs do not leave out.
+
+        Reading that went on there would bring what they do leave out.
+        """
+        for index, item in enumerate(found):
+            if not is_begin_of_file(item):
+                self._seeks_gtids = False
+                return found[index:]
+        return []
+
+    def close(self) -> None:
+        """Close the connection."""
+        dump, self._dump = self._dump, None
+        self._assembler = None
+        self._stopped = None
+        if dump is not None:
+            dump.close()
+
+    def _receive(self, dump: BinlogDump, assembler: Assembler) -> list[Captured] | None:
+        """Return what the bytes that have arrived complete; None when none have.
+
+        What ends the stream is raised by the next `read`: what came before it is good.
+        """
+        found: list[Captured] = []
+        try:
+            if LaneAssembler is None or not isinstance(assembler, LaneAssembler):
+                events = dump.receive(WAIT_S)
+                if events is None:
+                    return None
+                for event in events:
+                    transaction = assembler.receive(event)
+                    if transaction is not None:
+                        self._keep(found, transaction)
+                return found
+            chunk = dump.receive_chunk(WAIT_S)
+            if chunk is None:
+                return None
+            for item in assembler.receive_bytes(*chunk):
+                self._keep(found, item)
+        except AssemblyStopped as stop:
+            problem = f"{stop.problem} (to pass this place: acknowledged_scns = [{stop.scn}])"
+            self._stopped = SourceStoppedError(self.name, self._scn, problem, stop.position)
+        except StreamEnded as ended:
+            self._stopped = self._end_of(dump, ended)
+        return found
+
+    def _keep(self, found: list[Captured], item: Captured) -> None:
+        found.append(item)
+        if isinstance(item, WindowBatch):
+            self._scn = item.last_scn
+        elif not isinstance(item, WindowPiece):
+            self._scn = item.scn
+
+    def _end_of(self, dump: BinlogDump, ended: StreamEnded) -> SourceError:
+        if SAME_ID in ended.text:
+            return self._evicted()
+        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        return dump.explain(with_log_ends(ended, self._start_of_dump, catalog))
+
+    def _open(self, after_scn: int | None) -> None:
+        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        with catalog.session():
+            self._begin(catalog, after_scn)
+
+    def _begin(self, catalog: ServerCatalog, after_scn: int | None) -> None:
+        variables = catalog.variables()
+        is_mariadb = "mariadb" in variables.get("version", "").lower()
+        delivers_partial_rows = self._settings.partial_rows == "deliver"
+        self._stop_on(variable_problems(variables, any_row_image=delivers_partial_rows))
+        self._stop_on([replica_id_problem(self._server_id, int(variables.get("server_id", 0)))])
+        fold_case = variables.get("lower_case_table_names", "0") != "0"
+        names = catalog.names = Names(self._sources, fold_case=fold_case)
+        self._stop_on(catalog.table_problems(self._history.asked_for(names)))
+        facts = read_facts(catalog, variables, self._sources)
+        self._stop_on(filter_problems(self._sources, facts.filters, fold_case=fold_case))
+        self._stop_on([replication_problem(variables, facts.replication)])
+        self._check_replica_id(catalog)
+        zero_dates_are_null = self._settings.zero_dates == "null"
+        dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
+        dialect = replace(dialect, delivers_partial_rows=delivers_partial_rows)
+        files = catalog.log_files()
+        start, is_first = self._start(after_scn, files, is_mariadb)
+        self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
+        open_dump = self._open_dump_to_scan(is_mariadb)
+        rules = rules_of(variables, dialect)
+        scan = self._scanner(catalog, names, rules, open_dump)
+        self._tables = WatchedTables(
+            names,
+            rules,
+            self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
+            scan,
+            allow_cascades=self._settings.allow_cascades,
+        )
+        warning_hours = self._settings.purge_warning_hours
+        self.findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
+        self._assembler = self._make_assembler(
+            self._tables,
+            dialect,
+            epoch=self._settings.epoch,
+            acknowledged=self._settings.acknowledged_scns,
+            # Without it, a break before the first change would begin at the newest again.
+            announces_start=is_first and self._settings.start == "latest",
+            prepared=PreparedTransactions(
+                PreparedInLog(
+                    self._tables, dialect, self._settings.epoch, catalog.log_files, open_dump
+                )
+            ),
+        )
+        self._start_of_dump = start
+        self._seeks_gtids = bool(start.gtids)
+        self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
+
+    def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
+        if LaneAssembler is None or self._encoder is None:
+            return Assembler(*arguments, **more)
+        return LaneAssembler(*arguments, encoder=self._encoder, **more)
+
+    def _request(
+        self, start: Start, is_mariadb: bool, server_id: int, *, follows: bool
+    ) -> BinlogDump:
+        return BinlogDump(
+            self._address,
+            start,
+            server_id,
+            source=self.name,
+            scn=self._scn,
+            is_mariadb=is_mariadb,
+            host=replica_host(self._settings) if follows else "",
+            follows=follows,
+            clock=self._clock,
+        )
+
+    def _start(
+        self, after_scn: int | None, files: Sequence[LogFile], is_mariadb: bool
+    ) -> tuple[Start, bool]:
+        """Return where to begin, and whether the settings said so."""
+        if not files:
+            raise ValueError("the server has no binlog files")
+        epoch, setting = self._settings.epoch, self._settings.start
+        if after_scn is None:
+            return start_at_setting(setting, epoch, files, is_mariadb), True
+        position = binlog_position(after_scn)
+        if position.epoch < epoch and setting not in ("latest", "earliest"):
+            # The server was switched, and the settings say where the new one goes on.
+            return start_at_setting(setting, epoch, files, is_mariadb), True
+        return start_at_position(position, epoch, files), False
+
+    def _check_replica_id(self, catalog: ServerCatalog) -> None:
+        is_listed = CLASHES.is_listed(
+            self._server_id, replica_host(self._settings), catalog.replicas()
+        )
+        server = str(self._address)
+        is_lasting = CLASHES.is_lasting(server, self._server_id, is_listed, self._clock())
+        if is_lasting:
+            self._stop_on([clash_text(self._server_id)])
+        if is_listed:
+            raise SourceUnavailableError(f"source {self.name}: {clash_text(self._server_id)}")
+
+    def _evicted(self) -> SourceError:
+        text = clash_text(self._server_id)
+        if CLASHES.evicted(str(self._address), self._server_id, self._clock()):
+            return SourceStoppedError(self.name, self._scn, text)
+        return SourceUnavailableError(f"source {self.name}: {text}")
+
+    def _open_dump_to_scan(self, is_mariadb: bool) -> Callable[[Start], BinlogDump]:
+        def open_dump(start: Start) -> BinlogDump:
+            # An id of its own: the server drops the older of two dumps of one id.
+            server_id = replica_id(self._settings.model_copy(update={"server_id": 0}))
+            return self._request(start, is_mariadb, server_id, follows=False)
+
+        return open_dump
+
+    def _scanner(
+        self,
+        catalog: ServerCatalog,
+        names: Names,
+        rules: Rules,
+        open_dump: Callable[[Start], BinlogDump],
+    ) -> ScanLog:
+        def scan(begin: int, end: int) -> Mapping[TableName, int]:
+            epoch = self._settings.epoch
+            dump = open_dump(start_at_position(binlog_position(begin), epoch, catalog.log_files()))
+            try:
+                events = events_to_the_end(dump)
+                return last_definition_changes(events, names, rules, epoch, end)
+            finally:
+                dump.close()
+
+        return scan
+
+    def _stop_on(self, problems: Sequence[str]) -> None:
+        text = "; ".join(problem for problem in problems if problem)
+        if text:
+            raise SourceStoppedError(self.name, self._scn, text)
+
+
+def is_begin_of_file(item: Captured) -> bool:
+    """Say whether this only moves the SCN to where a binlog file begins."""
+    return isinstance(item, Transaction) and not item.changes and item.origin.offset == FIRST_OFFSET

@@ -1,0 +1,1 @@
+"""The binlog as a stream: packets, events, and the transactions that they make."""

@@ -1,0 +1,467 @@
+"""Binlog events put together into whole transactions. No socket, no clock.
+
+    GTID                     begins a group; MariaDB says whether one statement
+                             or a group follows, in MySQL a QUERY `BEGIN` does
+    TABLE_MAP, rows          its changes
+    XID, QUERY `COMMIT`      ends it; its end offset makes the SCN
+    XA_PREPARE               ends it, but its changes wait for XA COMMIT
+    QUERY of anything else   a statement: a group of its own, or inside one
+    TRANSACTION_PAYLOAD      holds all of these but the GTID, at one place
+
+Every other event is on a list: harmless, or one that stops capture. Nothing is
+skipped because it is not known, unless it says itself that it may be. Time,
+GTID and position are the server's, so two readers of one server yield the same
+transactions. One without a watched row is yielded only when it is the first of
+its second or nothing follows it, to move the SCN of a quiet table without
+filling the ring.
+
+The SCN has 32 bits for the offset, and so has the request for a dump, while a
+file may grow beyond 4 GiB with the transaction that fills it. Those that end
+there become one transaction at the beginning of the next file, which is the
+place to go on from.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from pymysqlreplication.constants import BINLOG as B
+
+from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.server.position import FIRST_OFFSET
+from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream.changes import Changes, TransactionWindows, Windows
+from databus.relay.sources.mysql.stream.compressed import (
+    COMPRESSED_ROWS,
+    events_inside,
+    plain_query,
+    plain_rows,
+)
+from databus.relay.sources.mysql.stream.events import Event, event_name
+from databus.relay.sources.mysql.stream.group import Group, savepoint_name, statement_comment
+from databus.relay.sources.mysql.stream.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
+from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
+from databus.relay.sources.mysql.stream.xa import (
+    PreparedTransactions,
+    Xid,
+    parse_xa_end,
+    parse_xa_prepare,
+)
+from databus.relay.sources.mysql.tables.watched import ChangeKind, TableChange, WatchedTables
+from databus.relay.sources.source import (
+    Change,
+    Origin,
+    TableDefined,
+    TableEmptied,
+    Transaction,
+)
+from databus.schemas.errors import ProtocolError
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition
+
+_HARMLESS = frozenset(
+    {
+        B.STOP_EVENT,
+        B.PREVIOUS_GTIDS_LOG_EVENT,
+        events.TRANSACTION_CONTEXT,
+        events.VIEW_CHANGE,
+        B.MARIADB_BINLOG_CHECKPOINT_EVENT,
+        B.MARIADB_GTID_GTID_LIST_EVENT,
+        B.MARIADB_START_ENCRYPTION_EVENT,
+        B.IGNORABLE_LOG_EVENT,
+        # What a statement that follows is to use; the statement itself is looked at.
+        B.INTVAR_EVENT,
+        B.RAND_EVENT,
+        B.USER_VAR_EVENT,
+        B.BEGIN_LOAD_QUERY_EVENT,
+        events.APPEND_BLOCK,
+        events.DELETE_FILE,
+    }
+)
+_LOST = (
+    "the server says that changes were lost from its log; bring the consumers in line (seed them "
+    "again) and then let capture go on"
+)
+
+_END_OF_STATEMENT = 1
+_NOWHERE = Origin()
+_NS = 1_000_000_000
+
+
+class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError with its place
+    """An event that capture must not pass; `position` and `scn` say where it is."""
+
+    def __init__(self, problem: str, position: str, scn: int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.position = position
+        self.scn = scn
+
+
+class _Beyond(NamedTuple):
+    """Transactions that ended where no SCN says it, together."""
+
+    timestamp_ns: int
+    changes: Changes
+    origin: Origin
+
+
+class Assembler:
+    """Takes events one by one and returns the transactions they complete."""
+
+    def __init__(
+        self,
+        tables: WatchedTables,
+        dialect: Dialect,
+        *,
+        epoch: int = 0,
+        acknowledged: Collection[int] = (),
+        announces_start: bool = False,
+        prepared: PreparedTransactions | None = None,
+        windows: Windows | None = None,
+    ) -> None:
+        self._tables = tables
+        self._windows = windows if windows is not None else TransactionWindows()
+        self._dialect = dialect
+        self._epoch = epoch
+        self._acknowledged = frozenset(acknowledged)
+        self._announces_start = announces_start
+        self._prepared = prepared if prepared is not None else PreparedTransactions()
+        self._reader = events.EventReader()
+        self._cursor = LogCursor()
+        self._group: Group | None = None
+        self._layouts: dict[int, RowLayout | None] = {}
+        self._comment: str | None = None
+        self._held: Transaction | None = None
+        self._beyond: _Beyond | None = None
+        self._heartbeat = ("", 0)
+        self._newest_ns = 0
+        self._yielded_second = -1
+        self._event: Event | None = None
+        self._handlers = self._handler_table()
+
+    @property
+    def position(self) -> str:
+        """Where the stream is, in the server's words."""
+        return f"{self._cursor.file}:{self._cursor.offset}"
+
+    @property
+    def is_inside_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._group is not None
+
+    def receive(self, data: bytes) -> Transaction | None:
+        """Take one event; return the transaction that it completes.
+
+        Raises AssemblyStopped.
+        """
+        self._event = None
+        try:
+            self._event = self._reader.read(data)
+            return self._handle(self._cursor.place(self._event))
+        except (ValueError, LookupError, struct.error, ProtocolError) as error:
+            self._stop(str(error))
+            return None
+
+    def take_held(self) -> Transaction | None:
+        """Return the last transaction that was kept back; call when nothing follows it."""
+        held, self._held = self._held, None
+        return held
+
+    def _handle(self, event: Event) -> Transaction | None:
+        self._event = event
+        handler = self._handlers.get(event.type_code)
+        if handler is not None:
+            return handler(event)
+        if event.type_code == B.INCIDENT_EVENT:
+            self._stop(_LOST)
+        elif event.type_code not in _HARMLESS and not event.is_ignorable:
+            self._stop("an event that is not known, and that does not say that it may be ignored")
+        return None
+
+    def _handler_table(self) -> dict[int, Callable[[Event], Transaction | None]]:
+        return {
+            **dict.fromkeys((*ROWS_EVENTS, *COMPRESSED_ROWS), self._on_rows),
+            B.TABLE_MAP_EVENT: self._on_table_map,
+            B.MARIADB_GTID_EVENT: self._on_mariadb_gtid,
+            B.GTID_LOG_EVENT: self._on_mysql_gtid,
+            B.ANONYMOUS_GTID_LOG_EVENT: self._on_mysql_gtid,
+            events.GTID_TAGGED: self._on_mysql_gtid,
+            B.XID_EVENT: self._on_commit,
+            B.QUERY_EVENT: self._on_query,
+            events.QUERY_COMPRESSED: self._on_compressed_query,
+            B.EXECUTE_LOAD_QUERY_EVENT: self._on_load,
+            B.XA_PREPARE_EVENT: self._on_xa_prepare,
+            events.TRANSACTION_PAYLOAD: self._on_payload,
+            B.MARIADB_ANNOTATE_ROWS_EVENT: self._on_annotate,
+            B.ROWS_QUERY_LOG_EVENT: self._on_rows_query,
+            B.HEARTBEAT_LOG_EVENT: self._on_heartbeat,
+            events.HEARTBEAT_V2: self._on_heartbeat,
+            B.ROTATE_EVENT: self._on_rotate,
+            B.FORMAT_DESCRIPTION_EVENT: self._on_format,
+        }
+
+    def _on_rotate(self, event: Event) -> Transaction | None:  # noqa: ARG002 - the cursor read it
+        self._abandon()
+        beyond, self._beyond = self._beyond, None
+        if beyond is None:
+            return None
+        scn = self._scn_at(FIRST_OFFSET)
+        return self._yield(scn, beyond.timestamp_ns, beyond.changes, beyond.origin)
+
+    def _on_format(self, event: Event) -> Transaction | None:
+        # A server that crashed in the middle of a transaction begins a new file
+        # without having committed it.
+        self._abandon()
+        if is_made_up(event):
+            return self._announce_start(event)
+        # A new file moves the SCN, so that it never points into one that is purged.
+        return self._complete(event, self._open_group(event, Gtid(None)))
+
+    def _announce_start(self, event: Event) -> Transaction | None:
+        offset = self._cursor.offset
+        if not self._announces_start or not offset:
+            return None
+        self._announces_start = False
+        return Transaction(self._scn_at(offset), event.timestamp_s * _NS, ())
+
+    def _on_heartbeat(self, event: Event) -> Transaction | None:
+        """Move on over what the server does not send, when a heartbeat says so twice.
+
+        One alone may come from the middle of a transaction that is left out; two
+        of one place come from a server that waits at the end of its log.
+        """
+        place = file, offset = events.parse_heartbeat(event)
+        is_again, self._heartbeat = place == self._heartbeat, place
+        at = self._cursor
+        if self._group is not None or not is_again or file != at.file:
+            return None
+        if not at.offset < offset <= MAX_OFFSET:
+            return None
+        at.offset = offset
+        return self._yield(self._scn_at(offset), self._newest_ns)
+
+    def _abandon(self) -> None:
+        """Drop a transaction that has no end."""
+        if self._group is not None:
+            self._group.roll_back()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._group = None
+        self._comment = None
+        self._layouts.clear()
+
+    def _on_mariadb_gtid(self, event: Event) -> None:
+        self._begin(event, parse_mariadb_gtid(event))
+
+    def _on_mysql_gtid(self, event: Event) -> None:
+        self._begin(event, parse_mysql_gtid(event))
+
+    def _begin(self, event: Event, gtid: Gtid) -> Group:
+        if self._group is not None:
+            raise ValueError("a transaction begins inside another")
+        self._comment = None
+        self._group = self._open_group(event, gtid)
+        self._group.is_begun = gtid.is_standalone is False
+        return self._group
+
+    def _open_group(self, event: Event, gtid: Gtid) -> Group:
+        beyond = self._beyond
+        if beyond is not None and beyond.changes:
+            origin = beyond.origin  # it becomes part of that one
+        else:
+            file, offset = self._cursor.file, event.start_offset
+            origin = Origin(gtid.text, event.server_id, file, offset, self._epoch)
+        changes = self._windows.begin(origin)
+        group = Group(event.start_offset, gtid, origin, changes, changes.mark())
+        if gtid.is_prepared_xa:
+            group.prepare()
+        return group
+
+    def _on_payload(self, event: Event) -> Transaction | None:
+        found = None
+        is_ended = False
+        for inner in events_inside(event):
+            if is_ended:
+                raise ValueError("events behind the end of a compressed transaction")
+            found = self._handle(inner)
+            is_ended = self._group is None
+        self._event = event
+        if not is_ended:
+            raise ValueError("a compressed transaction without its end")
+        return found
+
+    def _on_table_map(self, event: Event) -> None:
+        number = table_id(event.body)
+        scn = self._scn_at(event.end_offset)
+        self._layouts[number] = None
+        layout = self._layouts[number] = self._tables.layout(event.body, scn)
+        self._windows.announce(number, event.body[8:], layout, scn)
+
+    def _on_rows(self, event: Event) -> None:
+        number = table_id(event.body)
+        if number not in self._layouts:
+            if number == 0xFFFFFF:  # a dummy that only ends a statement
+                return
+            raise ValueError(f"rows of table id {number}, which no TABLE_MAP has announced")
+        layout = self._layouts[number]
+        if layout is not None:
+            if self._group is None:
+                raise ValueError("rows outside a transaction")
+            plain = plain_rows(event) if event.type_code in COMPRESSED_ROWS else event
+            scn = self._scn_at(event.end_offset)
+            self._group.changes.add_rows(layout, plain.type_code, plain.body, self._comment, scn)
+        if event.body[6] & _END_OF_STATEMENT:
+            self._comment = None
+
+    def _on_compressed_query(self, event: Event) -> Transaction | None:
+        return self._on_query(plain_query(event))
+
+    def _on_query(self, event: Event) -> Transaction | None:
+        return self._statement(event, events.parse_query(event.body, self._dialect.collations))
+
+    def _on_load(self, event: Event) -> Transaction | None:
+        query = events.parse_query(event.body, self._dialect.collations, extra=13)
+        return self._statement(event, query)
+
+    def _statement(self, event: Event, query: events.Query) -> Transaction | None:
+        head = query.text[:16].upper()
+        if head == "BEGIN" or head.startswith(("XA START", "XA BEGIN")):
+            group = self._group if self._group is not None else self._begin(event, Gtid(None))
+            group.is_begun = True
+            if head != "BEGIN":
+                group.prepare()
+            return None
+        if head == "COMMIT":
+            return self._on_commit(event)
+        if head.startswith(("XA COMMIT", "XA ROLLBACK")):
+            return self._end_xa(event, query.text, is_commit=head.startswith("XA COMMIT"))
+        if head.startswith("ROLLBACK"):
+            return self._roll_back(event, query.text)
+        if head.startswith("SAVEPOINT") and self._group is not None:
+            self._group.mark(savepoint_name(query.text))
+        elif not head.startswith(("XA END", "RELEASE ")):
+            self._apply(event, query)
+        if self._group is not None and self._group.is_begun:
+            return None
+        return self._on_commit(event)
+
+    def _roll_back(self, event: Event, text: str) -> Transaction | None:
+        is_partial = " TO " in text[:24].upper()
+        if self._group is not None and self._group.changes:
+            self._group.roll_back(savepoint_name(text) if is_partial else None)
+        return None if is_partial else self._on_commit(event)
+
+    def _apply(self, event: Event, query: events.Query) -> None:
+        """Follow what a statement does to the tables."""
+        if self._group is not None and self._group.gtid.is_unfinished_ddl:
+            return
+        scn = self._scn_at(event.end_offset)
+        found = self._tables.apply(query, scn)
+        lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
+        if lost:
+            self._stop(lost)
+        changes = _changes_of(found, query)
+        if changes:
+            group = self._group or self._begin(event, Gtid(None))
+            group.changes.add(changes, scn)
+
+    def _on_xa_prepare(self, event: Event) -> Transaction | None:
+        xid = parse_xa_prepare(event.body)
+        group = self._group
+        if xid is not None and group is not None:
+            self._prepared.hold(xid, self._scn_at(group.start_offset), group.take_prepared())
+        elif xid is not None:
+            self._prepared.hold(xid, self._scn_at(event.start_offset), ())
+        return self._on_commit(event)
+
+    def _end_xa(self, event: Event, text: str, *, is_commit: bool) -> Transaction | None:
+        xid = parse_xa_end(text)
+        group = self._group or self._begin(event, Gtid(None))
+        if xid is not None and is_commit:
+            changes = self._prepared_changes(xid, group)
+            group.changes.add(changes, self._scn_at(event.end_offset))
+        elif xid is not None:
+            self._prepared.drop(xid)
+        return self._on_commit(event)
+
+    def _prepared_changes(self, xid: Xid, group: Group) -> Collection[Change]:
+        try:
+            return self._prepared.take(xid, self._scn_at(group.start_offset))
+        except ValueError as error:
+            self._stop(
+                f"XA COMMIT {xid} commits rows that cannot be read: {error}; bring the consumers "
+                "in line (seed them again) and then let capture go on"
+            )
+            return ()
+
+    def _on_annotate(self, event: Event) -> None:
+        self._comment = statement_comment(event.body)
+
+    def _on_rows_query(self, event: Event) -> None:
+        self._comment = statement_comment(event.body[1:])
+
+    def _on_commit(self, event: Event) -> Transaction | None:
+        return self._complete(event, self._group or self._open_group(event, Gtid(None)))
+
+    def _complete(self, event: Event, group: Group) -> Transaction | None:
+        self._forget()  # each statement announces its tables anew
+        self._newest_ns = group.gtid.commit_timestamp_ns or event.timestamp_s * _NS
+        if event.end_offset > MAX_OFFSET:
+            self._keep_beyond(group)
+            return None
+        scn = self._scn_at(event.end_offset)
+        return self._yield(scn, self._newest_ns, group.changes, group.origin)
+
+    def _keep_beyond(self, group: Group) -> None:
+        changes, earlier = group.changes, self._beyond
+        if earlier is not None:
+            changes = self._windows.join(earlier.changes, changes)
+        self._beyond = _Beyond(self._newest_ns, changes, group.origin)
+
+    def _yield(
+        self,
+        scn: int,
+        timestamp_ns: int,
+        changes: Changes | None = None,
+        origin: Origin = _NOWHERE,
+    ) -> Transaction | None:
+        second = timestamp_ns // _NS
+        if not changes:
+            empty = Transaction(scn, timestamp_ns, (), origin)
+            if second <= self._yielded_second:
+                self._held = empty
+                return None
+        self._held = None
+        self._yielded_second = second
+        if not changes:
+            return empty
+        return self._windows.finish(scn, timestamp_ns, changes, origin)
+
+    def _scn_at(self, offset: int) -> int:
+        """Return the SCN of a place; one beyond 4 GiB is named by the last that there is."""
+        number = self._cursor.file_number
+        return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
+
+    def _stop(self, problem: str) -> None:
+        """Raise AssemblyStopped, unless an operator has let this place pass."""
+        event = self._event
+        offset = event.end_offset if event is not None and event.end_offset else self._cursor.offset
+        scn = self._scn_at(offset)
+        if scn in self._acknowledged:
+            return
+        kind = event_name(event.type_code) if event is not None else "damaged event"
+        raise AssemblyStopped(problem, f"{self._cursor.file}:{offset}, event {kind}", scn)
+
+
+def _changes_of(found: Sequence[TableChange], query: events.Query) -> list[Change]:
+    emptied: list[Change] = [
+        TableEmptied(change.table)
+        for change in found
+        if change.kind is ChangeKind.EMPTIED and change.table is not None
+    ]
+    touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
+    return [*emptied, *([TableDefined(touched, query.database, query.text)] if touched else [])]

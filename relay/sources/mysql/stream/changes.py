@@ -1,0 +1,103 @@
+"""The changes of a transaction while it is being read, and what becomes of it at its end.
+
+The assembler knows only that changes are added, taken back and ended. Here they
+are kept as they are and make a `Transaction`, which somebody else encodes;
+`stream/lane_assembly.py` writes them as events at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
+from databus.relay.sources.source import Change, Origin, Transaction
+
+
+class Changes(Protocol):
+    """The changes of one transaction, in order."""
+
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+
+    def add(self, changes: Iterable[Change], scn: int) -> None:
+        """Add changes; `scn` is where in the log they stand."""
+
+    def add_rows(
+        self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
+    ) -> None:
+        """Add those of a rows event; raises ValueError, and then none of it was added."""
+
+    def mark(self) -> Any:
+        """Return what `cut` takes to come back to here."""
+
+    def cut(self, mark: Any) -> None:
+        """Take back what was added since `mark`."""
+
+
+class Windows(Protocol):
+    """Where changes go, and what is made of them."""
+
+    def begin(self, origin: Origin) -> Changes:
+        """Begin a transaction."""
+
+    def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
+        """Hear how the rows behind a TABLE_MAP of this content, at an SCN, are read."""
+
+    def join(self, earlier: Changes, later: Changes) -> Changes:
+        """Make the changes of one transaction of those of two."""
+
+    def finish(
+        self, scn: int, timestamp_ns: int, changes: Changes, origin: Origin
+    ) -> Transaction | None:
+        """End a transaction that has changes; return it, unless it goes another way."""
+
+
+class ChangeList:
+    """Changes as they are."""
+
+    def __init__(self, changes: Iterable[Change] = ()) -> None:
+        self.changes: list[Change] = list(changes)
+
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+        return bool(self.changes)
+
+    def add(self, changes: Iterable[Change], scn: int) -> None:  # noqa: ARG002 - kept with each
+        """Add changes."""
+        self.changes.extend(changes)
+
+    def add_rows(
+        self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
+    ) -> None:
+        """Add those of a rows event."""
+        self.add(row_changes(layout, type_code, body, comment), scn)
+
+    def mark(self) -> int:
+        """Return how many there are."""
+        return len(self.changes)
+
+    def cut(self, mark: int) -> None:
+        """Leave the first ones alone."""
+        del self.changes[mark:]
+
+
+class TransactionWindows:
+    """Transactions as they are, for whoever makes windows of them."""
+
+    def begin(self, origin: Origin) -> ChangeList:  # noqa: ARG002
+        """Begin a list."""
+        return ChangeList()
+
+    def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
+        """Nobody else reads rows."""
+
+    def join(self, earlier: Any, later: Any) -> ChangeList:
+        """Put two lists together."""
+        return ChangeList((*earlier.changes, *later.changes))
+
+    def finish(
+        self, scn: int, timestamp_ns: int, changes: Any, origin: Origin
+    ) -> Transaction | None:
+        """Return the transaction."""
+        return Transaction(scn, timestamp_ns, tuple(changes.changes), origin)

@@ -1,0 +1,275 @@
+"""The replication connection: a session that turned into a stream of binlog events.
+
+mysql-replication's way of asking for one, and its encodings of a replica's
+registration and of GTID sets; the bytes that come are then read in large
+pieces straight off the socket and cut into events in `stream/packets.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from socket import SHUT_RDWR
+from threading import Thread
+from typing import Any
+
+from pymysql.constants.COMMAND import COM_BINLOG_DUMP
+from pymysql.err import MySQLError
+from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
+
+from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
+from databus.relay.sources.mysql.server.position import FIRST_OFFSET, Start
+from databus.relay.sources.mysql.stream.gtid_set import MysqlGtidSet
+from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+
+RECEIVE_BYTES = 1 << 18
+# The reader thread is ahead of the decoder by so much at most.
+CHUNK_BYTES = 1 << 20
+CHUNKS = 32
+HEARTBEAT_S = 1.0
+# A server that is alive says so each second; one silent for so long is gone.
+SILENCE_S = 15.0
+_DRAIN_WAIT_S = 1.0
+
+_NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
+# The server cannot serve what was asked for, and will not next time.
+FATAL = frozenset({1236})
+# Servers say it in these words, and MariaDB has no number of its own for it.
+SAME_ID = "same server_uuid/server_id"
+
+
+class BinlogDump:
+    """A dump that was asked for; yields events as bytes.
+
+    With `follows` it waits for what is yet to be written, and without it ends
+    where the log does.
+    """
+
+    def __init__(
+        self,
+        address: MysqlAddress,
+        start: Start,
+        server_id: int,
+        *,
+        source: str,
+        scn: int = 0,
+        is_mariadb: bool = True,
+        host: str = "",
+        follows: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._scn = scn
+        self._doing = f"reading the binlog of {address}"
+        self._packets = PacketReader()
+        self._ended: StreamEnded | None = None
+        self._clock = clock
+        self._heard_at = clock()
+        self._timeout_s = -1.0
+        self._drain: _Drain | None = None
+        self._connection: Any = connect(address, source=source, scn=scn)
+        try:
+            with driver_errors(source, scn, f"asking {address} for its binlog"):
+                self._prepare(start, is_mariadb, server_id, host)
+                self._request(start, is_mariadb, server_id, follows)
+        except BaseException:
+            self.close()
+            raise
+
+    def receive(self, timeout_s: float) -> list[bytes] | None:
+        """Return the events that are complete now; None when no byte came within the time.
+
+        Raises SourceUnavailableError, SourceStoppedError, or StreamEnded when
+        the server ended the stream.
+        """
+        chunk = self._read(timeout_s)
+        now = self._clock()
+        if chunk is None:
+            self._check_silence(now)
+            return None
+        self._heard_at = now
+        if not chunk:
+            raise self._closed()
+        # Events before the server's good-bye are good.
+        found: list[bytes] = []
+        try:
+            for event in self._packets.receive(chunk):
+                found.append(event)  # noqa: PERF402 - kept when the next one raises
+        except StreamEnded as ended:
+            if not found:
+                raise
+            self._ended = ended
+        return found
+
+    def receive_chunk(self, timeout_s: float) -> tuple[memoryview, int] | None:
+        """Return the bytes that have arrived, as they are; None when none did within the time.
+
+        A thread of its own takes them off the socket, whatever the caller does
+        meanwhile, as long as there is a chunk to put them into. The chunk is
+        good until the next call. Raises as `receive` does, but for StreamEnded.
+        """
+        if self._drain is None:
+            self._drain = _Drain(self._connection._sock)
+        chunk = self._drain.take(timeout_s)
+        now = self._clock()
+        if chunk is None:
+            self._check_silence(now)
+            return None
+        self._heard_at = now
+        if isinstance(chunk, BaseException):
+            with driver_errors(self._source, self._scn, self._doing):
+                raise chunk
+        if chunk[1] == 0:
+            raise self._closed()
+        return chunk
+
+    def close(self) -> None:
+        """Close the connection, without waiting for a polite answer."""
+        connection, self._connection = self._connection, None
+        drain, self._drain = self._drain, None
+        if drain is not None:
+            drain.stop()
+        if connection is not None:
+            connection._force_close()
+        if drain is not None:
+            drain.join()
+
+    def _check_silence(self, now: float) -> None:
+        if now - self._heard_at > SILENCE_S:
+            raise SourceUnavailableError(
+                f"source {self._source}: {self._doing}: silent for {SILENCE_S:.0f} s"
+            )
+
+    def _closed(self) -> SourceUnavailableError:
+        return SourceUnavailableError(
+            f"source {self._source}: {self._doing}: the connection was closed"
+        )
+
+    def _read(self, timeout_s: float) -> bytes | None:
+        if self._ended is not None:
+            raise self._ended
+        socket = self._connection._sock
+        if timeout_s != self._timeout_s:
+            socket.settimeout(timeout_s)
+            self._timeout_s = timeout_s
+        with driver_errors(self._source, self._scn, self._doing):
+            try:
+                chunk: bytes = socket.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                return None
+            return chunk
+
+    def _prepare(self, start: Start, is_mariadb: bool, server_id: int, host: str) -> None:
+        with self._connection.cursor() as cursor:
+            # Says that we know checksums; which file has them, its first event says.
+            cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+            cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+            period = int(HEARTBEAT_S * 1e9)
+            cursor.execute(f"SET @master_heartbeat_period = {period}")
+            cursor.execute(f"SET @source_heartbeat_period = {period}")
+            if is_mariadb:
+                # 4: we understand GTID events, so none is replaced by a dummy.
+                cursor.execute("SET @mariadb_slave_capability = 4")
+                if start.gtids:
+                    cursor.execute("SET @slave_connect_state = %s", (start.gtids,))
+                    cursor.execute("SET @slave_gtid_strict_mode = 0")
+                    cursor.execute("SET @slave_gtid_ignore_duplicates = 0")
+        if host:
+            replica = ReportSlave({"hostname": host[:60]})
+            self._connection._write_bytes(replica.encoded(server_id))
+            self._connection._next_seq_id = 1
+            self._connection._read_packet()
+
+    def _request(self, start: Start, is_mariadb: bool, server_id: int, follows: bool) -> None:
+        flags = 0 if follows else _NON_BLOCKING
+        if is_mariadb:
+            flags |= _WITH_STATEMENTS
+        if start.gtids and not is_mariadb:
+            gtids = MysqlGtidSet.parse(start.gtids).encoded()
+            request = struct.pack("<HII", flags | _BY_GTID, server_id, 0)
+            request += struct.pack("<QI", FIRST_OFFSET, len(gtids)) + gtids
+            self._connection._execute_command(COM_BINLOG_DUMP_GTID, request)
+            return
+        offset = start.offset or FIRST_OFFSET
+        request = struct.pack("<IHI", offset, flags, server_id) + start.file.encode()
+        self._connection._execute_command(COM_BINLOG_DUMP, request)
+
+    def explain(self, ended: StreamEnded) -> SourceStoppedError | SourceUnavailableError:
+        """Say what the end of a stream means."""
+        if ended.code in FATAL and SAME_ID not in ended.text:
+            return SourceStoppedError(self._source, self._scn, f"{self._doing}: {ended.text}")
+        error = MySQLError(ended.code, ended.text)
+        try:
+            with driver_errors(self._source, self._scn, self._doing):
+                raise error
+        except (SourceStoppedError, SourceUnavailableError) as ours:
+            return ours
+
+
+class _Drain:
+    """A thread that takes bytes off a socket into a few chunks, one ahead of the other.
+
+    The server is held up only when all of them are full. They are made once
+    and used again: a new one each time would cost more than what is in it.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        sock.settimeout(_DRAIN_WAIT_S)
+        self._socket = sock
+        self._is_over = False
+        self._free: SimpleQueue[memoryview | None] = SimpleQueue()
+        self._full: SimpleQueue[tuple[memoryview, int] | Exception] = SimpleQueue()
+        self._taken: memoryview | None = None
+        for _ in range(CHUNKS):
+            self._free.put(memoryview(bytearray(CHUNK_BYTES)))
+        self._thread = Thread(target=self._run, name="binlog-drain", daemon=True)
+        self._thread.start()
+
+    def take(self, timeout_s: float) -> tuple[memoryview, int] | Exception | None:
+        """Return the next chunk and how much of it is filled, or what went wrong."""
+        if self._taken is not None:
+            self._free.put(self._taken)
+            self._taken = None
+        try:
+            found = self._full.get(timeout=timeout_s)
+        except Empty:
+            return None
+        if not isinstance(found, Exception):
+            self._taken = found[0]
+        return found
+
+    def stop(self) -> None:
+        """Have the thread end at once; nothing more comes off the socket."""
+        self._is_over = True
+        self._free.put(None)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(SHUT_RDWR)
+
+    def join(self) -> None:
+        """Wait for the thread to end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (chunk := self._free.get()) is not None and not self._is_over:
+                size = self._receive(chunk)
+                self._full.put((chunk, size))
+                if size == 0:
+                    return
+        except OSError as error:
+            self._full.put(error)
+        except ValueError as error:  # the socket was closed by another thread just now
+            self._full.put(OSError(str(error)))
+
+    def _receive(self, chunk: memoryview) -> int:
+        while not self._is_over:
+            try:
+                size: int = self._socket.recv_into(chunk)
+            except TimeoutError:
+                continue
+            return size
+        return 0

@@ -1,0 +1,933 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+"""The plain transactions of a binlog, from the socket's bytes to finished events.
+
+`stream/assembly.py` has the rules, and reads everything itself where this module
+was not built: this one only goes ahead of it. It cuts packets and events and
+takes those that nearly every transaction is made of (GTID, BEGIN, the
+statement's text, TABLE_MAP, rows, XID or COMMIT); the rows of tables nobody
+asked for end at their TABLE_MAP. It stops in front of anything else, and of
+anything that is not as it should be: that event is Python's, which takes it or
+says what is wrong with it. So there is no error here, and no message.
+
+The events of the window under way are written without what only its end tells
+(SCN, timestamp, header CRC), and get that when the transaction commits. A
+window of more than PIECE_BYTES is handed over in pieces, so that a transaction
+of any size needs no more memory than that.
+
+No GIL while it works, and no Python object for a row or a window: `run` is
+called once a buffer.
+"""
+
+from array import array
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp, memset
+
+include "byte_buffer.pxi"
+include "../../../../schemas/crc32.pxi"
+include "row_plan.pxi"
+
+# What `run` stopped for.
+MORE = 0  # bytes are wanted
+EVENT = 1  # an event for Python: `next_event`
+PACKET = 2  # the server says something that is no event: `next_event` too
+FULL = 3  # there are windows to be taken: `take_batch`
+LARGE = 4  # and a piece of the window under way: `take_piece`
+EMPTY = 5  # a transaction without a watched row: `empty`
+FINISHED = 6  # the end of a window that was handed over in pieces: `take_end`
+
+cdef enum:
+    _MORE, _EVENT, _PACKET, _FULL, _LARGE, _EMPTY, _FINISHED
+    _DONE  # and on to the next event
+    _ODD  # an event for Python
+
+BATCH_BYTES = 1 << 20
+PIECE_BYTES = 4 << 20
+
+cdef enum:
+    _BATCH_BYTES = 1 << 20
+    _PIECE_BYTES = 4 << 20
+    _KEPT_BYTES = 32 << 20  # more than that is given back once it is empty
+    _CONTINUED = 0xFFFFFF
+    HEADER_BYTES = 19
+    CHECKSUM_BYTES = 4
+    QUERY = 2, XID = 16, TABLE_MAP = 19, ROWS_QUERY = 29, ANNOTATE = 160
+    GTID_MARIADB = 162, GTID_MYSQL = 33, GTID_ANONYMOUS = 34
+    ARTIFICIAL = 0x20
+    STATEMENT_END = 1
+    STANDALONE = 0x01, GROUP_COMMIT = 0x02, DDL = 0x20, XA = 0x40 | 0x80
+    SLOTS = 4096  # for tables; at most half of them are used
+    MARK_NUMBERS = 4
+
+cdef enum Operation:
+    INSERT = 0, UPDATE = 1, DELETE = 2
+
+# Rows of a table: nobody's, with a plan, for Python; and of no table announced.
+cdef enum Kind:
+    UNKNOWN, UNWATCHED, PLANNED, FOR_PYTHON
+
+cdef int64_t MAX_OFFSET = 0xFFFFFFFF
+cdef int64_t NS = 1000000000
+cdef int64_t MOST_MICROS = 9223372036854775  # nanoseconds have 63 bits
+
+cdef struct Binding:
+    uint64_t table_id
+    int kind
+    uint32_t transaction  # of which transaction the TABLE_MAP is that was last seen
+    const uint8_t* content
+    Py_ssize_t content_size
+    const Plan* plan
+    int place  # in the list of what it keeps alive
+
+# What an event says of itself.
+cdef struct Said:
+    const uint8_t* body
+    const uint8_t* end
+    int type_code
+    uint32_t timestamp_s
+    uint32_t server_id
+    int64_t start_offset
+    int64_t end_offset
+
+
+cdef class Lane:
+    """One stream's bytes in, windows out. Used by one thread.
+
+    The public attributes are what the assembler and this one hand to each
+    other: where the stream is, and the transaction under way.
+    """
+
+    cdef public int64_t epoch
+    cdef public int64_t file_number
+    cdef public int64_t offset
+    cdef public bint has_checksum
+    cdef public bint cuts_only
+    cdef public bint is_open
+    cdef public bint is_begun
+    cdef public int64_t start_offset
+    cdef public int64_t commit_ns
+    cdef public int64_t newest_ns
+    cdef public int64_t yielded_second
+    cdef public int64_t held_scn
+    cdef public int64_t held_ns
+    cdef public uint32_t server_id
+    cdef readonly int64_t rows
+    cdef readonly uint32_t transactions
+    cdef bint before_images
+    cdef int64_t ended_scn
+    cdef int64_t ended_ns
+    cdef int64_t taken
+    cdef Bytes input
+    cdef Py_ssize_t input_at
+    cdef const uint8_t* event
+    cdef Py_ssize_t event_size
+    cdef Py_ssize_t event_end
+    cdef Bytes output
+    cdef Py_ssize_t window_at
+    cdef Bytes marks
+    cdef Bytes file_name
+    cdef Bytes origin
+    cdef Bytes gtid
+    cdef Bytes comment
+    cdef bint has_comment
+    cdef Bytes key
+    cdef Bytes end_event
+    cdef uint8_t metadata_head[6]
+    cdef Binding* bindings
+    cdef int bound
+    cdef list kept
+    cdef Span* spans
+    cdef Row row
+    cdef Row before
+    cdef object comment_of
+
+    def __cinit__(self, *, bytes end_event not None, bytes metadata_head not None,
+                  bint before_images, int64_t epoch, comment_of):
+        self.bindings = <Binding*>calloc(SLOTS, sizeof(Binding))
+        self.spans = <Span*>calloc(2 * MOST_COLUMNS, sizeof(Span))
+        self.row.keys = <Span*>calloc(MOST_COLUMNS, sizeof(Span))
+        self.before.keys = <Span*>calloc(MOST_COLUMNS, sizeof(Span))
+        if self.bindings == NULL or self.spans == NULL or self.row.keys == NULL:
+            raise MemoryError
+        if self.before.keys == NULL or _put_bytes(&self.end_event, end_event) < 0:
+            raise MemoryError
+        if len(metadata_head) != 6:
+            raise ValueError("a part's attributes and digest are 6 bytes")
+        memcpy(self.metadata_head, <const uint8_t*>metadata_head, 6)
+        self.before_images = before_images
+        self.epoch = epoch
+        self.file_number = self.offset = 0
+        self.yielded_second = self.held_scn = -1
+        self.transactions = 1
+        self.kept = []
+        self.comment_of = comment_of
+
+    def __dealloc__(self):
+        release(&self.input)
+        release(&self.output)
+        release(&self.marks)
+        release(&self.file_name)
+        release(&self.origin)
+        release(&self.gtid)
+        release(&self.comment)
+        release(&self.key)
+        release(&self.end_event)
+        release(&self.row.avro)
+        release(&self.before.avro)
+        free(self.row.keys)
+        free(self.before.keys)
+        free(self.bindings)
+        free(self.spans)
+
+    # What goes in, and what Python takes out of it.
+
+    def feed(self, const uint8_t[::1] chunk not None, Py_ssize_t size):
+        """Add the first `size` bytes of a chunk from the socket."""
+        if size > chunk.shape[0]:
+            raise ValueError("a chunk has no more bytes than it has")
+        if self.input_at:
+            self.input.size -= self.input_at
+            memmove(self.input.data, self.input.data + self.input_at, self.input.size)
+            self.input_at = 0
+        if self.input.size == 0 and self.input.room > _KEPT_BYTES:
+            release(&self.input)
+        if size and put(&self.input, &chunk[0], size) < 0:
+            raise MemoryError
+
+    def run(self):
+        """Go on until there is something for Python to do; returns what."""
+        cdef int status
+        with nogil:
+            status = self._run()
+        return status
+
+    def next_event(self):
+        """Return the event, or other packet, that `run` stopped in front of, and pass it."""
+        cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.event, self.event_size)
+        self.input_at = self.event_end
+        return data
+
+    def take_batch(self):
+        """Return the windows that are complete, (data, marks), as in `WindowBatch`; None if none."""
+        if self.window_at == 0:
+            return None
+        cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.output.data, self.window_at)
+        cdef bytes marks = PyBytes_FromStringAndSize(<const char*>self.marks.data, self.marks.size)
+        self._forget_output(self.window_at)
+        self.window_at = self.marks.size = 0
+        return data, marks
+
+    def take_piece(self):
+        """Return what there is of the window under way: (where in it, bytes).
+
+        Call `take_batch` first. None when there is nothing new of it.
+        """
+        cdef Py_ssize_t size = self.output.size
+        cdef int64_t at = self.taken
+        if self.window_at or not size:
+            return None
+        cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.output.data, size)
+        self.taken += size
+        self._forget_output(size)
+        return at, data
+
+    def take_end(self):
+        """Return the length, SCN, timestamp and row events of the window that is finished."""
+        found = (self.taken, self.ended_scn, self.ended_ns, self.rows)
+        self.taken = self.rows = 0
+        return found
+
+    @property
+    def empty(self):
+        """SCN and timestamp of the transaction without a watched row that `run` stopped for."""
+        return self.ended_scn, self.ended_ns
+
+    # The window under way, for the assembler.
+
+    @property
+    def window_bytes(self):
+        """How long it is, what was handed over included."""
+        return self.taken + self.output.size - self.window_at
+
+    @property
+    def held_bytes(self):
+        """How much of it is here."""
+        return self.output.size - self.window_at
+
+    def append_events(self, bytes events not None, int rows):
+        """Add unstamped events, `rows` of them row events."""
+        if _put_bytes(&self.output, events) < 0:
+            raise MemoryError
+        self.rows += rows
+
+    def cut(self, int64_t size, int64_t rows):
+        """Take back what is behind `size` bytes and `rows` rows of it."""
+        if size < self.taken:
+            self.taken = size
+        self.output.size = self.window_at + (size - self.taken)
+        self.rows = rows
+
+    def put_rows(self, RowPlan plan not None, int type_code, bytes body not None):
+        """Add the events of a rows event; False when it is for Python, and nothing was added."""
+        cdef Said said
+        cdef Py_ssize_t written = self.output.size
+        cdef int64_t rows = self.rows
+        cdef int status
+        said.body = <const uint8_t*>PyBytes_AS_STRING(body)
+        said.end = said.body + PyBytes_GET_SIZE(body)
+        said.type_code = type_code
+        if not (23 <= type_code <= 25 or 30 <= type_code <= 32) or said.end - said.body < 8:
+            return False
+        with nogil:
+            status = self._put_rows(&plan.plan, &said)
+        if status < 0:
+            self.output.size, self.rows = written, rows
+        return status == 0
+
+    def commit(self, int64_t scn, int64_t timestamp_ns):
+        """End it; returns a status as `run` does, MORE when there is nothing to be done."""
+        cdef int status = self._commit(scn, timestamp_ns)
+        return MORE if status == _DONE else status
+
+    def begin(self, bytes gtid, uint32_t server_id, int64_t start_offset):
+        """Begin a transaction; `gtid` is its text, or None."""
+        self.gtid.size = 0
+        if gtid is not None and _put_bytes(&self.gtid, gtid) < 0:
+            raise MemoryError
+        self.start_offset, self.server_id = start_offset, server_id
+        if self._write_origin() < 0:
+            raise MemoryError
+
+    @property
+    def gtid_text(self):
+        """Of the transaction under way; None when it has none."""
+        if self.gtid.size == 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.gtid.data, self.gtid.size).decode()
+
+    @property
+    def file(self):
+        """Name of the binlog file."""
+        return PyBytes_FromStringAndSize(<const char*>self.file_name.data, self.file_name.size).decode()
+
+    @file.setter
+    def file(self, str name):
+        self.file_name.size = 0
+        if _put_bytes(&self.file_name, name.encode()) < 0:
+            raise MemoryError
+
+    @property
+    def statement_comment(self):
+        """The comment of the statement under way; None when it has none."""
+        if not self.has_comment:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.comment.data, self.comment.size).decode()
+
+    @statement_comment.setter
+    def statement_comment(self, str text):
+        self.comment.size = 0
+        if text is not None and _put_bytes(&self.comment, text.encode()) < 0:
+            raise MemoryError
+        self.has_comment = text is not None
+
+    # Tables.
+
+    def bind(self, uint64_t table_id, bytes content not None, layout, RowPlan plan):
+        """Say how the rows behind a TABLE_MAP of this content are read.
+
+        `layout` None: not watched. `plan` None: Python reads them.
+        """
+        if self.bound >= SLOTS // 2:
+            self._rebuild()
+        cdef Binding* binding = self._slot(table_id)
+        if binding.kind == UNKNOWN:
+            self.bound += 1
+        binding.table_id = table_id
+        binding.transaction = self.transactions
+        binding.content = <const uint8_t*>PyBytes_AS_STRING(content)
+        binding.content_size = PyBytes_GET_SIZE(content)
+        binding.plan = NULL if plan is None else &plan.plan
+        if layout is None:
+            binding.kind = UNWATCHED
+        else:
+            binding.kind = FOR_PYTHON if plan is None else PLANNED
+        binding.place = len(self.kept)
+        self.kept.append((content, layout, plan))
+        if len(self.kept) > 2 * SLOTS:
+            self._rebuild()
+
+    def unbind(self):
+        """Forget all tables."""
+        memset(self.bindings, 0, SLOTS * sizeof(Binding))
+        self.bound = 0
+        self.kept = []
+
+    def layouts(self):
+        """Return what the TABLE_MAPs of the transaction under way announced: {table id: layout}."""
+        cdef int place
+        found = {}
+        for place in range(SLOTS):
+            if self.bindings[place].kind != UNKNOWN and (
+                self.bindings[place].transaction == self.transactions
+            ):
+                found[self.bindings[place].table_id] = self.kept[self.bindings[place].place][1]
+        return found
+
+    def end_statements(self):
+        """Let tables have to be announced again, as at the end of each transaction."""
+        self.transactions += 1
+        self.has_comment = False
+
+    cdef int _rebuild(self) except -1:
+        """Keep those tables alone that the transaction under way has announced."""
+        cdef int place
+        old = [
+            (self.bindings[place].table_id, *self.kept[self.bindings[place].place])
+            for place in range(SLOTS)
+            if self.bindings[place].kind != UNKNOWN
+            and self.bindings[place].transaction == self.transactions
+        ]
+        self.unbind()
+        for table_id, content, layout, plan in old[: SLOTS // 4]:
+            self.bind(table_id, content, layout, plan)
+        return 0
+
+    cdef Binding* _slot(self, uint64_t table_id) noexcept nogil:
+        """Return a table's place, or the free one where it belongs."""
+        cdef Py_ssize_t place = <Py_ssize_t>(table_id & (SLOTS - 1))
+        while self.bindings[place].kind != UNKNOWN and self.bindings[place].table_id != table_id:
+            place = (place + 1) & (SLOTS - 1)
+        return &self.bindings[place]
+
+    # Packets and events.
+
+    cdef void _forget_output(self, Py_ssize_t size) noexcept:
+        self.output.size -= size
+        memmove(self.output.data, self.output.data + size, self.output.size)
+        if self.output.size == 0 and self.output.room > _KEPT_BYTES:
+            release(&self.output)
+
+    cdef int _run(self) noexcept nogil:
+        cdef int status
+        while True:
+            status = self._find_packet()
+            if status != _DONE:
+                return status
+            if self.cuts_only:
+                return _EVENT
+            status = self._take(self.event, self.event_size)
+            if status == _ODD:
+                return _EVENT
+            self.input_at = self.event_end
+            if status != _DONE:
+                return status
+            if self.window_at >= _BATCH_BYTES:
+                return _FULL
+            if self.output.size - self.window_at >= _PIECE_BYTES:
+                return _LARGE
+
+    cdef int _find_packet(self) noexcept nogil:
+        """Find the next packet, its parts put together when it has several."""
+        cdef Py_ssize_t at = self.input_at, size, whole = 0
+        cdef uint8_t* data = self.input.data
+        while True:
+            if self.input.size - at < 4:
+                return _MORE
+            size = <Py_ssize_t>little(data + at, 3)
+            if self.input.size - at - 4 < size:
+                return _MORE
+            at += 4 + size
+            whole += size
+            if size != _CONTINUED:
+                break
+        self.event_end = at
+        if whole >= _CONTINUED:
+            self._join(whole)
+        data += self.input_at + 4
+        if whole == 0 or data[0] != 0:
+            self.event, self.event_size = data, whole
+            return _PACKET
+        self.event, self.event_size = data + 1, whole - 1
+        return _DONE
+
+    cdef void _join(self, Py_ssize_t whole) noexcept nogil:
+        """Close the gaps that the headers of a packet's further parts are."""
+        cdef uint8_t* into = self.input.data + self.input_at + 4 + _CONTINUED
+        cdef uint8_t* part = into
+        cdef Py_ssize_t left = whole - _CONTINUED, size
+        while left > 0:
+            size = <Py_ssize_t>little(part, 3)
+            memmove(into, part + 4, size)
+            into += size
+            part += 4 + size
+            left -= size
+
+    cdef int _take(self, const uint8_t* event, Py_ssize_t size) noexcept nogil:
+        """Take an event; _ODD when it is Python's, and then nothing was changed."""
+        cdef Said said
+        cdef int64_t ahead, expected
+        cdef int status
+        if size < HEADER_BYTES or <Py_ssize_t>little(event + 9, 4) != size or self.offset <= 0:
+            return _ODD
+        if event[17] & ARTIFICIAL:
+            return _ODD
+        said.type_code = event[4]
+        if not _is_common(said.type_code):
+            return _ODD
+        said.end = event + size
+        if self.has_checksum:
+            if size < HEADER_BYTES + CHECKSUM_BYTES:
+                return _ODD
+            said.end -= CHECKSUM_BYTES
+            if crc32(event, size - CHECKSUM_BYTES) != <uint32_t>little(said.end, 4):
+                return _ODD
+        said.body = event + HEADER_BYTES
+        said.timestamp_s = <uint32_t>little(event, 4)
+        said.server_id = <uint32_t>little(event + 5, 4)
+        expected = self.offset + size
+        said.end_offset = <int64_t>little(event + 13, 4)
+        if said.end_offset:
+            # The header has 32 bits of it; what the server left out moves it ahead.
+            ahead = (said.end_offset - expected) & MAX_OFFSET
+            if ahead >= MAX_OFFSET // 2:
+                return _ODD
+            expected += ahead
+        said.end_offset, said.start_offset = expected, expected - size
+        status = self._act(&said)
+        if status != _ODD:
+            self.offset = said.end_offset
+        return status
+
+    cdef int _act(self, Said* said) noexcept nogil:
+        cdef int code = said.type_code
+        if code == TABLE_MAP:
+            return self._on_table_map(said)
+        if 23 <= code <= 25 or 30 <= code <= 32:
+            return self._on_rows(said)
+        if code == XID:
+            return self._on_commit(said)
+        if code == GTID_MARIADB:
+            return self._on_mariadb_gtid(said)
+        if code == GTID_MYSQL or code == GTID_ANONYMOUS:
+            return self._on_mysql_gtid(said)
+        if code == QUERY:
+            return self._on_query(said)
+        return self._on_statement(said, 1 if code == ROWS_QUERY else 0)
+
+    cdef int _on_mariadb_gtid(self, Said* said) noexcept nogil:
+        cdef Py_ssize_t size = said.end - said.body, at
+        cdef int flags
+        if self.is_open or size < 13:
+            return _ODD
+        flags = said.body[12]
+        if flags & (STANDALONE | DDL | XA):
+            return _ODD
+        at = 13 + (8 if flags & GROUP_COMMIT else 0)
+        if size < at or (at < size and said.body[at] != 0):
+            return _ODD
+        self.gtid.size = 0
+        if put_digits(&self.gtid, little(said.body + 8, 4), 1) < 0 or put(&self.gtid, b"-", 1) < 0:
+            return _ODD
+        if put_digits(&self.gtid, said.server_id, 1) < 0 or put(&self.gtid, b"-", 1) < 0:
+            return _ODD
+        if put_digits(&self.gtid, little(said.body, 8), 1) < 0:
+            return _ODD
+        return self._begin(said, 0, True)
+
+    cdef int _on_mysql_gtid(self, Said* said) noexcept nogil:
+        cdef Py_ssize_t size = said.end - said.body
+        cdef int64_t micros = 0
+        cdef int place
+        if self.is_open or size < 25:
+            return _ODD
+        if size >= 49 and said.body[25] == 2:
+            micros = <int64_t>(little(said.body + 42, 7) & ((<uint64_t>1 << 55) - 1))
+            if micros >= MOST_MICROS:
+                return _ODD
+        self.gtid.size = 0
+        if said.type_code == GTID_MYSQL:
+            for place in range(16):
+                if place in (4, 6, 8, 10) and put(&self.gtid, b"-", 1) < 0:
+                    return _ODD
+                if put_hex(&self.gtid, said.body + 1 + place, 1) < 0:
+                    return _ODD
+            if put(&self.gtid, b":", 1) < 0:
+                return _ODD
+            if put_digits(&self.gtid, little(said.body + 17, 8), 1) < 0:
+                return _ODD
+        return self._begin(said, micros * 1000, False)
+
+    cdef int _begin(self, Said* said, int64_t commit_ns, bint is_begun) noexcept nogil:
+        self.start_offset = said.start_offset
+        self.server_id = said.server_id
+        if self._write_origin() < 0:
+            return _ODD
+        self.commit_ns = commit_ns
+        self.is_open, self.is_begun = True, is_begun
+        self.has_comment = False
+        return _DONE
+
+    cdef int _write_origin(self) noexcept nogil:
+        """Write what the metadata of each of its events begins with: GTID … epoch."""
+        cdef Bytes* into = &self.origin
+        into.size = 0
+        if self.gtid.size == 0:
+            if put(into, b"\x00", 1) < 0:
+                return -1
+        elif put(into, b"\x02", 1) < 0 or put_sized(into, self.gtid.data, self.gtid.size) < 0:
+            return -1
+        if put_long(into, self.server_id) < 0:
+            return -1
+        if put_sized(into, self.file_name.data, self.file_name.size) < 0:
+            return -1
+        if put_long(into, self.start_offset) < 0:
+            return -1
+        return put_long(into, self.epoch)
+
+    cdef int _on_query(self, Said* said) noexcept nogil:
+        """Take BEGIN and COMMIT; every other statement is Python's."""
+        cdef Py_ssize_t size = said.end - said.body, text_at
+        if size < 13 or not self.is_open:
+            return _ODD
+        text_at = 13 + <Py_ssize_t>little(said.body + 11, 2) + said.body[8] + 1
+        if size - text_at == 5 and memcmp(said.body + text_at, b"BEGIN", 5) == 0:
+            self.is_begun = True
+            return _DONE
+        if size - text_at == 6 and memcmp(said.body + text_at, b"COMMIT", 6) == 0:
+            return self._on_commit(said)
+        return _ODD
+
+    cdef int _on_statement(self, Said* said, int skipped) noexcept nogil:
+        """Note the comment of the statement whose rows follow."""
+        cdef const uint8_t* text = said.body + skipped
+        cdef const uint8_t* at
+        if text > said.end:
+            return _ODD
+        self.has_comment = False
+        at = text
+        while at < said.end:
+            at = <const uint8_t*>memchr(at, 47, said.end - at)
+            if at == NULL or at + 1 >= said.end:
+                return _DONE
+            if at[1] == 42:
+                return _DONE if self._read_comment(text, said.end - text) == 0 else _ODD
+            at += 1
+        return _DONE
+
+    cdef int _read_comment(self, const uint8_t* text, Py_ssize_t size) noexcept with gil:
+        try:
+            found = self.comment_of(PyBytes_FromStringAndSize(<const char*>text, size))
+            self.statement_comment = found
+        except Exception:
+            return -1
+        return 0
+
+    cdef int _on_table_map(self, Said* said) noexcept nogil:
+        cdef Py_ssize_t size = said.end - said.body - 8
+        cdef Binding* binding
+        if size < 0:
+            return _ODD
+        binding = self._slot(little(said.body, 6))
+        if binding.kind == UNKNOWN or binding.content_size != size:
+            return _ODD
+        if memcmp(binding.content, said.body + 8, size) != 0:
+            return _ODD
+        binding.transaction = self.transactions
+        return _DONE
+
+    cdef int _on_commit(self, Said* said) noexcept nogil:
+        cdef int64_t timestamp_ns, scn
+        if not self.is_open or said.end_offset > MAX_OFFSET:
+            return _ODD
+        timestamp_ns = self.commit_ns if self.commit_ns else <int64_t>said.timestamp_s * NS
+        scn = self.epoch << 55 | self.file_number << 32 | said.end_offset
+        return self._commit(scn, timestamp_ns)
+
+    cdef int _commit(self, int64_t scn, int64_t timestamp_ns) noexcept nogil:
+        """End the window under way: stamped, marked, or empty and perhaps kept back."""
+        cdef int64_t mark[MARK_NUMBERS]
+        cdef int64_t second = timestamp_ns // NS
+        if self.taken == 0 and self.output.size == self.window_at:
+            self._end(timestamp_ns)
+            if second <= self.yielded_second:
+                self.held_scn, self.held_ns = scn, timestamp_ns
+                return _DONE
+            self.held_scn, self.yielded_second = -1, second
+            self.ended_scn, self.ended_ns = scn, timestamp_ns
+            return _EMPTY
+        if put(&self.output, self.end_event.data, self.end_event.size) < 0:
+            return _ODD
+        if reserve(&self.marks, sizeof(mark)) < 0:
+            self.output.size -= self.end_event.size
+            return _ODD
+        self._end(timestamp_ns)
+        self.held_scn, self.yielded_second = -1, second
+        if self.taken:
+            self.ended_scn, self.ended_ns = scn, timestamp_ns
+            return _FINISHED
+        _stamp(self.output.data + self.window_at, self.output.data + self.output.size, scn, timestamp_ns)
+        mark[0], mark[1], mark[2], mark[3] = scn, self.output.size, timestamp_ns, self.rows
+        put(&self.marks, <uint8_t*>mark, sizeof(mark))
+        self.window_at = self.output.size
+        self.rows = 0
+        return _DONE
+
+    cdef void _end(self, int64_t timestamp_ns) noexcept nogil:
+        self.is_open = self.is_begun = False
+        self.newest_ns = timestamp_ns
+        self.transactions += 1  # each transaction announces its tables anew
+        self.has_comment = False
+
+    # Rows.
+
+    cdef int _on_rows(self, Said* said) noexcept nogil:
+        cdef Binding* binding
+        cdef Py_ssize_t size = said.end - said.body
+        cdef Py_ssize_t written = self.output.size
+        cdef int64_t rows = self.rows
+        if size < 8:
+            return _ODD
+        binding = self._slot(little(said.body, 6))
+        if binding.kind == UNKNOWN or binding.transaction != self.transactions:
+            return _ODD
+        if binding.kind == FOR_PYTHON:
+            return _ODD
+        if binding.kind == PLANNED:
+            if not self.is_open:
+                return _ODD
+            if self._put_rows(binding.plan, said) < 0:
+                self.output.size, self.rows = written, rows
+                return _ODD
+        if said.body[6] & STATEMENT_END:
+            self.has_comment = False
+        return _DONE
+
+    cdef int _put_rows(self, const Plan* plan, Said* said) noexcept nogil:
+        """Write the row events of a rows event; -1 when something is not as it should be."""
+        cdef const uint8_t* at = said.body + 8
+        cdef const uint8_t* end = said.end
+        cdef const uint8_t* present
+        cdef const uint8_t* present_after
+        cdef int code = said.type_code, is_full, is_full_after, count
+        cdef int operation = (code - 23) if code <= 25 else (code - 30)
+        cdef Py_ssize_t bitmap = (plan.count + 7) // 8
+        if code >= 30:
+            if end - at < 2:
+                return -1
+            at += <Py_ssize_t>little(at, 2)
+            if at > end or at < said.body + 10:
+                return -1
+        if end - at < 3:
+            return -1
+        count = at[0]
+        at += 1
+        if count == 252:
+            count = <int>little(at, 2)
+            at += 2
+        elif count > 250:
+            return -1
+        if count != plan.count or end - at < 2 * bitmap:
+            # An event of a row has room for more than two bitmaps, or else it is no plain one.
+            if count != plan.count or end - at < bitmap or operation == UPDATE:
+                return -1
+        present = present_after = at
+        at += bitmap
+        if operation == UPDATE:
+            present_after = at
+            at += bitmap
+        is_full = _is_full(present, plan.count)
+        is_full_after = _is_full(present_after, plan.count)
+        if not (is_full and is_full_after) and not plan.delivers_partial:
+            return -1
+        while at < end:
+            at = take_image(plan, at, end, present, is_full, self.spans, said.body)
+            if at == NULL:
+                return -1
+            if operation == UPDATE:
+                at = take_image(
+                    plan, at, end, present_after, is_full_after, self.spans + plan.count, said.body
+                )
+                if at == NULL or self._put_update(plan, said.body) < 0:
+                    return -1
+            else:
+                if put_row(plan, &self.row, self.spans, NULL, said.body) < 0:
+                    return -1
+                if self._put_event(plan, &self.row, NULL, operation, self.spans, NULL) < 0:
+                    return -1
+        return 0
+
+    cdef int _put_update(self, const Plan* plan, const uint8_t* base) noexcept nogil:
+        """Write an update, or two events where the key changed: it is another row then."""
+        cdef Span* old = self.spans
+        cdef Span* new = self.spans + plan.count
+        cdef int is_other, index
+        if put_row(plan, &self.before, old, NULL, base) < 0:
+            return -1
+        if put_row(plan, &self.row, new, old, base) < 0:
+            return -1
+        for index in range(plan.count):
+            # What the row after lacks did not change.
+            if new[index].start == ABSENT:
+                new[index] = old[index]
+        is_other = has_other_key(plan, &self.before, &self.row)
+        if is_other < 0:
+            return -1
+        if not is_other and self.before_images:
+            return self._put_event(plan, &self.row, &self.before, UPDATE, new, old)
+        if not is_other:
+            return self._put_event(plan, &self.row, NULL, UPDATE, new, NULL)
+        if self._put_event(plan, &self.before, NULL, DELETE, old, NULL) < 0:
+            return -1
+        return self._put_event(plan, &self.row, NULL, INSERT, new, NULL)
+
+    cdef int _put_event(
+        self, const Plan* plan, const Row* row, const Row* before, int operation,
+        const Span* spans, const Span* before_spans
+    ) noexcept nogil:
+        """Write an unstamped version 2 event; see `schemas/event_v2.py` and `metadata.py`."""
+        cdef Bytes* into = &self.output
+        cdef int64_t long_key = 0
+        cdef int is_long = put_key(plan, row, &self.key, &long_key)
+        cdef Py_ssize_t begin = into.size, header, body, part
+        cdef uint8_t* at
+        if is_long < 0:
+            return -1
+        header = 53 if is_long else 49 + self.key.size
+        if reserve(into, header + self.origin.size + row.avro.size + 128) < 0:
+            return -1
+        at = into.data + begin
+        memset(at, 0, header)
+        at[0] = 2
+        write_big(at + 1, 0xCAFEDEED, 4)
+        write_big(at + 5, header, 4)
+        # Opcode, kind of key, metadata, payload.
+        at[22] = (2 if operation == DELETE else 1) | (0x04 if is_long else 0x08) | 0x40 | 0x80
+        write_big(at + 31, <uint32_t>plan.src_id, 4)
+        if is_long:
+            write_big(at + 45, <uint64_t>long_key, 8)
+        else:
+            write_big(at + 45, self.key.size, 4)
+            memcpy(at + 49, self.key.data, self.key.size)
+        body = begin + header
+        memcpy(into.data + body + 4, self.metadata_head, 6)
+        into.size = body + 10
+        if self._put_metadata(plan, row, before, operation, spans, before_spans) < 0:
+            return -1
+        write_big(into.data + body, into.size - body - 10, 4)
+        part = into.size
+        if reserve(into, 22 + row.avro.size) < 0:
+            return -1
+        at = into.data + part
+        write_big(at, row.avro.size, 4)
+        at[4], at[5] = 0, 0
+        memcpy(at + 6, plan.digest, 16)
+        memcpy(at + 22, row.avro.data, row.avro.size)
+        into.size = part + 22 + row.avro.size
+        at = into.data + begin
+        write_big(at + 13, crc32(into.data + body, into.size - body), 4)
+        write_big(at + 17, into.size - begin, 4)
+        self.rows += 1
+        return 0
+
+    cdef int _put_metadata(
+        self, const Plan* plan, const Row* row, const Row* before, int operation,
+        const Span* spans, const Span* before_spans
+    ) noexcept nogil:
+        cdef Bytes* into = &self.output
+        cdef uint8_t code = <uint8_t>(2 * operation)
+        if put(into, self.origin.data, self.origin.size) < 0 or put(into, &code, 1) < 0:
+            return -1
+        if put_long(into, self.rows) < 0:
+            return -1
+        if before == NULL:
+            if put(into, b"\x00", 1) < 0:
+                return -1
+        elif put(into, b"\x02", 1) < 0 or put_sized(into, before.avro.data, before.avro.size) < 0:
+            return -1
+        if not self.has_comment:
+            if put(into, b"\x00", 1) < 0:
+                return -1
+        elif put(into, b"\x02", 1) < 0 or put_sized(into, self.comment.data, self.comment.size) < 0:
+            return -1
+        return _put_notes(into, plan, row, before, spans, before_spans)
+
+
+cdef int _put_bytes(Bytes* into, bytes data) except -2:
+    return put(into, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline int _is_common(int code) noexcept nogil:
+    return (
+        23 <= code <= 25 or 30 <= code <= 34 or code == TABLE_MAP or code == XID or code == QUERY
+        or code == ANNOTATE or code == GTID_MARIADB or code == ROWS_QUERY
+    )
+
+
+cdef inline int _is_full(const uint8_t* present, int count) noexcept nogil:
+    """Say whether each column's bit is set."""
+    cdef int place
+    for place in range(count // 8):
+        if present[place] != 0xFF:
+            return False
+    cdef int rest = (1 << (count & 7)) - 1
+    return (present[count // 8] & rest) == rest if rest else True
+
+
+cdef int _put_absent(Bytes* into, const Span* spans, int count) noexcept nogil:
+    """Write the positions of absent columns, an Avro array of ints."""
+    cdef int index, absent = 0
+    if spans != NULL:
+        for index in range(count):
+            absent += spans[index].start == ABSENT
+    if absent:
+        if put_long(into, absent) < 0:
+            return -1
+        for index in range(count):
+            if spans[index].start == ABSENT and put_long(into, index) < 0:
+                return -1
+    return put(into, b"\x00", 1)
+
+
+cdef int _put_raw(Bytes* into, const Plan* plan, const Row* row) noexcept nogil:
+    """Write the texts of dates that are none, an Avro map by column."""
+    cdef int place
+    cdef const Raw* raw
+    if row != NULL and row.raw_count:
+        if put_long(into, row.raw_count) < 0:
+            return -1
+        for place in range(row.raw_count):
+            raw = &row.raw[place]
+            if put_sized(into, plan.columns[raw.column].name, plan.columns[raw.column].name_size) < 0:
+                return -1
+            if put_sized(into, raw.text, raw.size) < 0:
+                return -1
+    return put(into, b"\x00", 1)
+
+
+cdef int _put_notes(
+    Bytes* into, const Plan* plan, const Row* row, const Row* before,
+    const Span* spans, const Span* before_spans
+) noexcept nogil:
+    cdef Py_ssize_t begin = into.size
+    if put(into, b"\x02", 1) < 0:
+        return -1
+    if _put_absent(into, spans, plan.count) < 0:
+        return -1
+    if _put_absent(into, before_spans, plan.count) < 0:
+        return -1
+    if _put_raw(into, plan, row) < 0 or _put_raw(into, plan, before) < 0:
+        return -1
+    if into.size == begin + 5:  # nothing to note: null
+        into.size = begin
+        return put(into, b"\x00", 1)
+    return 0
+
+
+cdef void _stamp(uint8_t* at, const uint8_t* end, int64_t scn, int64_t timestamp_ns) noexcept nogil:
+    """Write what the end of its window tells into each event, and its header's CRC."""
+    while at < end:
+        write_big(at + 23, <uint64_t>timestamp_ns, 8)
+        write_big(at + 37, <uint64_t>scn, 8)
+        write_big(at + 9, crc32(at + 13, <Py_ssize_t>big(at + 5, 4) - 13), 4)
+        at += <Py_ssize_t>big(at + 17, 4)

@@ -1,0 +1,282 @@
+"""The assembler with a compiled lane ahead of it: bytes of the socket in, windows out.
+
+The lane takes the plain transactions, and stops in front of whatever is not
+plain; that one event goes to the assembler, in the state that the lane has come
+to, and then the lane goes on in the assembler's. Both write into the window
+under way, which the lane keeps, so that it does not matter who reads an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pymysqlreplication.constants import BINLOG as B
+
+from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
+from databus.relay.sources.mysql.stream import lane as lanes
+from databus.relay.sources.mysql.stream.assembly import Assembler
+from databus.relay.sources.mysql.stream.changes import ChangeList, Changes
+from databus.relay.sources.mysql.stream.events import QUERY_COMPRESSED
+from databus.relay.sources.mysql.stream.group import Group, statement_comment
+from databus.relay.sources.mysql.stream.gtid import Gtid
+from databus.relay.sources.mysql.stream.lane import Lane, RowPlan
+from databus.relay.sources.mysql.stream.packets import event_of
+from databus.relay.sources.mysql.stream.plan import plan_of
+from databus.relay.sources.source import (
+    Captured,
+    Change,
+    EventEncoder,
+    Origin,
+    TableDefined,
+    Transaction,
+)
+from databus.schemas.control import end_of_period
+from databus.schemas.errors import DatabusError
+from databus.schemas.event_v2 import encode, unstamped
+from databus.schemas.metadata import METADATA_DIGEST, METADATA_SCHEMA_VERSION
+from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
+
+_MOST_PLANS = 4096
+_TYPE_AT = 4  # in an event's header
+_STATEMENTS = frozenset({B.QUERY_EVENT, QUERY_COMPRESSED, B.EXECUTE_LOAD_QUERY_EVENT})
+_NOBODYS = (0, 0)  # a mark before the first change of a window
+
+
+def make_lane(encoder: EventEncoder, epoch: int) -> Lane:
+    """Return a lane for one stream."""
+    return Lane(
+        end_event=unstamped(encode(end_of_period(0, 0))),
+        # As in the head of a part: attributes with the schema's version and digest type 1.
+        metadata_head=(METADATA_SCHEMA_VERSION << 2 | 1).to_bytes(2, "big") + METADATA_DIGEST,
+        before_images=encoder.before_images,
+        epoch=epoch,
+        comment_of=statement_comment,
+    )
+
+
+class _EncodedChanges:
+    """Changes that are events in the lane's window already."""
+
+    def __init__(self, windows: EncodedWindows, origin: Origin) -> None:
+        self._windows = windows
+        self._origin = origin
+
+    def __bool__(self) -> bool:
+        return self._windows.lane.window_bytes > 0
+
+    def add(self, changes: Iterable[Change], scn: int) -> None:
+        self._windows.add(changes, self._origin, scn)
+
+    def add_rows(
+        self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
+    ) -> None:
+        lane, plan = self._windows.lane, self._windows.plan(layout, scn)
+        lane.statement_comment = comment
+        if plan is None or not lane.put_rows(plan, type_code, body):
+            self.add(row_changes(layout, type_code, body, comment), scn)
+        self._windows.hand_over()
+
+    def mark(self) -> tuple[int, int]:
+        lane = self._windows.lane
+        return lane.window_bytes, lane.rows
+
+    def cut(self, mark: tuple[int, int]) -> None:
+        self._windows.lane.cut(*mark)
+
+
+class EncodedWindows:
+    """Windows written by the lane; `items` are those that wait to be taken, in order."""
+
+    def __init__(self, lane: Lane, encoder: EventEncoder) -> None:
+        self.lane = lane
+        self.items: list[Captured] = []
+        self._encoder = encoder
+        self._plans: dict[int, tuple[RowLayout, RowPlan | None]] = {}  # by the layout's identity
+
+    def begin(self, origin: Origin) -> _EncodedChanges:
+        """Begin a transaction."""
+        gtid = None if origin.gtid is None else origin.gtid.encode()
+        self.lane.begin(gtid, origin.server_id, origin.offset)
+        return _EncodedChanges(self, origin)
+
+    def begun(self, origin: Origin) -> _EncodedChanges:
+        """Return the changes of a transaction that the lane has begun."""
+        return _EncodedChanges(self, origin)
+
+    def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
+        """Let the lane know a TABLE_MAP."""
+        plan = None if layout is None else self.plan(layout, scn)
+        self.lane.bind(table_id, content, layout, plan)
+
+    def plan(self, layout: RowLayout, scn: int) -> RowPlan | None:
+        """Return how the lane writes a table's rows; None when Python does."""
+        try:
+            # Also when the plan is made already: a table may be altered, and altered back.
+            encoder = self._encoder.for_table(layout.table, scn)
+        except DatabusError:
+            return None  # said with the first row
+        known = self._plans.get(id(layout))
+        if known is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            known = self._plans[id(layout)] = (layout, plan_of(layout, encoder))
+        return known[1]
+
+    def join(self, earlier: Any, later: Any) -> Changes:
+        """Two transactions in one window are behind each other already."""
+        changes: Changes = earlier
+        if isinstance(later, ChangeList):
+            changes.add(later.changes, 0)
+        return changes
+
+    def finish(
+        self, scn: int, timestamp_ns: int, changes: Any, origin: Origin
+    ) -> Transaction | None:
+        """End the window; what is to be taken then is in `items` or in the lane's batch."""
+        if isinstance(changes, ChangeList):
+            self.begin(origin).add(changes.changes, scn)
+        status = self.lane.commit(scn, timestamp_ns)
+        if status == lanes.EMPTY:  # each row of it was left out, as told
+            return Transaction(scn, timestamp_ns, (), origin)
+        if status == lanes.FINISHED:
+            self.end()
+        elif status != lanes.MORE:
+            raise MemoryError
+        return None
+
+    def end(self) -> None:
+        """Take the rest of a window that was handed over in pieces."""
+        self.take_piece()
+        self.items.append(WindowEnd(*self.lane.take_end()))
+
+    def add(self, changes: Iterable[Change], origin: Origin, scn: int) -> None:
+        """Add changes to the window under way, event by event."""
+        lane = self.lane
+        for change in changes:
+            event = self._encoder.encode_change(change, origin, lane.rows, scn)
+            lane.append_events(event, 0 if isinstance(change, TableDefined) else 1)
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hand over what there is of a window that has become large."""
+        if self.lane.held_bytes >= lanes.PIECE_BYTES:
+            self.take_batch()
+            self.take_piece()
+
+    def take_batch(self) -> None:
+        """Move the windows that are complete to `items`."""
+        batch = self.lane.take_batch()
+        if batch is not None:
+            self.items.append(WindowBatch(*batch))
+
+    def take_piece(self) -> None:
+        """Move what there is of the window under way to `items`; no complete one is before it."""
+        piece = self.lane.take_piece()
+        if piece is not None:
+            self.items.append(WindowPiece(*piece))
+
+
+class LaneAssembler(Assembler):
+    """Takes the bytes of the socket, in chunks, and returns what they complete."""
+
+    def __init__(self, *arguments: Any, encoder: EventEncoder, epoch: int, **more: Any) -> None:
+        self._lane = make_lane(encoder, epoch)
+        self._encoded = EncodedWindows(self._lane, encoder)
+        super().__init__(*arguments, epoch=epoch, windows=self._encoded, **more)
+        self._transactions = self._lane.transactions
+
+    def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[Captured]:
+        """Take the first `size` bytes of a chunk; yield what is complete then.
+
+        Raises AssemblyStopped, and StreamEnded when the server says so; what
+        was yielded before that is good.
+        """
+        self._lane.feed(chunk, size)
+        status = lanes.FULL
+        while status != lanes.MORE:
+            self._enter()
+            status = self._lane.run()
+            self._leave()
+            yield from self._outcome(status)
+
+    def _outcome(self, status: int) -> Iterator[Captured]:
+        """Yield what there is to be taken, and do what is to be done, after the lane stopped."""
+        lane, encoded = self._lane, self._encoded
+        # Before anything else, for it came before; nothing is left of it while pieces are taken.
+        encoded.take_batch()
+        if status == lanes.LARGE:
+            encoded.take_piece()
+        elif status == lanes.FINISHED:
+            encoded.end()
+        elif status == lanes.EMPTY:
+            encoded.items.append(Transaction(*lane.empty, ()))
+        yield from self._taken()
+        if status == lanes.PACKET:
+            event_of(lane.next_event())
+        elif status == lanes.EVENT:
+            yield from self._assemble(lane.next_event())
+
+    def _assemble(self, event: bytes) -> Iterator[Captured]:
+        """Let Python have one event."""
+        self._layouts.update(self._lane.layouts())
+        transaction = self.receive(event)
+        if event[_TYPE_AT] in _STATEMENTS:
+            self._lane.unbind()  # what it defines may be read otherwise from now on
+        if not self._layouts:
+            self._lane.end_statements()
+        self._transactions = self._lane.transactions
+        if transaction is not None:
+            self._encoded.take_batch()
+            self._encoded.items.append(transaction)
+        yield from self._taken()
+
+    def _taken(self) -> list[Captured]:
+        items, self._encoded.items = self._encoded.items, []
+        return items
+
+    def _enter(self) -> None:
+        """Hand the lane the state that Python has come to."""
+        lane, cursor, group, held = self._lane, self._cursor, self._group, self._held
+        if lane.file != cursor.file:
+            lane.file, lane.file_number = cursor.file, cursor.file_number
+        lane.offset = cursor.offset
+        lane.has_checksum = self._reader.has_checksum
+        lane.newest_ns, lane.yielded_second = self._newest_ns, self._yielded_second
+        lane.held_scn, lane.held_ns = (-1, 0) if held is None else (held.scn, held.timestamp_ns)
+        lane.statement_comment = self._comment
+        lane.is_open = group is not None
+        # Transactions that the lane has no window for: prepared ones, and those beyond 4 GiB.
+        lane.cuts_only = self._beyond is not None
+        if group is not None:
+            lane.cuts_only |= not isinstance(group.changes, _EncodedChanges)
+            lane.is_begun, lane.commit_ns = group.is_begun, group.gtid.commit_timestamp_ns
+
+    def _leave(self) -> None:
+        """Take over the state that the lane has come to."""
+        lane = self._lane
+        self._cursor.offset = lane.offset
+        self._newest_ns, self._yielded_second = lane.newest_ns, lane.yielded_second
+        if lane.held_scn < 0:
+            self._held = None
+        elif self._held is None or self._held.scn != lane.held_scn:
+            self._held = Transaction(lane.held_scn, lane.held_ns, ())
+        self._comment = lane.statement_comment
+        if lane.transactions != self._transactions:
+            self._transactions = lane.transactions
+            self._layouts.clear()
+            self._group = None
+        if not lane.is_open:
+            self._group = None
+        elif self._group is None:
+            self._group = self._group_of_lane()
+        if self._group is not None:
+            self._group.is_begun = lane.is_begun
+
+    def _group_of_lane(self) -> Group:
+        lane = self._lane
+        is_standalone = False if self._dialect.is_mariadb else None
+        gtid = Gtid(lane.gtid_text, is_standalone, lane.commit_ns)
+        origin = Origin(gtid.text, lane.server_id, lane.file, lane.start_offset, self._epoch)
+        changes = self._encoded.begun(origin)
+        return Group(lane.start_offset, gtid, origin, changes, _NOBODYS)

@@ -1,0 +1,184 @@
+"""Looking for statements in another part of the binlog than the one being streamed.
+
+Ahead of it: those that change columns of watched tables. Behind it: XA
+transactions that were prepared and are committed now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pymysqlreplication.constants import BINLOG as B
+
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.server.position import (
+    FIRST_OFFSET,
+    LogFile,
+    Start,
+    start_at_position,
+)
+from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.compressed import events_inside, plain_query
+from databus.relay.sources.mysql.stream.dump import BinlogDump
+from databus.relay.sources.mysql.stream.events import Event, EventReader, parse_query
+from databus.relay.sources.mysql.stream.gtid import parse_mariadb_gtid
+from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
+from databus.relay.sources.mysql.stream.packets import StreamEnded
+from databus.relay.sources.mysql.stream.xa import (
+    PreparedTransactions,
+    Xid,
+    parse_xa_end,
+    parse_xa_prepare,
+)
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.watched import Names, WatchedTables, redefined_by
+from databus.relay.sources.source import Change
+from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
+
+_WAIT_S = 10.0
+_GTIDS = frozenset(
+    {
+        B.MARIADB_GTID_EVENT,
+        B.GTID_LOG_EVENT,
+        B.ANONYMOUS_GTID_LOG_EVENT,
+        events.GTID_TAGGED,
+    }
+)
+
+
+def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
+    """Yield what a dump that does not follow has; raises SourceError when it breaks."""
+    while True:
+        try:
+            yield from dump.receive(_WAIT_S) or ()
+        except StreamEnded as ended:
+            if ended.code:
+                raise dump.explain(ended) from ended
+            return
+
+
+def last_definition_changes(
+    stream: Iterable[bytes], names: Names, rules: Rules, epoch: int, end: int
+) -> dict[TableName, int]:
+    """Return the SCN of the last statement that may have changed each table's definition.
+
+    Reads up to the SCN `end`; raises ValueError on damage.
+    """
+    found: dict[TableName, int] = {}
+    is_unfinished = False
+    for scn, event in _placed(stream, epoch):
+        if scn > end:
+            break
+        if event.type_code == B.MARIADB_GTID_EVENT:
+            is_unfinished = parse_mariadb_gtid(event).is_unfinished_ddl
+        elif event.type_code == B.QUERY_EVENT and not is_unfinished:
+            query = parse_query(event.body, rules.dialect.collations)
+            found.update(dict.fromkeys(redefined_by(query, names, rules), scn))
+    return found
+
+
+def prepared_transactions(
+    stream: Iterable[bytes], file_number: int, collations: Mapping[int, str], epoch: int, end: int
+) -> dict[Xid, int | None]:
+    """Return the xids that a file has before the SCN `end`, each with where its group begins.
+
+    None instead for one that was committed or rolled back last. Raises ValueError on damage.
+    """
+    found: dict[Xid, int | None] = {}
+    start = 0
+    for scn, event in _placed(stream, epoch):
+        if scn > end or binlog_position(scn).file_number != file_number:
+            break
+        if event.type_code in _GTIDS:
+            start = _start_scn(scn, event)
+        elif event.type_code == B.XA_PREPARE_EVENT:
+            xid = parse_xa_prepare(event.body)
+            if xid is not None:
+                found[xid] = start
+        elif event.type_code == B.QUERY_EVENT:
+            text = parse_query(event.body, collations).text
+            if text[:11].upper() in ("XA COMMIT X", "XA ROLLBACK"):
+                ended = parse_xa_end(text)
+                if ended is not None:
+                    found[ended] = None
+    return found
+
+
+def _start_scn(scn: int, event: Event) -> int:
+    position = binlog_position(scn)
+    return position._replace(offset=min(event.start_offset, MAX_OFFSET)).to_scn()
+
+
+def _placed(stream: Iterable[bytes], epoch: int) -> Iterator[tuple[int, Event]]:
+    """Yield the events of a log that stand in a file, as plain ones, with their SCN."""
+    reader, cursor = EventReader(), LogCursor()
+    for data in stream:
+        event = cursor.place(reader.read(data))
+        if is_made_up(event) or event.type_code == B.ROTATE_EVENT:
+            continue
+        offset = min(cursor.offset, MAX_OFFSET)
+        scn = BinlogPosition(epoch, cursor.file_number, offset).to_scn()
+        if event.type_code == events.QUERY_COMPRESSED:
+            yield scn, plain_query(event)
+        elif event.type_code == events.TRANSACTION_PAYLOAD:
+            for inner in events_inside(event):
+                yield scn, inner
+        else:
+            yield scn, event
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedInLog:
+    """The server's log as the place where XA transactions are kept until they are committed."""
+
+    tables: WatchedTables
+    dialect: Dialect
+    epoch: int
+    log_files: Callable[[], Sequence[LogFile]]
+    open_dump: Callable[[Start], BinlogDump]
+
+    def find(self, xid: Xid, before_scn: int) -> dict[Xid, int]:
+        """Return where transactions prepared before an SCN, this one among them, begin.
+
+        File by file, the newest first. Raises ValueError or SourceError.
+        """
+        files = self.log_files()
+        newest = binlog_position(before_scn).file_number
+        for file in reversed([file for file in files if file.number <= newest]):
+            found = self._prepared_in(file, before_scn)
+            if xid in found:
+                if found[xid] is None:
+                    break
+                return {other: start for other, start in found.items() if start is not None}
+        oldest = files[0].name if files else "none"
+        raise ValueError(f"its XA PREPARE is not in the log, whose oldest file is {oldest}")
+
+    def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
+        """Return the changes of the prepared transaction that begins at an SCN."""
+        kept = PreparedTransactions(most_rows=1 << 62)
+        assembler = Assembler(self.tables, self.dialect, epoch=self.epoch, prepared=kept)
+        position = binlog_position(start_scn)
+        dump = self.open_dump(start_at_position(position, self.epoch, self.log_files()))
+        try:
+            for data in events_to_the_end(dump):
+                assembler.receive(data)
+                if xid in kept:
+                    return kept.take(xid, start_scn)
+        except AssemblyStopped as stop:
+            raise ValueError(f"{stop.problem} ({stop.position})") from stop
+        finally:
+            dump.close()
+        raise ValueError(f"there is no XA PREPARE after {position}")
+
+    def _prepared_in(self, file: LogFile, before_scn: int) -> dict[Xid, int | None]:
+        dump = self.open_dump(Start(file.name, FIRST_OFFSET))
+        try:
+            stream = events_to_the_end(dump)
+            return prepared_transactions(
+                stream, file.number, self.dialect.collations, self.epoch, before_scn
+            )
+        finally:
+            dump.close()

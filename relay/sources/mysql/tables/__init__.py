@@ -1,0 +1,1 @@
+"""The definitions of tables over time, and the statements that change them."""

@@ -1,0 +1,182 @@
+"""A server's history of table definitions: how it begins, and when it begins anew.
+
+It begins with what the server says now, asked once, at a
+first start. Definitions are read between two places of the
+log; a statement that stands between them may have come before or after its
+table was looked at, so then everything is read again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from databus.relay.sources.mysql.rows.columns import clean_sql_type
+from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name
+from databus.relay.sources.mysql.server.position import FIRST_OFFSET, LogFile
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.watched import Names, ScanLog
+from databus.schemas.scn import BinlogPosition, binlog_position
+
+_TABLES = """
+SELECT TABLE_NAME, TABLE_TYPE, COALESCE(CHARACTER_SET_NAME, '') FROM information_schema.TABLES t
+LEFT JOIN information_schema.COLLATION_CHARACTER_SET_APPLICABILITY a
+ON {collation} = t.TABLE_COLLATION
+WHERE TABLE_SCHEMA = %s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+"""
+_COLUMNS = """
+SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, GENERATION_EXPRESSION
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s ORDER BY TABLE_NAME, ORDINAL_POSITION
+"""
+_KEYS = """
+SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND INDEX_NAME = 'PRIMARY' ORDER BY TABLE_NAME, SEQ_IN_INDEX
+"""
+_SCHEMA = """
+SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA
+WHERE SCHEMA_NAME = %s
+"""
+_TRIES = 10
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+def rules_of(variables: Mapping[str, str], dialect: Dialect) -> Rules:
+    """Return how a server reads DDL statements, from its variables."""
+    found = _VERSION.match(variables.get("version", ""))
+    major, minor, patch = (int(part) for part in found.groups()) if found else (0, 0, 0)
+    old_mode = variables.get("old_mode")
+    return Rules(
+        dialect,
+        major * 10000 + minor * 100 + patch,
+        variables.get("explicit_defaults_for_timestamp", "ON").upper() in ("ON", "1"),
+        "utf8mb3" if old_mode is None or "UTF8_IS_UTF8MB3" in old_mode else "utf8mb4",
+    )
+
+
+class HistoryOfServer:
+    """The history of one physical source, over all its connections."""
+
+    def __init__(self, path: Path | None, epoch: int) -> None:
+        self._path = path
+        self._epoch = epoch
+        self._history: History | None = None
+
+    def asked_for(self, names: Names) -> list[str]:
+        """Return the sources that must exist now: those that it does not know already."""
+        history = self._load()
+        return [source for source, key in names.keys.items() if not history.knows(key)]
+
+    def open(
+        self,
+        catalog: ServerCatalog,
+        names: Names,
+        scan: ScanLog,
+        *,
+        is_first: bool,
+        oldest: LogFile,
+    ) -> History:
+        """Return it, begun anew where it cannot go on; raises ValueError or SourceError.
+
+        It cannot when the settings say where capture begins, for then it need
+        not be where it ended; nor on another server, or with another database.
+        """
+        history = self._load()
+        begin = history.begin_scn
+        if (
+            is_first
+            or begin is None
+            or binlog_position(begin).epoch != self._epoch
+            or not all(history.follows(database) for database in names.databases)
+        ):
+            history.begin(first_record(catalog, names, scan))
+        else:
+            history.forget_before(BinlogPosition(self._epoch, oldest.number, FIRST_OFFSET).to_scn())
+        return history
+
+    def _load(self) -> History:
+        if self._history is None:
+            self._history = History(self._path)
+        return self._history
+
+
+def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
+    """Return the tables of the watched tables' databases, as they are at an SCN.
+
+    Raises ValueError or SourceError.
+    """
+    for _ in range(_TRIES):
+        before = catalog.end_scn()
+        versions = {
+            names.key(name): version
+            for database in sorted(names.databases)
+            for name, version in table_versions(catalog, database).items()
+        }
+        charsets = {d: _charset(catalog, d) for d in sorted(names.databases)}
+        after = catalog.end_scn()
+        if before == after or not _between(scan(before, after), names.databases):
+            return Record(after, versions, charsets, is_beginning=True)
+    raise ValueError("tables are altered faster than their definitions can be read; start later")
+
+
+def _between(changed: Mapping[TableName, int], databases: Collection[str]) -> bool:
+    return any(name[0] in databases for name in changed)
+
+
+def _charset(catalog: ServerCatalog, database: str) -> str | None:
+    rows = catalog.ask(_SCHEMA, (database,))
+    return charset_name(rows[0][1]) if rows else None
+
+
+def table_versions(catalog: ServerCatalog, database: str) -> dict[TableName, TableVersion]:
+    """Return the tables of a database as they are now."""
+    full = catalog.ask("SHOW COLUMNS FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
+    # MariaDB ≥ 10.10 has collations that several character sets share.
+    column = "FULL_COLLATION_NAME" if "FULL_COLLATION_NAME" in {str(row[0]) for row in full} else ""
+    query = _TABLES.format(collation=f"a.{column or 'COLLATION_NAME'}")
+    columns: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in catalog.ask(_COLUMNS, (database,)):
+        columns[str(row[0])].append(row)
+    keys: dict[str, list[str]] = defaultdict(list)
+    for table, name in catalog.ask(_KEYS, (database,)):
+        keys[str(table)].append(str(name))
+    return {
+        (database, str(table)): TableVersion(
+            _with_members(
+                catalog,
+                (database, str(table)),
+                _definition(
+                    columns[str(table)], keys[str(table)], is_versioned=kind != "BASE TABLE"
+                ),
+            ),
+            charset_name(charset),
+        )
+        for table, kind, charset in catalog.ask(query, (database,))
+        if columns[str(table)]
+    }
+
+
+def _with_members(catalog: ServerCatalog, name: TableName, definition: Definition) -> Definition:
+    found = (catalog.with_members(column, *name) for column in definition.columns)
+    return replace(definition, columns=tuple(found))
+
+
+def _definition(
+    rows: Collection[tuple[Any, ...]], key: Collection[str], *, is_versioned: bool
+) -> Definition:
+    columns = tuple(
+        DefinedColumn(
+            str(row[1]), clean_sql_type(str(row[2])), row[3] == "YES", charset_name(row[4]) or None
+        )
+        for row in rows
+    )
+    ends = {str(row[5]): str(row[1]) for row in rows if str(row[5]) in ("ROW START", "ROW END")}
+    own = (ends["ROW START"], ends["ROW END"]) if len(ends) == 2 else OWN_PERIOD
+    return Definition(columns, tuple(key), own if is_versioned else None)

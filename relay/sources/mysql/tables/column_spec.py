@@ -1,0 +1,450 @@
+"""A column in a DDL statement, and the type that the server makes of it. Pure.
+
+`integer unsigned` becomes `int(10) unsigned` on MariaDB and `int unsigned` on
+MySQL; `varchar(10) character set binary` becomes `varbinary(10)`: what
+information_schema would say of the column is what is returned here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from databus.relay.sources.mysql.rows.charsets import BINARY
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect
+from databus.relay.sources.mysql.tables.tokens import Reader
+
+_REAL_AS_FLOAT = 1 << 0
+_STRICT = 1 << 22 | 1 << 23
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a server makes of a statement, as its version and variables say."""
+
+    dialect: Dialect
+    version: int = 0  # 101119 for 10.11.19; 0 executes every comment
+    explicit_timestamps: bool = True
+    utf8: str = "utf8mb3"  # what the name `utf8` means
+    sql_mode: int = 0
+
+    def charset(self, name: str) -> str:
+        """Return a character set's own name."""
+        lowered = name.lower()
+        return self.utf8 if lowered == "utf8" else lowered
+
+    def charset_of_collation(self, collation: str) -> str | None:
+        """Return a collation's character set; None for one that several share."""
+        lowered = collation.lower()
+        if lowered == BINARY:
+            return BINARY
+        prefix = lowered.partition("_")[0]
+        if prefix == "utf8":
+            return "utf8mb3"
+        return prefix if prefix in self.dialect.char_bytes else None
+
+    def char_bytes(self, charset: str) -> int:
+        """Return the most bytes of a character; raises ValueError."""
+        most = self.dialect.char_bytes.get(charset)
+        if most is None:
+            raise ValueError(f"character set {charset!r} is not known to the server")
+        return most
+
+    @property
+    def has_widths(self) -> bool:
+        """Whether integers have a width in their type."""
+        return self.dialect.is_mariadb or 0 < self.version < 80019
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """A column as a statement describes it."""
+
+    name: str
+    kind: str = ""
+    arguments: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
+    is_unsigned: bool = False
+    is_zerofill: bool = False
+    charset: str | None = None
+    nullable: bool | None = None
+    is_key: bool = False
+    cascade: str = ""  # the rule of its foreign key that changes rows unlogged
+    period: str = ""  # START or END, of a system-versioned table's rows
+    place: str | None = None  # the column that it comes after; "" = first
+
+
+_INTEGERS = {
+    "tinyint": (4, 3),
+    "smallint": (6, 5),
+    "mediumint": (9, 8),
+    "int": (11, 10),
+    "bigint": (20, 20),
+}
+_SYNONYMS = {
+    "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint",
+    "middleint": "mediumint", "int4": "int", "int8": "bigint", "dec": "decimal",
+    "numeric": "decimal", "fixed": "decimal", "float4": "float", "float8": "double",
+    "character": "char", "varcharacter": "varchar",
+}  # fmt: skip
+_TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+_BLOBS = ("tinyblob", "blob", "mediumblob", "longblob")
+_GEOMETRIES = frozenset(
+    {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"}
+    | {"multipolygon", "geometrycollection", "geomcollection"}
+)
+_WITH_CHARSET = frozenset({"char", "varchar", "enum", "set", *_TEXTS})
+_KNOWN = (
+    frozenset({"float", "double", "decimal", "bit", "year", "date", "time", "datetime"})
+    | frozenset({"timestamp", "binary", "varbinary", "json", "vector", "uuid", "inet4", "inet6"})
+    | _WITH_CHARSET
+    | frozenset(_INTEGERS)
+    | frozenset(_BLOBS)
+    | _GEOMETRIES
+)
+_AS_BINARY = {"char": "binary", "varchar": "varbinary", **dict(zip(_TEXTS, _BLOBS, strict=True))}
+# As the server escapes members in COLUMN_TYPE.
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
+
+
+def read_column(words: Reader, rules: Rules) -> ColumnSpec:
+    """Read a column's name, type, attributes and place; raises ValueError."""
+    name = words.column()
+    spec = _read_type(words, name, rules)
+    while not words.is_at_end and words.peek() not in (",", ")", "PARTITION"):
+        spec = _read_attribute(words, spec, rules)
+    return spec
+
+
+def _read_type(words: Reader, name: str, rules: Rules) -> ColumnSpec:
+    kind = words.take().text.lower()
+    charset = None
+    if kind == "serial":
+        return ColumnSpec(name, "bigint", is_unsigned=True, nullable=False)
+    if kind in ("bool", "boolean"):
+        return ColumnSpec(name, "tinyint", (1,))
+    if kind == "real":
+        kind = "float" if rules.sql_mode & _REAL_AS_FLOAT else "double"
+    elif kind == "long":
+        kind = _long_type(words)
+    elif kind in ("national", "nchar", "nvarchar"):
+        kind = _national_type(words, kind)
+        charset = "utf8mb3"
+    kind = _SYNONYMS.get(kind, kind)
+    if kind == "char" and words.accept("VARYING"):
+        kind = "varchar"
+    elif kind == "double":
+        words.accept("PRECISION")
+    if kind not in _KNOWN:
+        raise ValueError(f"type {kind!r} is not known")
+    arguments: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
+    if kind in ("enum", "set"):
+        members = _members(words)
+    elif words.peek() == "(":
+        arguments = _numbers(words)
+    return ColumnSpec(name, kind, arguments, members, charset=charset)
+
+
+def _long_type(words: Reader) -> str:
+    if words.accept("VARBINARY"):
+        return "mediumblob"
+    words.accept_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER")
+    words.accept("VARYING")
+    return "mediumtext"
+
+
+def _national_type(words: Reader, kind: str) -> str:
+    is_varying = kind == "nvarchar"
+    word = words.accept_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER")
+    is_varying |= word.startswith("VARCHAR") or words.accept("VARYING")
+    return "varchar" if is_varying else "char"
+
+
+def _members(words: Reader) -> tuple[str, ...]:
+    words.expect("(")
+    found = []
+    while True:
+        if not words.is_string():
+            raise words.error()
+        found.append(words.take().text)
+        if words.accept(")"):
+            return tuple(found)
+        words.expect(",")
+
+
+def _numbers(words: Reader) -> tuple[int, ...]:
+    words.expect("(")
+    found = []
+    while True:
+        text = words.take().text
+        if not text.isdigit():
+            raise ValueError(f"a length is expected at {text!r}")
+        found.append(int(text))
+        if words.accept(")"):
+            return tuple(found)
+        words.expect(",")
+
+
+def _read_attribute(words: Reader, spec: ColumnSpec, rules: Rules) -> ColumnSpec:
+    word = words.take().upper
+    if word in ("UNSIGNED", "ZEROFILL"):
+        return replace(spec, is_unsigned=True, is_zerofill=spec.is_zerofill or word == "ZEROFILL")
+    if word == "NULL":
+        return replace(spec, nullable=True)
+    if word == "NOT":
+        if words.accept("NULL"):
+            return replace(spec, nullable=False)
+        if words.accept_any("ENFORCED", "SECONDARY"):
+            return spec
+        raise words.error()
+    if word == "AUTO_INCREMENT":
+        return replace(spec, nullable=False)
+    if word in ("PRIMARY", "KEY"):
+        words.accept("KEY")
+        return replace(spec, is_key=True)
+    if word == "FIRST":
+        return replace(spec, place="")
+    if word == "AFTER":
+        return replace(spec, place=words.column())
+    if word == "REFERENCES":
+        return replace(spec, cascade=_read_reference(words))
+    if word == "SERIAL":
+        words.expect("DEFAULT", "VALUE")
+        return replace(spec, nullable=False)
+    if word in _CHARSET_WORDS:
+        return _with_charset(words, word, spec, rules)
+    return _skip_attribute(words, word, spec)
+
+
+_CHARSET_WORDS = frozenset({"CHARACTER", "CHAR", "CHARSET", "COLLATE", "ASCII", "UNICODE", "BYTE"})
+
+
+def _with_charset(words: Reader, word: str, spec: ColumnSpec, rules: Rules) -> ColumnSpec:
+    if word == "COLLATE":
+        charset = rules.charset_of_collation(words.take().text)
+        return spec if charset is None or spec.charset else replace(spec, charset=charset)
+    if word in ("ASCII", "UNICODE", "BYTE"):
+        charset = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": BINARY}[word]
+        return replace(spec, charset=charset)
+    if word != "CHARSET":
+        words.expect("SET")
+    return replace(spec, charset=rules.charset(words.take().text))
+
+
+_FLAGS = frozenset(
+    {
+        "WITH",
+        "WITHOUT",
+        "VERSIONING",
+        "SIGNED",
+        "BINARY",
+        "INVISIBLE",
+        "VISIBLE",
+        "VIRTUAL",
+        "STORED",
+        "PERSISTENT",
+        "ALWAYS",
+    }
+    | {"GENERATED", "ENFORCED", "RESTRICT", "CASCADE"}
+)
+_VALUES = frozenset(
+    {"COMMENT", "COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID", "ENGINE_ATTRIBUTE"}
+    | {"SECONDARY_ENGINE_ATTRIBUTE"}
+)
+# What ends a DEFAULT that stands without parentheses.
+_ENDS = (
+    _FLAGS | _VALUES | _CHARSET_WORDS
+    | {"NOT", "NULL", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "FIRST", "AFTER", "CHECK"}
+    | {"REFERENCES", "CONSTRAINT", "ON", "COMPRESSED", "AS", "PARTITION", "", ",", ")"}
+)  # fmt: skip
+
+
+def _skip_attribute(words: Reader, word: str, spec: ColumnSpec) -> ColumnSpec:
+    if word in _FLAGS:
+        return spec
+    if word == "DEFAULT":
+        _skip_default(words)
+    elif word == "AS":
+        if words.accept("ROW"):
+            return replace(spec, nullable=False, period=words.take().upper)
+        words.skip_parentheses()
+    elif word == "ON":
+        words.expect("UPDATE")
+        words.take()
+        if words.peek() == "(":
+            words.skip_parentheses()
+    elif word in ("UNIQUE", "SYSTEM"):
+        words.accept_any("KEY", "VERSIONING")
+    elif word == "CHECK":
+        words.skip_parentheses()
+    elif word == "CONSTRAINT":
+        if words.peek() != "CHECK":
+            words.word()
+    elif word == "COMPRESSED":
+        if words.accept("="):
+            words.take()
+    elif word in _VALUES or words.peek() == "=":
+        words.accept("=")
+        words.take()
+    else:
+        raise ValueError(f"not understood at {word or spec.name!r} in column {spec.name!r}")
+    return spec
+
+
+def _skip_default(words: Reader) -> None:
+    words.accept_any("-", "+")
+    if words.accept("NEXT"):
+        words.expect("VALUE", "FOR")
+    if words.peek() == "(":
+        words.skip_parentheses()
+    else:
+        words.take()
+    # `_utf8mb4'x'`, `'a' 'b'`, `uuid()`, `db.seq`, `1 + 1`
+    while not words.is_at_end and (words.is_string() or words.peek() not in _ENDS):
+        if words.peek() == "(":
+            words.skip_parentheses()
+        else:
+            words.take()
+
+
+def _read_reference(words: Reader) -> str:
+    words.table()
+    if words.peek() == "(":
+        words.skip_parentheses()
+    cascade = ""
+    while words.accept_any("MATCH", "ON"):
+        verb = words.take().upper
+        if verb in ("DELETE", "UPDATE"):
+            rule = words.take().upper
+            if rule in ("SET", "NO"):
+                rule = f"{rule} {words.take().upper}"
+            if rule not in ("RESTRICT", "NO ACTION"):
+                cascade = f"{verb} {rule}"
+    return cascade
+
+
+def defined(spec: ColumnSpec, default_charset: str, rules: Rules) -> DefinedColumn:
+    """Return the column that the server makes of it; raises ValueError."""
+    nullable = spec.nullable
+    if nullable is None:
+        nullable = spec.kind != "timestamp" or rules.explicit_timestamps
+    if spec.kind not in _WITH_CHARSET:
+        sql_type, charset = _plain_type(spec, rules), None
+        if spec.kind == "json" and rules.dialect.is_mariadb:
+            charset = "utf8mb4"
+    else:
+        charset = spec.charset or default_charset
+        if not charset:
+            raise ValueError(f"the character set of column {spec.name!r} is not known")
+        sql_type = _text_type(spec, charset, rules)
+        has_name = charset != BINARY or (rules.dialect.is_mariadb and spec.kind in ("enum", "set"))
+        charset = charset if has_name else None
+    return DefinedColumn(spec.name, sql_type, nullable, charset)
+
+
+def _plain_type(spec: ColumnSpec, rules: Rules) -> str:
+    kind, first = spec.kind, spec.arguments[0] if spec.arguments else 0
+    sign = (" unsigned" if spec.is_unsigned else "") + (" zerofill" if spec.is_zerofill else "")
+    if kind in _INTEGERS:
+        return _integer_type(spec, first, rules) + sign
+    if kind == "decimal":
+        scale = spec.arguments[1] if len(spec.arguments) > 1 else 0
+        return f"decimal({first or 10},{scale}){sign}"
+    if kind in ("float", "double"):
+        if len(spec.arguments) > 1:
+            return f"{kind}({first},{spec.arguments[1]}){sign}"
+        return ("double" if first > 24 else kind) + sign
+    if kind == "year":
+        return f"year({first or 4})" if rules.has_widths else "year"
+    if kind == "bit":
+        return f"bit({first or 1})"
+    if kind in ("time", "datetime", "timestamp"):
+        return f"{kind}({first})" if first else kind
+    if kind in ("binary", "varbinary"):
+        return _sized_binary(kind, spec.arguments, rules)
+    if kind == "blob" and first:
+        return _of_size(_BLOBS, first)
+    if kind == "json" and rules.dialect.is_mariadb:
+        return "longtext"
+    if kind == "vector":
+        return f"vector({first or 2048})"
+    if kind in ("geometrycollection", "geomcollection"):
+        return "geometrycollection" if rules.dialect.is_mariadb else "geomcollection"
+    return kind
+
+
+def _integer_type(spec: ColumnSpec, width: int, rules: Rules) -> str:
+    default = _INTEGERS[spec.kind][spec.is_unsigned]
+    is_bool = spec.kind == "tinyint" and width == 1 and not spec.is_unsigned
+    if rules.has_widths or spec.is_zerofill or is_bool:
+        return f"{spec.kind}({width or default})"
+    return spec.kind
+
+
+def _sized_binary(kind: str, arguments: tuple[int, ...], rules: Rules) -> str:
+    if kind == "binary":
+        return f"binary({arguments[0] if arguments else 1})"
+    size = arguments[0]
+    return _of_size(_BLOBS, size) if _is_too_long(size, rules) else f"varbinary({size})"
+
+
+def _is_too_long(size: int, rules: Rules) -> bool:
+    if size <= 65535:
+        return False
+    if rules.sql_mode & _STRICT:
+        raise ValueError(f"a column of {size} bytes, in a session that does not allow it")
+    return True
+
+
+def _text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
+    kind = spec.kind
+    if kind in ("enum", "set"):
+        members = spec.members if charset == BINARY else [m.rstrip(" ") for m in spec.members]
+        return f"{kind}({','.join(quoted(member) for member in members)})"
+    is_binary = charset == BINARY
+    most = 1 if is_binary else rules.char_bytes(charset)
+    first = spec.arguments[0] if spec.arguments else None
+    if kind == "varchar":
+        if first is None:
+            raise ValueError(f"column {spec.name!r} has no length")
+        if _is_too_long(first * most, rules):
+            return _of_size(_BLOBS if is_binary else _TEXTS, first * most)
+    if kind == "text" and first:
+        return _of_size(_BLOBS if is_binary else _TEXTS, first * most)
+    name = _AS_BINARY[kind] if is_binary else kind
+    if kind in ("char", "varchar"):
+        return f"{name}({1 if first is None else first})"
+    return name
+
+
+def _of_size(names: tuple[str, ...], size: int) -> str:
+    return names[(size > 0xFF) + (size > 0xFFFF) + (size > 0xFFFFFF)]
+
+
+def quoted(member: str) -> str:
+    """Return a member of an enum or set as COLUMN_TYPE has it."""
+    return f"'{member.translate(_ESCAPES)}'"
+
+
+def converted(column: DefinedColumn, charset: str, rules: Rules) -> DefinedColumn:
+    """Return a column after `CONVERT TO CHARACTER SET`; texts may need a larger type."""
+    if column.charset is None or column.charset == BINARY:
+        return column
+    kind, _, rest = column.sql_type.partition("(")
+    if kind in ("enum", "set"):
+        if not rest.isascii() and charset != column.charset:
+            # Servers garble such members.
+            raise ValueError(f"which members column {column.name!r} has in {charset} is not known")
+        return replace(column, charset=None if charset == BINARY else charset)
+    arguments = (int(rest.rstrip(")")),) if rest else ()
+    if kind in _TEXTS:
+        characters = _MOST_BYTES[kind] // rules.char_bytes(column.charset)
+        most = 1 if charset == BINARY else rules.char_bytes(charset)
+        names = _BLOBS if charset == BINARY else _TEXTS
+        sql_type = _of_size(names, min(characters * most, 0xFFFFFFFF))
+    else:
+        sql_type = _text_type(ColumnSpec(column.name, kind, arguments), charset, rules)
+    return replace(column, sql_type=sql_type, charset=None if charset == BINARY else charset)
+
+
+_MOST_BYTES = dict(zip(_TEXTS, (0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF), strict=True))

@@ -1,0 +1,303 @@
+"""The definitions of tables over time: what they were at any SCN, kept in a file.
+
+It begins with the tables of the databases that watched tables are in, as they
+were at one SCN; every DDL statement of the log adds what it changed, at its
+own SCN. Tables that are not watched are kept too: one of them may be renamed
+to one that is.
+
+The file has a line of JSON for each of these, with a checksum in front. A line
+is synced before anything behind its SCN is handed on, so after a crash at most
+the last line is incomplete, and its statement is read again from the log. What
+lies before the oldest place that can still be read is taken out at a start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from zlib import crc32
+
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.tokens import TableName
+
+_MOST_TEXT = 200
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What changed at an SCN; a beginning has everything that there was."""
+
+    scn: int
+    versions: Mapping[TableName, TableVersion | None] = field(default_factory=dict)
+    charsets: Mapping[str, str | None] = field(default_factory=dict)
+    is_beginning: bool = False
+    text: str = ""  # the statement, for whoever looks into the file
+
+
+class History:
+    """All that is known, in memory and in a file; without a path in memory only.
+
+    Used by one thread. Raises ValueError when the file is damaged or cannot be
+    read or written.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._tables: dict[TableName, list[tuple[int, TableVersion | None]]] = {}
+        self._charsets: dict[str, list[tuple[int, str | None]]] = {}
+        self._scns: list[int] = []
+        self.begin_scn: int | None = None
+        if path is not None and path.exists():
+            with _file_errors(path):
+                for record in _read(path):
+                    self._take(record)
+
+    @property
+    def place(self) -> str:
+        """Where it is kept, for messages."""
+        return str(self._path) if self._path is not None else "memory"
+
+    def begin(self, record: Record) -> None:
+        """Forget everything and begin with these tables."""
+        self._write([record])
+        self._clear()
+        self._take(record)
+
+    def add(self, record: Record) -> None:
+        """Add what a statement changed, durably, before this returns."""
+        self._append(record)
+        self._take(record)
+
+    def knows(self, name: TableName) -> bool:
+        """Whether there is, or was, a table of the name."""
+        return name in self._tables
+
+    def follows(self, database: str) -> bool:
+        """Whether the tables of a database are kept."""
+        return database in self._charsets
+
+    def has_record(self, scn: int) -> bool:
+        """Whether something is known to have changed at an SCN."""
+        at = bisect_left(self._scns, scn)
+        return at < len(self._scns) and self._scns[at] == scn
+
+    def reach_back(self, scn: int, last_changes: Mapping[TableName, int]) -> None:
+        """Let it begin earlier, given where tables were last changed between there and now.
+
+        A table that was changed is known only from then on, and so is a database's
+        character set (of a table with an empty name).
+        """
+        assert self.begin_scn is not None
+        versions, charsets = self._state_at(self.begin_scn)
+        records = []
+        for name, changed_at in sorted(last_changes.items(), key=lambda item: item[1]):
+            if not name[1]:
+                records.append(Record(changed_at, {}, {name[0]: charsets.pop(name[0], None)}))
+                continue
+            known = self.table(name, self.begin_scn)
+            problem = f"it was altered later, at scn {changed_at}, before anybody looked at it"
+            versions[name] = TableVersion(None, problem=problem)
+            records.append(Record(changed_at, {name: known}))
+        first = Record(scn, versions, charsets, is_beginning=True)
+        later = [record for record in self._records() if record.scn > self.begin_scn]
+        self._replace([first, *records, *later])
+
+    def forget_before(self, scn: int) -> None:
+        """Take out what no row at this SCN or later needs."""
+        if self.begin_scn is None or not any(self.begin_scn < known <= scn for known in self._scns):
+            return
+        later = [record for record in self._records() if record.scn > scn]
+        self._replace([Record(scn, *self._state_at(scn), is_beginning=True), *later])
+
+    def table(self, name: TableName, scn: int) -> TableVersion | None:
+        """Return a table as it was at an SCN; None when there was none."""
+        return _at(self._tables.get(name, []), scn)
+
+    def last_definition(self, name: TableName) -> Definition | None:
+        """Return the newest definition of a table that is known."""
+        for _, version in reversed(self._tables.get(name, [])):
+            if version is not None and version.definition is not None:
+                return version.definition
+        return None
+
+    def charset(self, database: str, scn: int) -> str | None:
+        """Return a database's default character set at an SCN; None when it is not followed."""
+        return _at(self._charsets.get(database, []), scn)
+
+    def tables_of(self, database: str, scn: int) -> list[TableName]:
+        """Return the tables that a database had at an SCN."""
+        return [
+            name
+            for name, versions in self._tables.items()
+            if name[0] == database and _at(versions, scn) is not None
+        ]
+
+    def stretch(self, scn: int) -> tuple[int, int]:
+        """Return the SCNs around one between which nothing changes: from, and before."""
+        at = bisect_right(self._scns, scn)
+        begin = self._scns[at - 1] if at else 0
+        return begin, self._scns[at] if at < len(self._scns) else 1 << 63
+
+    def _clear(self) -> None:
+        self._tables.clear()
+        self._charsets.clear()
+        self._scns.clear()
+        self.begin_scn = None
+
+    def _replace(self, records: list[Record]) -> None:
+        self._write(records)
+        self._clear()
+        for record in records:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        if record.is_beginning:
+            self._clear()
+            self.begin_scn = record.scn
+        for name, version in record.versions.items():
+            _put(self._tables.setdefault(name, []), record.scn, version)
+        for database, charset in record.charsets.items():
+            _put(self._charsets.setdefault(database, []), record.scn, charset)
+        if not self.has_record(record.scn):
+            insort(self._scns, record.scn)
+
+    def _state_at(
+        self, scn: int
+    ) -> tuple[dict[TableName, TableVersion | None], dict[str, str | None]]:
+        tables = {name: _at(versions, scn) for name, versions in self._tables.items()}
+        charsets = {name: _at(versions, scn) for name, versions in self._charsets.items()}
+        return (
+            {name: version for name, version in tables.items() if version is not None},
+            {name: charset for name, charset in charsets.items() if charset is not None},
+        )
+
+    def _records(self) -> Iterator[Record]:
+        """Yield what is known as one record for each SCN."""
+        for scn in self._scns:
+            yield Record(
+                scn,
+                {n: dict(v)[scn] for n, v in self._tables.items() if scn in dict(v)},
+                {n: dict(v)[scn] for n, v in self._charsets.items() if scn in dict(v)},
+                scn == self.begin_scn,
+            )
+
+    def _append(self, record: Record) -> None:
+        if self._path is None:
+            return
+        with _file_errors(self._path), self._path.open("ab") as file:
+            file.write(_line(record))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _write(self, records: Iterable[Record]) -> None:
+        if self._path is None:
+            return
+        with _file_errors(self._path):
+            _replace_file(self._path, [_line(record) for record in records])
+
+
+@contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"the history of table definitions in {path}: {error}") from error
+
+
+def _replace_file(path: Path, lines: list[bytes]) -> None:
+    beside = path.with_name(path.name + ".new")
+    with beside.open("wb") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _at(versions: list[tuple[int, T | None]], scn: int) -> T | None:
+    at = bisect_right(versions, scn, key=lambda version: version[0])
+    return versions[at - 1][1] if at else None
+
+
+def _put(versions: list[tuple[int, T | None]], scn: int, value: T | None) -> None:
+    at = bisect_left(versions, scn, key=lambda version: version[0])
+    if at < len(versions) and versions[at][0] == scn:
+        versions[at] = (scn, value)
+    else:
+        versions.insert(at, (scn, value))
+
+
+def _line(record: Record) -> bytes:
+    content = {
+        "scn": record.scn,
+        "begin": record.is_beginning,
+        "charsets": record.charsets,
+        "tables": [[*name, _plain(version)] for name, version in record.versions.items()],
+        "statement": record.text[:_MOST_TEXT],
+    }
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (crc32(text), text)
+
+
+def _plain(version: TableVersion | None) -> Any:
+    if version is None:
+        return None
+    plain: dict[str, Any] = {"charset": version.charset}
+    if version.definition is None:
+        return plain | {"problem": version.problem}
+    columns = [[c.name, c.sql_type, c.nullable, c.charset] for c in version.definition.columns]
+    plain |= {"columns": columns, "key": list(version.definition.key)}
+    period = version.definition.period
+    return plain | {"period": list(period)} if period is not None else plain
+
+
+def _version(plain: Any) -> TableVersion | None:
+    if plain is None:
+        return None
+    if "columns" not in plain:
+        return TableVersion(None, plain["charset"], plain["problem"])
+    columns = tuple(DefinedColumn(*column) for column in plain["columns"])
+    begin, end = plain.get("period") or ("", "")
+    period = (begin, end) if end else None
+    return TableVersion(Definition(columns, tuple(plain["key"]), period), plain["charset"])
+
+
+def _read(path: Path) -> Iterator[Record]:
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        # The process ended while it wrote this line: nothing behind it was handed on.
+        with path.open("r+b") as file:
+            file.truncate(whole)
+    for number, line in enumerate(data[:whole].splitlines(), 1):
+        yield _parse(path, number, line)
+
+
+def _parse(path: Path, number: int, line: bytes) -> Record:
+    try:
+        if int(line[:8], 16) != crc32(line[9:]):
+            raise ValueError("the checksum is wrong")
+        content = json.loads(line[9:])
+        versions = {(row[0], row[1]): _version(row[2]) for row in content["tables"]}
+        return Record(
+            content["scn"], versions, content["charsets"], content["begin"], content["statement"]
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(
+            f"the history of table definitions in {path} is damaged in line {number} ({error}); "
+            "put a copy of it back, or remove it: definitions are then read from the database "
+            "as they are now"
+        ) from error

@@ -1,0 +1,395 @@
+"""The watched tables: which they are, and how the rows behind a TABLE_MAP are read.
+
+Rows are read by the definition that their table had when they were written:
+the history knows it, which follows every DDL statement of the log. What was
+before the history began is looked for in the log: a table that was not altered
+between there and the beginning was already the same.
+
+Where the log carries full metadata (`binlog_row_metadata=FULL`), names and
+lengths are the log's own, and a definition only adds declared types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from databus.relay.sources.mysql.rows.changes import RowLayout
+from databus.relay.sources.mysql.rows.columns import parse_table_map
+from databus.relay.sources.mysql.rows.layout import layout_of
+from databus.relay.sources.mysql.stream.events import Query
+from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.ddl import (
+    Outcome,
+    Prepared,
+    apply_ddl,
+    named_by,
+    prepare,
+)
+from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.schemas.errors import SettingsError
+from databus.schemas.table import Table
+
+_MOST_LAYOUTS = 4096
+_NEWEST = (1 << 63) - 1
+# Servers since then say in every statement how it took TIMESTAMP columns.
+_MARIADB_SAYS_TIMESTAMPS = 101100
+
+ScanLog = Callable[[int, int], Mapping[TableName, int]]
+
+
+class ChangeKind(Enum):
+    """What a statement did to a watched table."""
+
+    ALTERED = "its definition was touched"
+    EMPTIED = "all its rows are gone"
+    LOST = "its rows changed, and the log does not have them"
+
+
+class TableChange(NamedTuple):
+    """What a statement did to a watched table; `text` says what and what to do, when it is LOST.
+
+    `table` is the table with its columns; None when there is none any more.
+    """
+
+    kind: ChangeKind
+    source: str
+    text: str = ""
+    table: Table | None = None
+
+
+class Names:
+    """The watched tables' names, compared as the server compares them."""
+
+    def __init__(self, sources: Sequence[str], *, fold_case: bool = False) -> None:
+        self._fold_case = fold_case
+        self.sources = tuple(sources)
+        self.keys = {source: self.key(split_name(source)) for source in sources}
+        self._known = {key: source for source, key in self.keys.items()}
+
+    @property
+    def databases(self) -> frozenset[str]:
+        """The databases that watched tables are in."""
+        return frozenset(database for database, _ in self._known)
+
+    def find(self, database: str, table: str) -> str | None:
+        """Return a table's source name, or None when it is not watched."""
+        return self._known.get(self.key((database, table)))
+
+    def key(self, name: TableName) -> TableName:
+        """Return a name as all that mean the same table are."""
+        return (name[0].lower(), name[1].lower()) if self._fold_case else name
+
+
+def split_name(source: str) -> TableName:
+    """Return a source's database and table; raises SettingsError."""
+    database, dot, table = source.partition(".")
+    if not database or not dot or not table:
+        raise SettingsError(f"source {source!r}: write database.table")
+    return database, table
+
+
+class WatchedTables:
+    """Finds row layouts, and follows what statements do to the tables.
+
+    `scan` returns the tables whose definition statements between two SCNs may
+    have changed, with the SCN of the last one.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        rules: Rules,
+        history: History,
+        scan: ScanLog,
+        *,
+        allow_cascades: bool = False,
+    ) -> None:
+        self.names = names
+        self._rules = rules
+        self._history = history
+        self._scan = scan
+        self._allow_cascades = allow_cascades
+        self._layouts: dict[bytes, RowLayout | None] = {}
+        self._stretch = (0, 0)  # the SCNs that these layouts are good for
+        self._added_at = 0
+        # Equal tables are one object: the relay's caches are keyed by them.
+        self._tables: dict[Table, Table] = {}
+
+    def tables(self) -> list[Table]:
+        """Return the watched tables as they are known last."""
+        found = (self._table(source, _NEWEST) for source in self.names.sources)
+        return [table for table in found if table is not None]
+
+    def layout(self, body: bytes, position: int) -> RowLayout | None:
+        """Return how rows behind a TABLE_MAP at a position are read; None when not watched.
+
+        Raises ValueError when that cannot be known.
+        """
+        content = body[8:]  # behind table id and flags
+        if not self._stretch[0] <= position < self._stretch[1]:
+            self._layouts.clear()
+            self._stretch = self._history.stretch(position)
+        try:
+            return self._layouts[content]
+        except KeyError:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()  # tables come and go; those in use are back at once
+            layout = self._layouts[content] = self._find_layout(body, position)
+            return layout
+
+    def apply(self, query: Query, position: int) -> Sequence[TableChange]:
+        """Take in a statement at a position; return what it did to watched tables.
+
+        Raises ValueError for one that names a watched table and is not understood.
+        """
+        rules = self._rules_of(query)
+        try:
+            statement = prepare(query.text, rules)
+        except ValueError as error:
+            return self._not_understood(
+                Prepared("?", query.text, query.sql_mode), query, position, error
+            )
+        if statement.is_dml:
+            watched = self._watched(named_by(statement, query.database))
+            what = f"{statement.word} in statement format"
+            return [TableChange(ChangeKind.LOST, s, _lost(what, s)) for s in watched]
+        if not statement.is_ddl:
+            return ()
+        before = self._schema_before(query, position)
+        try:
+            outcome = apply_ddl(statement, query.database, query.server_charset, before, rules)
+        except ValueError as error:
+            return self._not_understood(statement, query, position, error)
+        changes = self._changes(outcome, position)
+        self._add(outcome.versions, outcome.charsets, query.text, position)
+        return [self._with_table(change, position) for change in changes]
+
+    def _rules_of(self, query: Query) -> Rules:
+        explicit = query.explicit_timestamps
+        if explicit is None:
+            says = (
+                self._rules.dialect.is_mariadb and self._rules.version >= _MARIADB_SAYS_TIMESTAMPS
+            )
+            explicit = False if says else self._rules.explicit_timestamps
+        return replace(self._rules, sql_mode=query.sql_mode, explicit_timestamps=explicit)
+
+    def _schema_before(self, query: Query, position: int) -> SchemaAt:
+        if position <= (self._history.begin_scn or 0):
+            touched = redefined_by(query, self.names, self._rules)
+            self._reach_back(position - 1, dict.fromkeys(touched, position), position)
+        # Two statements have one SCN where the log is longer than 4 GiB.
+        is_second = self._added_at == position
+        return SchemaAt(self._history, self.names, position if is_second else position - 1)
+
+    def _reach_back(self, scn: int, last_changes: Mapping[TableName, int], scan_from: int) -> None:
+        begin = self._history.begin_scn
+        if begin is None or scn >= begin:
+            return
+        found = {**last_changes, **self._scan(scan_from, begin)}
+        followed = self.names.databases
+        self._history.reach_back(scn, {n: at for n, at in found.items() if n[0] in followed})
+        self._forget()
+
+    def _add(
+        self,
+        versions: Mapping[TableName, TableVersion | None],
+        charsets: Mapping[str, str | None],
+        text: str,
+        position: int,
+    ) -> None:
+        followed = self.names.databases
+        versions = {name: v for name, v in versions.items() if name[0] in followed}
+        charsets = {name: charset for name, charset in charsets.items() if name in followed}
+        if not versions and not charsets:
+            return
+        self._forget()
+        if self._added_at != position and self._history.has_record(position):
+            return  # read again, or repaired
+        self._history.add(Record(position, versions, charsets, text=text))
+        self._added_at = position
+
+    def _not_understood(
+        self, statement: Prepared, query: Query, position: int, error: ValueError
+    ) -> Sequence[TableChange]:
+        named = {self.names.key(name) for name in named_by(statement, query.database)}
+        watched = self._watched(named)
+        is_repaired = self._history.has_record(position) and all(
+            self._table(source, position) is not None for source in watched
+        )
+        text = f"the statement at scn {position} could not be followed: {error}"
+        before = SchemaAt(self._history, self.names, position - 1)
+        known = [name for name in named if before.table(name) is not None]
+        # Also when it is stopped on: whoever lets it pass does not know the columns either.
+        self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
+        if watched and not is_repaired:
+            raise ValueError(
+                f"the statement {query.text[:200]!r} names {', '.join(watched)} and cannot be "
+                f"followed: {error}; {self._repair(watched[0], position)}"
+            ) from error
+        return [
+            self._with_table(TableChange(ChangeKind.ALTERED, source), position)
+            for source in watched
+        ]
+
+    def _watched(self, names: Collection[TableName]) -> list[str]:
+        keys = {self.names.key(name) for name in names}
+        return [source for source, key in self.names.keys.items() if key in keys]
+
+    def _changes(self, outcome: Outcome, position: int) -> list[TableChange]:
+        found = []
+        for source in self._watched(outcome.touched):
+            key = self.names.keys[source]
+            if key in outcome.emptied:
+                emptied = self._table(source, position - 1) or Table(source, ())
+                found.append(TableChange(ChangeKind.EMPTIED, source, "", emptied))
+            if key in outcome.lost:
+                text = _lost(outcome.lost[key], source)
+                found.append(TableChange(ChangeKind.LOST, source, text))
+            if key in outcome.cascades and not self._allow_cascades:
+                text = _cascade(outcome.cascades[key], source)
+                found.append(TableChange(ChangeKind.LOST, source, text))
+            found.append(TableChange(ChangeKind.ALTERED, source))
+        return found
+
+    def _with_table(self, change: TableChange, position: int) -> TableChange:
+        if change.kind is not ChangeKind.ALTERED:
+            return change
+        return change._replace(table=self._table(change.source, position))
+
+    def _table(self, source: str, scn: int) -> Table | None:
+        version = self._history.table(self.names.keys[source], scn)
+        definition = version.definition if version is not None else None
+        return None if definition is None else self._one(definition.table(source))
+
+    def _find_layout(self, body: bytes, position: int) -> RowLayout | None:
+        logged = parse_table_map(body, is_mariadb=self._rules.dialect.is_mariadb)
+        source = self.names.find(logged.database, logged.name)
+        if source is None:
+            return None
+        if not logged.has_names:
+            self._reach_back(position, {}, position)
+        key = self.names.keys[source]
+        version = self._history.table(key, position)
+        definition = version.definition if version is not None else None
+        if definition is None:
+            if not logged.has_names:
+                problem = "it did not exist" if version is None else version.problem
+                raise ValueError(
+                    f"the columns of table {source} are not known at scn {position}: {problem}; "
+                    f"{self._repair(source, position)}, or SET GLOBAL binlog_row_metadata = FULL, "
+                    "so that the log names them from then on"
+                )
+            definition = self._history.last_definition(key)  # believed column by column
+        try:
+            layout = layout_of(source, logged, definition, self._rules.dialect)
+        except ValueError as error:
+            raise ValueError(
+                f"table {source} at scn {position}: {error}; {self._repair(source, position)}"
+            ) from error
+        return replace(layout, table=self._one(layout.table))
+
+    def _repair(self, source: str, position: int) -> str:
+        return (
+            f"give its definition of that moment with `databus schema repair {source} "
+            f"--scn {position} -c RELAY.toml`"
+        )
+
+    def _forget(self) -> None:
+        self._layouts.clear()
+        self._stretch = (0, 0)
+
+    def _one(self, table: Table) -> Table:
+        return self._tables.setdefault(table, table)
+
+
+class SchemaAt:
+    """The tables at an SCN, as the history has them."""
+
+    def __init__(self, history: History, names: Names, scn: int) -> None:
+        self._history = history
+        self._names = names
+        self._scn = scn
+
+    def table(self, name: TableName) -> TableVersion | None:
+        """Return a table; None when there is none of the name."""
+        if name[0] not in self._names.databases:
+            return TableVersion(None, problem=f"no table of database {name[0]} is watched")
+        return self._history.table(name, self._scn)
+
+    def tables_of(self, database: str) -> Collection[TableName]:
+        """Return the tables of a database."""
+        return self._history.tables_of(database, self._scn)
+
+    def charset(self, database: str) -> str:
+        """Return a database's default character set; raises ValueError."""
+        if database not in self._names.databases:
+            return "utf8mb4"  # of tables that nobody asks for
+        charset = self._history.charset(database, self._scn)
+        if charset is None:
+            raise ValueError(f"the character set of database {database} is not known")
+        return charset
+
+    def key(self, name: TableName) -> TableName:
+        """Return a name as the server compares it."""
+        return self._names.key(name)
+
+
+class _AnySchema:
+    """Tables of which nothing is known."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def table(self, name: TableName) -> TableVersion | None:  # noqa: ARG002
+        """Return a table."""
+        return TableVersion(None, problem="nobody has looked at it")
+
+    def tables_of(self, database: str) -> Collection[TableName]:
+        """Return the tables of a database that matter."""
+        return [key for key in self._names.keys.values() if key[0] == database]
+
+    def charset(self, database: str) -> str:  # noqa: ARG002
+        """Return any character set: no column is made with it."""
+        return "utf8mb4"
+
+    def key(self, name: TableName) -> TableName:
+        """Return a name as the server compares it."""
+        return self._names.key(name)
+
+
+def redefined_by(query: Query, names: Names, rules: Rules) -> Collection[TableName]:
+    """Return the tables whose definition a statement may change, whatever it was before.
+
+    A database whose default character set it changes is one with an empty name.
+    """
+    rules = replace(rules, sql_mode=query.sql_mode)
+    try:
+        statement = prepare(query.text, rules)
+        if not statement.is_ddl:
+            return ()
+        schema = _AnySchema(names)
+        outcome = apply_ddl(statement, query.database, query.server_charset, schema, rules)
+        return outcome.redefined | {(database, "") for database in outcome.charsets}
+    except ValueError:
+        named = named_by(Prepared("?", query.text, rules.sql_mode), query.database)
+        return {names.key(name) for name in named}
+
+
+def _lost(what: str, source: str) -> str:
+    return (
+        f"{what} changed the rows of {source} without logging them; bring the consumers in line "
+        "(seed them again) and then let capture go on"
+    )
+
+
+def _cascade(rule: str, source: str) -> str:
+    return (
+        f"a foreign key of {source} is ON {rule}: rows that it changes are not in the log of this "
+        "server; make it RESTRICT, or set allow_cascades = true to capture the table without "
+        "those changes"
+    )

@@ -1,0 +1,407 @@
+"""The change log of a watched database: sealing, reading and trimming it.
+
+Triggers cannot see commits, so the relay seals: what it has seen committed
+becomes a window. Every "last id" that a poll sees is the end of a committed
+transaction, for SQLite has one writer at a time and shows nobody half a
+transaction; so windows are whole transactions, one or several, never a part
+of one.
+
+A poll that finds a new transaction is a handful of statements: the rows after
+the newest seal, the schema version, the seal. Each is a moment in which the
+thread may lose the interpreter to another, so none may be there without need.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from databus.relay.sources.sqlite.catalog import quote, table_from_json
+from databus.relay.sources.sqlite.connection import is_busy, transaction
+from databus.relay.sources.sqlite.install import (
+    State,
+    bring_up_to_date,
+    create_tables,
+    identity,
+    inspect_all,
+    is_installed,
+)
+from databus.relay.sources.sqlite.seals import NO_SEAL, Seal, SealStore
+from databus.relay.sources.sqlite.triggers import LOG, NOW, values
+from databus.schemas.table import Table
+
+_VERSION = "PRAGMA data_version"  # moves when another connection has committed
+_SCHEMA_VERSION = "PRAGMA main.schema_version"
+_LAST_LOGGED = f"SELECT coalesce(max(id), 0) FROM {LOG}"
+_FIRST_LOGGED = f"SELECT coalesce(min(id), 0) FROM {LOG}"
+_TIME = f"SELECT at FROM {LOG} WHERE id = ?"
+_GENERATIONS = "SELECT generation, name, columns FROM _databus_generation"
+_ANY_BEFORE = f"SELECT 1 FROM {LOG} WHERE id < ? LIMIT 1"
+_TRIM_ROWS = (
+    f"DELETE FROM {LOG} WHERE id IN (SELECT id FROM {LOG} WHERE id < ? ORDER BY id LIMIT ?)"
+)
+# Of no table, so it makes an empty window.
+_MARK_BEGINNING = (
+    f"INSERT INTO {LOG}(generation, op, at) SELECT 0, 'n', {NOW}"
+    f" WHERE NOT EXISTS (SELECT 1 FROM {LOG})"
+)
+_END = (1 << 63) - 1
+_MOST_WINDOWS = 500
+_MOST_ROWS = 5_000
+_MOST_TRIMMED_ROWS = 1_000
+
+
+class LogDamagedError(Exception):
+    """Rows of the log are not there, or are not what they must be."""
+
+
+def install(connection: sqlite3.Connection, names: Iterable[str]) -> str:
+    """Create the change log if there is none; return the database's identity.
+
+    Takes the write lock only to create. Raises CaptureGapError for another
+    layout, and, leaving nothing behind, for tables that cannot be captured.
+    """
+    if not is_installed(connection):
+        with transaction(connection):
+            if not is_installed(connection):
+                create_tables(connection)
+            inspect_all(connection, names)
+    return identity(connection)
+
+
+class Generation(NamedTuple):
+    """What the positions of a log row stand for; `table` is None when nobody here watches it."""
+
+    table: Table | None
+    names: tuple[str, ...]
+
+
+NO_TABLE = Generation(None, ())
+
+
+class LogRow(NamedTuple):
+    """One row of the log: `op` is a letter, `images` the values of both images."""
+
+    id: int
+    generation: Generation
+    op: str
+    timestamp_ns: int
+    images: tuple[Any, ...]
+
+
+class SealedWindow(NamedTuple):
+    """One seal with its rows, those of tables that nobody here watches left out."""
+
+    seal: Seal
+    rows: list[LogRow]
+
+
+class ChangeLog:
+    """The change log, seen by one relay through one connection. Not thread-safe.
+
+    `watched` maps the names of tables to the names of sources; `flush` is called
+    before rows are sealed or handed over. The change log has to be there
+    (`install`).
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        seals: SealStore,
+        watched: Mapping[str, str],
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._connection = connection
+        self._flush = flush
+        self._seals = seals
+        self._watched = {name.lower(): source for name, source in watched.items()}
+        self._names = tuple(watched)
+        self._version = -1  # the data version up to which everything is sealed
+        self._schema_version = -1
+        self._generations = {0: NO_TABLE}
+        self._rows_sql = ""
+        self._trim_from = 0
+        self.newest = NO_SEAL  # up to here the log is sealed, as far as this relay knows
+
+    def last_logged(self) -> int:
+        """Return the id of the newest committed row."""
+        return self._number(_LAST_LOGGED)
+
+    def check_seals(self) -> None:
+        """See how far the log is sealed; raise LogDamagedError when the seals are not this log's.
+
+        Seals of rows that are gone are forgotten: that a log was trimmed may
+        outlast a power failure which the trimming of its seals did not.
+        """
+        path = self._seals.path
+        if self._seals.owner != identity(self._connection):
+            raise LogDamagedError(
+                f"{path} belongs to another database: one of the two was made again or copied "
+                "without the other. Put back the one that belongs to it; or remove it, this "
+                "source's ring and MaxSCN, and bring consumers up to date from the tables"
+            )
+        self._seals.forget(self._number(_FIRST_LOGGED))
+        self.newest = self._seals.newest()
+        row = self._connection.execute(_TIME, (self.newest.scn,)).fetchone()
+        if self.newest.scn and row != (self.newest.timestamp_ns,):
+            raise self._other_log()
+
+    def check_time(self, scn: int, timestamp_ns: int) -> None:
+        """Raise LogDamagedError when log row `scn` has another time; a trimmed one has none."""
+        row = self._connection.execute(_TIME, (scn,)).fetchone()
+        if row not in (None, (timestamp_ns,)):
+            raise LogDamagedError(
+                f"log row {scn}, the last of a window that was handed over, is another one now: "
+                "the database was made again or restored, or lost its last commits in a power "
+                "failure, and has changed since; bring consumers up to date from the tables, then "
+                "remove this source's ring and MaxSCN"
+            )
+
+    def seal_again(self, scn: int) -> None:
+        """Seal up to `scn`, where a window ended once, if its seal was lost."""
+        row = self._connection.execute(_TIME, (scn,)).fetchone()
+        while row and self.newest.scn < scn:
+            self._add(Seal(scn, self._prev_scn(self._number(_FIRST_LOGGED)), *row))
+
+    def mark_beginning(self) -> None:
+        """Begin an empty log with an empty window, if tables have rows that it will never have.
+
+        So there is an SCN as of which those rows can be read, even where nobody
+        changes anything. Takes the application's lock.
+        """
+        if self.last_logged() == 0 and any(self._has_rows(name) for name in self._names):
+            with transaction(self._connection):
+                self._connection.execute(_MARK_BEGINNING)
+
+    def seal_all(self) -> None:
+        """Seal everything committed; waits for locks as the connections say."""
+        while self._seal() is None:
+            pass
+
+    def follow_schema(self) -> None:
+        """Renew the triggers if they no longer fit the tables; raises CaptureGapError.
+
+        That takes the application's lock.
+        """
+        if not self._is_up_to_date():
+            with transaction(self._connection):
+                bring_up_to_date(self._connection, self._names, self.newest.scn)
+                version = self._number(_SCHEMA_VERSION)
+            self._schema_version = version
+
+    def read(self, after_scn: int) -> list[SealedWindow]:
+        """Seal what was committed, and return the next windows.
+
+        Raises CaptureGapError, and LogDamagedError when rows after `after_scn`
+        are gone. What cannot be sealed now, because another connection holds a
+        lock, is left to the next call.
+        """
+        version = self._number(_VERSION)
+        fresh: list[SealedWindow] | None = []
+        if version != self._version:
+            fresh = self._seal_if_free()
+            if fresh is not None:
+                # What was committed after the version was read moves it again.
+                self._version = version
+        if self.newest.scn <= after_scn:
+            return []
+        if fresh and fresh[0].seal.prev_scn <= after_scn:
+            return fresh
+        return self._read_sealed(after_scn)
+
+    def tables(self) -> list[Table]:
+        """Return the watched tables as their current generations have them."""
+        self._load_generations()
+        rows = self._connection.execute("SELECT name, generation FROM _databus_table")
+        current = {name.lower(): generation for name, generation in rows}
+        found = (self._generations[current[name.lower()]].table for name in self._names)
+        return [table for table in found if table is not None]
+
+    def tidy(self, read_scn: int, retention_rows: int) -> None:
+        """Forget a part of what is read and older than `retention_rows` rows, if there is any.
+
+        Small transactions; does nothing when another connection is writing.
+        """
+        self._seals.checkpoint()
+        if self.newest.scn < self._trim_from:
+            return
+        try:
+            is_done = not self._trim(min(read_scn, self.newest.scn - retention_rows))
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            is_done = True
+        if is_done:
+            self._trim_from = self.newest.scn + _MOST_TRIMMED_ROWS
+
+    def _trim(self, last_scn: int) -> bool:
+        """Trim up to a window; say whether there is more."""
+        # Seals go first: a reader that finds a seal must find its rows.
+        seals = self._seals.trim(last_scn, _MOST_TRIMMED_ROWS)
+        # The row before the oldest window stays, to show that none of the window's is gone.
+        rows = self._trim_rows(self._seals.oldest().prev_scn)
+        return max(seals, rows) >= _MOST_TRIMMED_ROWS
+
+    def _trim_rows(self, first_kept: int) -> int:
+        if self._connection.execute(_ANY_BEFORE, (first_kept,)).fetchone() is None:
+            return 0
+        with transaction(self._connection) as connection:
+            return connection.execute(_TRIM_ROWS, (first_kept, _MOST_TRIMMED_ROWS)).rowcount
+
+    def _has_rows(self, name: str) -> bool:
+        return bool(self._number(f"SELECT EXISTS (SELECT 1 FROM {quote(name)})"))
+
+    def _number(self, sql: str) -> int:
+        (number,) = self._connection.execute(sql).fetchone()
+        return int(number)
+
+    def _schema_moved(self) -> bool:
+        return self._number(_SCHEMA_VERSION) != self._schema_version
+
+    def _is_up_to_date(self) -> bool:
+        """Check the watched tables and their triggers without writing; raises CaptureGapError."""
+        with transaction(self._connection, "DEFERRED"):
+            findings = inspect_all(self._connection, self._names)
+            if any(finding.state is not State.INTACT for finding in findings):
+                return False
+            self._schema_version = self._number(_SCHEMA_VERSION)
+            return True
+
+    def _seal_if_free(self) -> list[SealedWindow] | None:
+        try:
+            return self._seal()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            return None
+
+    def _seal(self) -> list[SealedWindow] | None:
+        """Make one window of what is committed, and return it; None when it is to be tried again.
+
+        Raises CaptureGapError, and then seals nothing.
+        """
+        newest = self.newest
+        rows = self._rows(newest.scn, _END)
+        # Only now: if the schema is what was checked, it was so when the rows were read.
+        if self._schema_moved():
+            self.follow_schema()
+            return None
+        if newest.scn:
+            self._check_newest(rows)
+            rows = rows[1:]
+        if not rows:
+            return []
+        self._flush()
+        last = rows[-1]
+        seal = Seal(last.id, self._prev_scn(rows[0].id), last.timestamp_ns)
+        return [_window(seal, rows)] if self._add(seal) else None
+
+    def _add(self, seal: Seal) -> bool:
+        is_added = self._seals.add(seal, self.newest)
+        # Otherwise another relay has sealed, and these rows may be in a window.
+        self.newest = seal if is_added else self._seals.newest()
+        return is_added
+
+    def _prev_scn(self, first_id: int) -> int:
+        # With no seal at all, who has not seen what was before the log's first row has a gap.
+        return self.newest.scn or first_id - 1
+
+    def _check_newest(self, rows: list[LogRow]) -> None:
+        """Check that the log still begins with the row that was sealed last."""
+        scn, _, timestamp_ns = self.newest
+        if rows and rows[0].id > scn:
+            raise _gone(scn, rows[0].id)
+        if not rows or rows[0].timestamp_ns != timestamp_ns:
+            raise self._other_log()
+
+    def _other_log(self) -> LogDamagedError:
+        return LogDamagedError(
+            f"log row {self.newest.scn}, the last of the newest window, is not there or is another "
+            f"one (the log ends with row {self.last_logged()}): the database was restored to an "
+            "earlier state, or lost its last commits in a power failure. Bring consumers up to "
+            f"date from the tables, then remove {self._seals.path} and this source's ring and "
+            "MaxSCN"
+        )
+
+    def _read_sealed(self, after_scn: int) -> list[SealedWindow]:
+        seals = self._seals.after(after_scn, _MOST_WINDOWS)
+        if not seals or seals[0].prev_scn > after_scn:
+            raise _gone(after_scn, self._number(_FIRST_LOGGED))
+        begin = seals[0].prev_scn
+        within = [seal for seal in seals if seal.scn - begin <= _MOST_ROWS] or seals[:1]
+        rows = self._rows(begin, within[-1].scn)
+        if self._schema_moved():
+            # Only for CaptureGapError: whoever sealed these rows may not watch our tables.
+            self._is_up_to_date()
+        self._flush()
+        return _windows(within, rows)
+
+    def _rows(self, first_id: int, last_id: int) -> list[LogRow]:
+        raw = self._raw_rows(first_id, last_id)
+        if any(row[1] not in self._generations for row in raw):
+            self._load_generations()
+            raw = self._raw_rows(first_id, last_id)
+        known = self._generations
+        try:
+            return [LogRow(row[0], known[row[1]], row[2], row[3], row[4:]) for row in raw]
+        except KeyError as error:
+            raise LogDamagedError(f"generation {error} is gone from _databus_generation") from None
+
+    def _raw_rows(self, first_id: int, last_id: int) -> list[tuple[Any, ...]]:
+        if not self._rows_sql:
+            self._load_generations()
+        try:
+            return self._connection.execute(self._rows_sql, (first_id, last_id)).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode to UTF-8" not in str(error):
+                raise
+        # Text that is not UTF-8 has no place in an Avro string: the encoder will
+        # refuse the row and name the column, which is better than not naming it.
+        self._connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+        try:
+            return self._connection.execute(self._rows_sql, (first_id, last_id)).fetchall()
+        finally:
+            self._connection.text_factory = str
+
+    def _load_generations(self) -> None:
+        for number, name, columns in self._connection.execute(_GENERATIONS).fetchall():
+            if number in self._generations:
+                continue
+            source = self._watched.get(name.lower())
+            table = table_from_json(source, columns) if source else None
+            names = tuple(column.name for column in table.columns) if table else ()
+            self._generations[number] = Generation(table, names)
+        width = 2 * max((len(g.names) for g in self._generations.values()), default=0)
+        images = f", {values(width)}" if width else ""
+        self._rows_sql = (
+            f"SELECT id, generation, op, at{images} FROM {LOG} WHERE id BETWEEN ? AND ? ORDER BY id"
+        )
+
+
+def _windows(seals: Sequence[Seal], rows: list[LogRow]) -> list[SealedWindow]:
+    """Share the rows out; the first may be the last of the window before."""
+    begin = seals[0].prev_scn
+    if not rows or rows[0].id > begin + 1:
+        raise _gone(begin, rows[0].id if rows else 0)
+    windows = []
+    place = int(rows[0].id == begin)
+    for seal in seals:
+        start = place
+        while place < len(rows) and rows[place].id <= seal.scn:
+            place += 1
+        if place == start or rows[place - 1].id != seal.scn:
+            raise _gone(seal.prev_scn, rows[place].id if place < len(rows) else 0)
+        windows.append(_window(seal, rows[start:place]))
+    return windows
+
+
+def _window(seal: Seal, rows: list[LogRow]) -> SealedWindow:
+    return SealedWindow(seal, [row for row in rows if row.generation.table is not None])
+
+
+def _gone(after_scn: int, first_id: int) -> LogDamagedError:
+    return LogDamagedError(
+        f"log rows after {after_scn} are gone, the next one is {first_id or 'not there'}: raise "
+        "retention_rows, and bring consumers up to date from the tables"
+    )

@@ -1,0 +1,369 @@
+"""The SQLite source: a change log written by triggers, inside the application's transactions.
+
+At the first open the source puts its tables and triggers into the watched
+database (`install.py`, `triggers.py`); from then on every change of a
+watched table is logged by the transaction that makes it, whichever program it
+is, whether or not a relay runs.
+
+**SCN.** The number of the commit's last row in the change log. Triggers cannot
+see commits, so the source polls for newly committed log rows and *seals* them
+(`seals.py`): a row in `<file>-databus` says that a window ends here. Every
+relay of the file uses the same seals, and so gives the same SCN to the same
+rows: the first to come seals, the others read the seal. Keep the two files
+together. If seals are lost, windows may get other boundaries, but an SCN still
+stands for the same row: what follows it is every row after it, or the whole
+window that it has come to be inside.
+
+The first to open a database whose tables have rows already begins the log with
+an empty window, SCN 1: an SCN as of which those rows can be read. A relay whose
+first start is at the latest hands over where that is, as an empty window.
+
+**Windows.** A window is one or more whole transactions, never a part of one.
+It is one transaction as long as polls come more often than commits; several
+that were committed between two polls become one window, and **everything
+committed while no relay was running is one window**. A ring must be large
+enough for that.
+
+**Locks.** Sealing and reading take no lock that an application wants, and wait
+for none: a long transaction keeps nothing back that was committed before it.
+The write lock of the database is taken, for a moment and only when it is free,
+after DDL and to trim the log; and at the first open.
+
+**Durability** is what the application chose. With `synchronous=FULL`, SQLite's
+default, what a relay sees is on disk. With NORMAL the last commits may vanish in
+a power failure although consumers have seen them; the source notices, and stops,
+when the log is shorter than what was handed over or its newest sealed row is
+another one. `?fsync=on` in the URI excludes it: the WAL is flushed before a
+window is sealed and handed over, which costs each window a wait for the disk.
+
+**WAL.** The database must be in WAL mode; it is switched if it is not, and the
+log says so. The file must be on a local disk, and writable.
+
+**Schema changes** are noticed by SQLite's schema version, before anything
+logged under the new one is sealed. ADD COLUMN and RENAME COLUMN go on without a
+stop; rows logged by the old triggers since the change are logged again in full.
+The table dropped, renamed, or without its triggers: the source stops and says
+how to go on.
+SQLite refuses DROP COLUMN while a trigger names the column:
+`python -m databus.relay.sources.sqlite.ddl FILE "ALTER TABLE …"` makes any
+ALTER TABLE together with the new triggers in one transaction.
+
+**Order of changes.** As logged. An update that changes the primary key is a
+delete of the old key and an insert of the new one.
+
+**Names.** Source `shop.orders` is the table `orders`: what stands before the
+first dot is the source's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
+from databus.relay.sources.sqlite.connection import connect, translated, waiting
+from databus.relay.sources.sqlite.install import CaptureGapError
+from databus.relay.sources.sqlite.log import (
+    ChangeLog,
+    LogDamagedError,
+    LogRow,
+    SealedWindow,
+    install,
+)
+from databus.relay.sources.sqlite.seals import SealStore, seals_path
+from databus.relay.sources.sqlite.triggers import LOG
+from databus.relay.sources.uri import parse_uri
+from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.metadata import Op
+from databus.schemas.table import Table
+
+_log = logging.getLogger(__name__)
+
+_PARAMETERS = ("fsync",)
+_OPS = {"i": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.UPDATE}
+_READ_WAIT_S = 0.5
+_LOCK_WAIT_S = 1.0
+# Polls come at the set interval while there is work and for this long after,
+# then ever less often down to the idle interval.
+_BUSY_S = 0.1
+_IDLE_INTERVAL_S = 0.005
+_SLOWER = 1.25
+_FILE_CHECK_S = 1.0
+
+
+class SqliteSource:
+    """Read the changes of one SQLite database; implements `Source`.
+
+    `clock` is a monotonic clock in seconds; `stop`, when set by another thread,
+    makes `read` come back at once.
+    """
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        clock: Callable[[], float] = time.monotonic,
+        stop: Event | None = None,
+    ) -> None:
+        uri = parse_uri(settings.uri)
+        uri.check(_PARAMETERS)
+        if not uri.path:
+            raise SettingsError(f"uri = {settings.uri!r}: must name a file, as `sqlite:/shop.db`")
+        self.name = settings.name
+        self._settings = settings
+        self._path = Path(uri.path)
+        self._is_flushed = _on_or_off(uri.parameters.get("fsync", "off"))
+        self._watched = _watched_tables(settings)
+        self._start = _start(settings.start)
+        self._clock = clock
+        self._stop = stop or Event()
+        self._connection: sqlite3.Connection | None = None
+        self._seals: SealStore | None = None
+        self._log: ChangeLog | None = None
+        self._wal: int | None = None
+        self._announced: Transaction | None = None
+        self._scn = 0
+        self._forget()
+
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
+        """Connect, install what is missing, and start after `after_scn`.
+
+        Raises SourceUnavailableError when the file cannot be opened or stays
+        locked, SourceStoppedError when somebody must do something.
+        """
+        self.close()
+        self._scn = after_scn or 0
+        try:
+            with self._errors():
+                self._scn = self._connect(after_scn, newest)
+        except BaseException:
+            self.close()
+            raise
+
+    def tables(self) -> Sequence[Table]:
+        """Return the watched tables as they are now."""
+        with self._errors():
+            return self._opened().tables()
+
+    def read(self) -> Sequence[Transaction]:
+        """Return the next windows; waits up to half a second for one."""
+        log = self._opened()
+        announced, self._announced = self._announced, None
+        if announced is not None:
+            return [announced]
+        deadline = self._clock() + _READ_WAIT_S
+        with self._errors():
+            while True:
+                windows = self._poll(log)
+                now = self._clock()
+                if windows:
+                    self._busy_until = now + _BUSY_S
+                    self._interval = self._settings.poll_interval_s
+                    return [_transaction(window) for window in windows]
+                if now >= deadline or self._stop.wait(min(self._interval, deadline - now)):
+                    return []
+                if now > self._busy_until:
+                    slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)
+                    self._interval = min(self._interval * _SLOWER, slowest)
+
+    def close(self) -> None:
+        """Close the connection; the triggers go on logging."""
+        if self._seals is not None:
+            self._seals.close()
+        if self._connection is not None:
+            self._connection.close()
+        if self._wal is not None:
+            os.close(self._wal)
+        self._connection = self._seals = self._log = self._wal = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._announced = None
+        self._files: tuple[object, object] = (None, None)
+        self._file_checked = 0.0
+        self._interval = self._settings.poll_interval_s
+        self._busy_until = 0.0
+
+    def _opened(self) -> ChangeLog:
+        if self._log is None:
+            raise SourceUnavailableError(f"source {self.name}: not open")
+        return self._log
+
+    def _connect(self, after_scn: int | None, newest: Newest | None) -> int:
+        """Open the files and find the way into the log; return the SCN to read after."""
+        self._connection = connect(self._path)
+        with waiting(self._connection, _LOCK_WAIT_S):
+            self._use_wal(self._connection)
+            identity = install(self._connection, self._watched)
+            self._seals = SealStore(self._path, identity)
+            log = ChangeLog(self._connection, self._seals, self._watched, self._flush)
+            log.check_seals()
+            if newest is not None:
+                self._check_handed_over(log, newest)
+            if after_scn is not None:
+                self._resume(log, after_scn)
+            log.follow_schema()
+            scn = self._first_scn(log, self._seals) if after_scn is None else after_scn
+        self._log = log
+        self._files = self._present_files()
+        return scn
+
+    def _check_handed_over(self, log: ChangeLog, newest: Newest) -> None:
+        """Stop when the log was cut below what was handed over, even if it has grown since."""
+        if newest.scn > log.last_logged():
+            raise self._stopped(_too_new(newest.scn, log.last_logged()))
+        log.check_time(newest.scn, newest.timestamp_ns)
+
+    def _resume(self, log: ChangeLog, after_scn: int) -> None:
+        if after_scn > log.last_logged():
+            raise self._stopped(_too_new(after_scn, log.last_logged()))
+        if after_scn > log.newest.scn:
+            _log.warning(
+                "source %s: the newest window of %s is %d, and %d had been read: seals were lost, "
+                "as a power failure does; if the database was restored instead, stop the relay and "
+                "begin anew",
+                self.name,
+                seals_path(self._path),
+                log.newest.scn,
+                after_scn,
+            )
+            log.seal_again(after_scn)
+
+    def _first_scn(self, log: ChangeLog, seals: SealStore) -> int:
+        log.mark_beginning()
+        log.seal_all()
+        named = {"latest": log.newest.scn, "earliest": seals.oldest().prev_scn}
+        scn = named[self._start] if isinstance(self._start, str) else self._start
+        if scn > log.newest.scn:
+            raise self._stopped(_too_new(scn, log.newest.scn))
+        if self._start == "latest" and scn:
+            # Before the first change there would otherwise be no SCN to speak of.
+            self._announced = _transaction(SealedWindow(log.newest, []))
+        return scn
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode == "wal":
+            return
+        (now,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if now != "wal":
+            raise self._stopped(
+                f"{self._path} has journal mode {mode} and cannot be switched to WAL; put it on "
+                "a local disk, or run `PRAGMA journal_mode=WAL` on it"
+            )
+        _log.warning(
+            "source %s: switched %s from journal mode %s to WAL; it stays that way",
+            self.name,
+            self._path,
+            mode,
+        )
+
+    def _poll(self, log: ChangeLog) -> list[SealedWindow]:
+        self._check_file()
+        # First, while no window waits.
+        log.tidy(self._scn, self._settings.retention_rows)
+        windows = log.read(self._scn)
+        if windows:
+            self._scn = windows[-1].seal.scn
+        return windows
+
+    def _flush(self) -> None:
+        """Put the log rows on disk. Any process's fsync writes all of a file's pages."""
+        if not self._is_flushed:
+            return
+        if self._wal is None:
+            with suppress(FileNotFoundError):
+                self._wal = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        if self._wal is not None:
+            os.fsync(self._wal)
+
+    def _check_file(self) -> None:
+        now = self._clock()
+        if now - self._file_checked < _FILE_CHECK_S:
+            return
+        self._file_checked = now
+        # The connections would go on reading the files that are no longer there.
+        if self._present_files() != self._files:
+            raise SourceUnavailableError(
+                f"source {self.name}: {self._path} or {seals_path(self._path)} was moved, removed "
+                "or replaced"
+            )
+
+    def _present_files(self) -> tuple[object, object]:
+        return _identity(self._path), _identity(seals_path(self._path))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            with translated(self.name, self._path, lambda: self._scn):
+                yield
+        except CaptureGapError as error:
+            raise self._stopped(str(error)) from None
+        except LogDamagedError as error:
+            raise self._stopped(str(error)) from None
+
+    def _stopped(self, problem: str) -> SourceStoppedError:
+        return SourceStoppedError(self.name, self._scn, problem, position=f"{self._path}")
+
+
+def _watched_tables(settings: PhysicalSourceSettings) -> dict[str, str]:
+    """Return the name of each table, with the name of its source."""
+    watched: dict[str, str] = {}
+    for name in settings.source_names:
+        table = name.partition(".")[2] or name
+        if any(table.lower() == other.lower() for other in watched):
+            raise SettingsError(f"sources = {name!r}: table {table} is listed twice")
+        watched[table] = name
+    return watched
+
+
+def _start(text: str) -> str | int:
+    if text in ("latest", "earliest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise SettingsError(f"start = {text!r}: must be `latest`, `earliest` or an SCN for SQLite")
+
+
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise SettingsError(f"uri: fsync = {text!r}: must be `on` or `off`")
+    return text == "on"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _too_new(after_scn: int, last: int) -> str:
+    return (
+        f"asked for what follows scn {after_scn}, and the log ends with {last}: the database was "
+        "made again or restored, or lost its last commits in a power failure; bring consumers up "
+        "to date from the tables, then remove this source's ring and MaxSCN"
+    )
+
+
+def _transaction(window: SealedWindow) -> Transaction:
+    scn, prev_scn, timestamp_ns = window.seal
+    changes = [_row_change(row) for row in window.rows]
+    return Transaction(scn, timestamp_ns, changes, Origin(file=LOG, offset=prev_scn + 1))
+
+
+def _row_change(logged: LogRow) -> RowChange:
+    table, names = logged.generation
+    assert table is not None
+    row = dict(zip(names, logged.images, strict=False))
+    before = None
+    if logged.op == "u":
+        before = dict(zip(names, logged.images[len(names) :], strict=False))
+    return RowChange(table, _OPS[logged.op], row, before)

@@ -206,7 +206,7 @@ class Ring:
                 f"{self._unfinished_bytes} are written"
             )
         if size > capacity:
-            raise TransactionTooLargeError(self.name, self._newest, size, capacity)
+            raise TransactionTooLargeError(self.name, self._newest, size, capacity, is_whole=False)
         if tail + size > self._head + capacity:
             self._evict(tail + size - capacity)
             if self._first == self._next:

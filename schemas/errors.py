@@ -212,11 +212,24 @@ class RingCorruptError(RingError):
 
 
 class TransactionTooLargeError(RingError):
-    """A transaction larger than the ring."""
+    """A transaction larger than the ring.
 
-    def __init__(self, source: str, scn: int, size_bytes: int, capacity_bytes: int) -> None:
+    One that comes in pieces is noticed before its end: then `scn` is the one
+    before it, and `size_bytes` what has come of it.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        scn: int,
+        size_bytes: int,
+        capacity_bytes: int,
+        *,
+        is_whole: bool = True,
+    ) -> None:
+        size = f"at scn {scn} has" if is_whole else f"after scn {scn} has more than"
         super().__init__(
-            f"source {source}: the transaction at scn {scn} has {size_bytes} bytes and the ring "
+            f"source {source}: the transaction {size} {size_bytes} bytes and the ring "
             f"{capacity_bytes}; raise ring_bytes of this physical source and restart the relay"
         )
         self.scn = scn

@@ -417,9 +417,8 @@ class Assembler:
         return self._yield(scn, self._newest_ns, group.changes, group.origin)
 
     def _keep_beyond(self, group: Group) -> None:
-        changes, earlier = group.changes, self._beyond
-        if earlier is not None:
-            changes = self._windows.join(earlier.changes, changes)
+        earlier = None if self._beyond is None else self._beyond.changes
+        changes = self._windows.join(earlier, group.changes, group.origin)
         self._beyond = _Beyond(self._newest_ns, changes, group.origin)
 
     def _yield(

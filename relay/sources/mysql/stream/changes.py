@@ -44,8 +44,8 @@ class Windows(Protocol):
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
         """Hear how the rows behind a TABLE_MAP of this content, at an SCN, are read."""
 
-    def join(self, earlier: Changes, later: Changes) -> Changes:
-        """Make the changes of one transaction of those of two."""
+    def join(self, earlier: Changes | None, later: Changes, origin: Origin) -> Changes:
+        """Keep changes that end later, behind those of an earlier transaction, if any."""
 
     def finish(
         self, scn: int, timestamp_ns: int, changes: Changes, origin: Origin
@@ -92,9 +92,9 @@ class TransactionWindows:
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
         """Nobody else reads rows."""
 
-    def join(self, earlier: Any, later: Any) -> ChangeList:
+    def join(self, earlier: Any, later: Any, origin: Origin) -> ChangeList:  # noqa: ARG002
         """Put two lists together."""
-        return ChangeList((*earlier.changes, *later.changes))
+        return ChangeList((*(() if earlier is None else earlier.changes), *later.changes))
 
     def finish(
         self, scn: int, timestamp_ns: int, changes: Any, origin: Origin

@@ -40,7 +40,7 @@ class Group:
 
     def prepare(self) -> None:
         """Keep its changes apart from now on: they are nobody's before its XA COMMIT."""
-        if self.changes:
+        if self.changes.mark() != self.begin:
             raise ValueError("an XA transaction begins behind rows")
         self.is_prepared = True
         self.changes = ChangeList()
@@ -52,7 +52,7 @@ class Group:
             taken = tuple(self.changes.changes)
             self.changes.cut(self.begin)
             return taken
-        if self.changes:
+        if self.changes.mark() != self.begin:
             raise ValueError("XA PREPARE of a transaction that did not begin as one")
         return ()
 

@@ -745,6 +745,8 @@ cdef class Lane:
             if at == NULL:
                 return -1
             if operation == UPDATE:
+                if at == end:
+                    return -1
                 at = take_image(
                     plan, at, end, present_after, is_full_after, self.spans + plan.count, said.body
                 )

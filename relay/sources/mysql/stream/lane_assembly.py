@@ -123,12 +123,14 @@ class EncodedWindows:
             known = self._plans[id(layout)] = (layout, plan_of(layout, encoder))
         return known[1]
 
-    def join(self, earlier: Any, later: Any) -> Changes:
-        """Two transactions in one window are behind each other already."""
-        changes: Changes = earlier
-        if isinstance(later, ChangeList):
-            changes.add(later.changes, 0)
-        return changes
+    def join(self, earlier: Any, later: Any, origin: Origin) -> Changes:  # noqa: ARG002
+        """Return what is in the window; there, one transaction is behind the other already."""
+        if not isinstance(later, ChangeList):
+            changes: Changes = later
+            return changes
+        encoded = self.begin(origin)
+        encoded.add(later.changes, 0)
+        return encoded
 
     def finish(
         self, scn: int, timestamp_ns: int, changes: Any, origin: Origin

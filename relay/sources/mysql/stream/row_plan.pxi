@@ -501,6 +501,8 @@ cdef int put_value(
     if step == STEP_BYTES or step == STEP_BITS:
         return put_sized(into, data, length)
     if step == STEP_COPIED:
+        if length == 4 and (little(data, 4) & 0x7FFFFFFF) > 0x7F800000:
+            return -1  # no number, and Python's would have other bits
         return put(into, data, length)
     if step == STEP_DECIMAL:
         return put_decimal(into, column, data)

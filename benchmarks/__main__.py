@@ -14,7 +14,6 @@ MODULES = (
     "ring",
     "serve",
     "callback",
-    "decode",
     "capture",
     "huge_transaction",
     "latency",

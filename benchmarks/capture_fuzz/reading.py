@@ -39,6 +39,7 @@ else:
     new_lane = lane_assembly.LaneAssembler
 
 MOST_WINDOW_BYTES = 1 << 24
+UNFIT_ROW = "unfit row"
 SRC_IDS = {source: number for number, source in enumerate(SOURCES, 1)}
 
 
@@ -115,7 +116,7 @@ def read_with_lane(recording: Recording, dialect: Dialect, chunks: Sequence[byte
 def _text(error: Exception) -> str:
     # Where a row does not fit is said by whoever writes it: that it does not is what counts.
     is_unfit = isinstance(error, UnfitRowError) or "cannot be captured" in str(error)
-    return "unfit row" if is_unfit else f"{type(error).__name__}: {error}"
+    return UNFIT_ROW if is_unfit else f"{type(error).__name__}: {error}"
 
 
 def cutters() -> list[Callable[..., int] | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 from rich.console import Console
@@ -20,6 +20,7 @@ from rich.console import Console
 from benchmarks.capture_fuzz.damage import cut, damage_bytes, damage_events, damage_window, framed
 from benchmarks.capture_fuzz.damage import stretch as stretch_of
 from benchmarks.capture_fuzz.reading import (
+    UNFIT_ROW,
     Outcome,
     cutters,
     paths,
@@ -136,13 +137,18 @@ def _capture_round(
         tally.stopped += 1
         tally.problems[_kind_of(outcome.problem)] += 1
     tally.other_words += sum(other.problem != outcome.problem for other in others)
-    # Both stop, or neither: in which words is up to who reads the event.
-    wrong = [_difference(outcome, o) for o in others if _agreed(o) != _agreed(outcome)]
+    wrong = [_difference(outcome, other) for other in others if not _agree(outcome, other)]
     return Problem("; ".join(wrong), _kind_of(wrong[0])) if wrong else None
 
 
-def _agreed(outcome: Outcome) -> tuple[Sequence[Any], bool]:
-    return outcome.found, bool(outcome.problem)
+def _agree(plain: Outcome, other: Outcome) -> bool:
+    """Say whether both stop, or neither: in which words is up to who reads the event.
+
+    A row that does not fit and is rolled back later stops only who writes rows as they come.
+    """
+    if other.problem == UNFIT_ROW and plain.found[: len(other.found)] == other.found:
+        return True
+    return plain.found == other.found and bool(plain.problem) is bool(other.problem)
 
 
 def _client_round(tally: Tally, draw: random.Random) -> Problem | None:

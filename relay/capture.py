@@ -288,8 +288,9 @@ class Capture:
     def _take_written(self, item: WindowBatch | WindowPiece | WindowEnd) -> None:
         """Take windows that the source has written itself."""
         if isinstance(item, WindowPiece):
-            # Of a window that the ring has already, too: its SCN comes with its end.
-            self._ring.extend(*item)
+            # One that the ring has already would push others out of it.
+            if item.begin_scn >= self._ring.max_scn:
+                self._ring.extend(item.at, item.data)
         elif isinstance(item, WindowEnd):
             self._check_order(item.scn)
             if item.scn > self._ring.max_scn:

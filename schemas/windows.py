@@ -94,11 +94,14 @@ class WindowBatch(NamedTuple):
 class WindowPiece(NamedTuple):
     """Unstamped bytes of a window that is not finished, `at` bytes behind where it begins.
 
-    What was handed over of it beyond `at` is taken back.
+    What was handed over of it beyond `at` is taken back. Its own SCN is not
+    known yet, but that of the place where it begins in the source's log, which
+    is before that of its end and not before that of any earlier window.
     """
 
     at: int
     data: bytes
+    begin_scn: int
 
 
 class WindowEnd(NamedTuple):

@@ -4,9 +4,9 @@ The SCN of a transaction is the place its commit ends (epoch, file, offset), so
 it is also where reading goes on. Everything about a transaction comes from the
 server; two sources of one server yield equal ones.
 
-What the binlog does not carry as rows (TRUNCATE, DROP, statements of sessions
-without row format, images that lack columns) stops capture with the place and
-what to do. Once that is done, the number in the message goes into
+What the binlog does not say (statements of sessions without row format, rows of
+partitions that are gone, columns of images that lack them) stops capture with the
+place and what to do. Once that is done, the number in the message goes into
 `acknowledged_scns`, and capture passes that one place.
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Captured
 from databus.schemas.event_v2 import stamp
+from databus.schemas.scn import BinlogPosition
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 from tests.relay.sources import mysql_events_made as made
 
@@ -50,11 +52,11 @@ WRITE, UPDATE, DELETE = (
 )
 
 
-def tables() -> WatchedTables:
+def tables(dialect: Dialect = DIALECT) -> WatchedTables:
     history = History()
     versions = {("d", "t"): TableVersion(Definition(COLUMNS, ("id",)), "utf8mb4")}
     history.begin(Record(0, versions, {"d": "utf8mb4"}, is_beginning=True))
-    return WatchedTables(Names(["d.t"]), Rules(DIALECT), history, lambda _begin, _end: {})
+    return WatchedTables(Names(["d.t"]), Rules(dialect), history, lambda _begin, _end: {})
 
 
 def encoder(*, before_images: bool = True) -> WindowEncoder:
@@ -206,6 +208,58 @@ def test_a_large_window_comes_in_pieces_and_its_memory_is_given_back() -> None:
     assert len(pieces) > 3
     assert all(len(piece.data) < 2 * PIECE_BYTES for piece in pieces)
     assert list(windows_of(items)) == in_python(events)
+
+
+def test_pieces_say_where_their_transaction_begins() -> None:
+    some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 60
+    lane, data = lane_of(), packets(stream(*transaction(TYPES, *some), start=500))
+    items = list(lane.receive_bytes(data, len(data)))
+    begins = {item.begin_scn for item in items if isinstance(item, WindowPiece)}
+    assert begins == {BinlogPosition(0, 7, 500).to_scn()}
+
+
+def test_what_is_held_back_is_not_given_out_while_another_is_under_way() -> None:
+    empty = transaction(UNWATCHED, rows(WRITE, b"\0\1\0\0\0", number=6))
+    begun = [made.mysql_gtid(), made.query("BEGIN"), TYPES, rows(WRITE, image(1))]
+    for assembler in (lane_of(), Assembler(tables(), DIALECT)):
+        events = stream(*empty, *empty, *begun, made.xid())
+        if isinstance(assembler, LaneAssembler):
+            data = packets(events[:-1])
+            assert len(list(assembler.receive_bytes(data, len(data)))) == 1
+        else:
+            assert sum(assembler.receive(event) is not None for event in events[:-1]) == 1
+        assert assembler.take_held() is None
+
+
+def test_the_rows_of_a_compressed_transaction_are_handed_over_while_it_is_read() -> None:
+    some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 150
+    inside = made.payload(made.query("BEGIN"), TYPES, *some, made.xid())
+    events = stream(made.mysql_gtid(), inside)
+    lane, data = lane_of(), packets(events)
+    reading = lane.receive_bytes(data, len(data))
+    first = next(reading)
+    assert isinstance(first, WindowPiece)
+    assert len(first.data) < 2 * PIECE_BYTES
+    assert list(windows_of([first, *reading])) == in_python(events)
+
+
+def test_an_image_without_any_column_is_not_taken_for_no_row() -> None:
+    dialect = replace(DIALECT, delivers_partial_rows=True)
+    empty = made.rows_v2(WRITE, 3, b"", present=0)
+    for assembler in (
+        LaneAssembler(tables(dialect), dialect, encoder=encoder(), epoch=0),
+        Assembler(tables(dialect), dialect),
+    ):
+        events = stream(*transaction(TYPES, empty))
+
+        def read(assembler: Assembler = assembler, events: Sequence[bytes] = events) -> None:
+            if isinstance(assembler, LaneAssembler):
+                list(assembler.receive_bytes(packets(events), len(packets(events))))
+            for event in events:
+                assembler.receive(event)
+
+        with pytest.raises(AssemblyStopped, match="lacks id, of the key"):
+            read()
 
 
 def test_what_was_handed_over_can_be_taken_back() -> None:

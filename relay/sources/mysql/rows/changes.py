@@ -268,6 +268,9 @@ def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, list[_Pr
     complete = (1 << count) - 1
     masks = [reader.number((count + 7) // 8) & complete for _ in range(images)]
     present = [_present(layout, mask) for mask in masks]
+    if not present[0].mask:
+        # As many rows as one likes are in no bytes.
+        raise ValueError(_lacks_key(layout, layout.key))
     if not layout.delivers_partial:
         for columns in present:
             if not _is_complete(layout, columns):

@@ -24,7 +24,7 @@ place to go on from.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from pymysqlreplication.constants import BINLOG as B
@@ -147,26 +147,39 @@ class Assembler:
         """Where the stream is, in the server's words."""
         return f"{self._cursor.file}:{self._cursor.offset}"
 
-    @property
-    def is_inside_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended."""
-        return self._group is not None
-
     def receive(self, data: bytes) -> Transaction | None:
         """Take one event; return the transaction that it completes.
+
+        Raises AssemblyStopped.
+        """
+        found = None
+        for transaction in self.receive_parts(data):
+            found = transaction or found
+        return found
+
+    def receive_parts(self, data: bytes) -> Iterator[Transaction | None]:
+        """Take one event, or those inside it one by one; yield what each completes.
 
         Raises AssemblyStopped.
         """
         self._event = None
         try:
             self._event = self._reader.read(data)
-            return self._handle(self._cursor.place(self._event))
+            event = self._cursor.place(self._event)
+            if event.type_code == events.TRANSACTION_PAYLOAD:
+                yield from self._take_payload(event)
+            else:
+                yield self._handle(event)
         except (ValueError, LookupError, struct.error, ProtocolError) as error:
             self._stop(str(error))
-            return None
 
     def take_held(self) -> Transaction | None:
-        """Return the last transaction that was kept back; call when nothing follows it."""
+        """Return the last transaction that was kept back; call when nothing follows it.
+
+        None while another one is under way: pieces of it may have been handed over.
+        """
+        if self._group is not None or self._beyond is not None:
+            return None
         held, self._held = self._held, None
         return held
 
@@ -194,7 +207,6 @@ class Assembler:
             events.QUERY_COMPRESSED: self._on_compressed_query,
             B.EXECUTE_LOAD_QUERY_EVENT: self._on_load,
             B.XA_PREPARE_EVENT: self._on_xa_prepare,
-            events.TRANSACTION_PAYLOAD: self._on_payload,
             B.MARIADB_ANNOTATE_ROWS_EVENT: self._on_annotate,
             B.ROWS_QUERY_LOG_EVENT: self._on_rows_query,
             B.HEARTBEAT_LOG_EVENT: self._on_heartbeat,
@@ -281,18 +293,17 @@ class Assembler:
             group.prepare()
         return group
 
-    def _on_payload(self, event: Event) -> Transaction | None:
-        found = None
+    def _take_payload(self, event: Event) -> Iterator[Transaction | None]:
         is_ended = False
         for inner in events_inside(event):
             if is_ended:
                 raise ValueError("events behind the end of a compressed transaction")
             found = self._handle(inner)
             is_ended = self._group is None
+            yield found
         self._event = event
         if not is_ended:
             raise ValueError("a compressed transaction without its end")
-        return found
 
     def _on_table_map(self, event: Event) -> None:
         number = table_id(event.body)

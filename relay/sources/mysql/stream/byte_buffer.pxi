@@ -9,6 +9,36 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 
+cdef extern from *:
+    """
+    #include <string.h>
+
+    /* Most of what is copied has a few bytes: a call costs more than they do. */
+    static inline void copy_bytes(uint8_t* to, const uint8_t* from, Py_ssize_t size) {
+        if (size > 64) {
+            memcpy(to, from, size);
+        } else if (size >= 32) {
+            memcpy(to, from, 32);
+            memcpy(to + size - 32, from + size - 32, 32);
+        } else if (size >= 16) {
+            memcpy(to, from, 16);
+            memcpy(to + size - 16, from + size - 16, 16);
+        } else if (size >= 8) {
+            memcpy(to, from, 8);
+            memcpy(to + size - 8, from + size - 8, 8);
+        } else if (size >= 4) {
+            memcpy(to, from, 4);
+            memcpy(to + size - 4, from + size - 4, 4);
+        } else {
+            while (size-- > 0) to[size] = from[size];
+        }
+    }
+    """
+    void copy_bytes(uint8_t* to, const uint8_t* begin, Py_ssize_t size) noexcept nogil
+    uint32_t __builtin_bswap32(uint32_t number) noexcept nogil
+    uint64_t __builtin_bswap64(uint64_t number) noexcept nogil
+
+
 cdef struct Bytes:
     uint8_t* data
     Py_ssize_t size
@@ -36,10 +66,10 @@ cdef void release(Bytes* of) noexcept nogil:
     of.data, of.size, of.room = NULL, 0, 0
 
 
-cdef int put(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef inline int put(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     if reserve(into, size) < 0:
         return -1
-    memcpy(into.data + into.size, data, size)
+    copy_bytes(into.data + into.size, data, size)
     into.size += size
     return 0
 
@@ -72,7 +102,7 @@ cdef inline int put_sized(Bytes* into, const uint8_t* data, Py_ssize_t size) noe
     if reserve(into, size + 10) < 0:
         return -1
     into.size += write_varint(into.data + into.size, zigzag(size))
-    memcpy(into.data + into.size, data, size)
+    copy_bytes(into.data + into.size, data, size)
     into.size += size
     return 0
 
@@ -80,13 +110,18 @@ cdef inline int put_sized(Bytes* into, const uint8_t* data, Py_ssize_t size) noe
 cdef inline uint64_t little(const uint8_t* at, Py_ssize_t size) noexcept nogil:
     """Read a little-endian number of at most 8 bytes."""
     cdef uint64_t number = 0
-    if size == 8:
+    cdef uint32_t low = 0
+    cdef Py_ssize_t place
+    if size == 1:
+        return at[0]
+    elif size == 2:
+        return at[0] | <uint32_t>at[1] << 8
+    elif size == 4:
+        memcpy(&low, at, 4)
+        return low
+    elif size == 8:
         memcpy(&number, at, 8)
         return number
-    if size == 4:
-        memcpy(&number, at, 4)
-        return number
-    cdef Py_ssize_t place
     for place in range(size):
         number |= <uint64_t>at[place] << 8 * place
     return number
@@ -96,6 +131,12 @@ cdef inline uint64_t big(const uint8_t* at, Py_ssize_t size) noexcept nogil:
     """Read a big-endian number of at most 8 bytes."""
     cdef uint64_t number = 0
     cdef Py_ssize_t place
+    if size >= 4:
+        number = (
+            <uint64_t>at[0] << 24 | <uint64_t>at[1] << 16 | <uint64_t>at[2] << 8 | at[3]
+        )
+        at += 4
+        size -= 4
     for place in range(size):
         number = number << 8 | at[place]
     return number
@@ -103,8 +144,16 @@ cdef inline uint64_t big(const uint8_t* at, Py_ssize_t size) noexcept nogil:
 
 cdef inline void write_big(uint8_t* at, uint64_t number, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t place
-    for place in range(size):
-        at[size - 1 - place] = <uint8_t>(number >> 8 * place)
+    cdef uint32_t low
+    if size == 8:
+        number = __builtin_bswap64(number)
+        memcpy(at, &number, 8)
+    elif size == 4:
+        low = __builtin_bswap32(<uint32_t>number)
+        memcpy(at, &low, 4)
+    else:
+        for place in range(size):
+            at[size - 1 - place] = <uint8_t>(number >> 8 * place)
 
 
 cdef int put_digits(Bytes* into, uint64_t number, int width) noexcept nogil:

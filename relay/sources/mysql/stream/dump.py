@@ -132,11 +132,9 @@ class BinlogDump:
         connection, self._connection = self._connection, None
         drain, self._drain = self._drain, None
         if drain is not None:
-            drain.stop()
+            drain.end()  # before the socket's number may be another file's
         if connection is not None:
             connection._force_close()
-        if drain is not None:
-            drain.join()
 
     def _check_silence(self, now: float) -> None:
         if now - self._heard_at > SILENCE_S:
@@ -242,15 +240,12 @@ class _Drain:
             self._taken = found[0]
         return found
 
-    def stop(self) -> None:
-        """Have the thread end at once; nothing more comes off the socket."""
+    def end(self) -> None:
+        """Have the thread end, and wait for it; nothing more comes off the socket."""
         self._is_over = True
         self._free.put(None)
         with contextlib.suppress(OSError):
             self._socket.shutdown(SHUT_RDWR)
-
-    def join(self) -> None:
-        """Wait for the thread to end."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -260,10 +255,8 @@ class _Drain:
                 self._full.put((chunk, size))
                 if size == 0:
                     return
-        except OSError as error:
-            self._full.put(error)
-        except ValueError as error:  # the socket was closed by another thread just now
-            self._full.put(OSError(str(error)))
+        except Exception as error:  # also of a TLS socket that was shut down meanwhile
+            self._full.put(error if isinstance(error, OSError) else OSError(repr(error)))
 
     def _receive(self, chunk: memoryview) -> int:
         while not self._is_over:

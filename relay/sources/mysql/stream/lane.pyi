@@ -10,7 +10,6 @@ FULL: int
 LARGE: int
 EMPTY: int
 FINISHED: int
-BATCH_BYTES: int
 PIECE_BYTES: int
 
 class RowPlan:
@@ -54,6 +53,8 @@ class Lane:
     ) -> None: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def begin_scn(self) -> int: ...
     @property
     def transactions(self) -> int: ...
     @property

@@ -42,7 +42,6 @@ cdef enum:
     _DONE  # and on to the next event
     _ODD  # an event for Python
 
-BATCH_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20
 
 cdef enum:
@@ -246,6 +245,11 @@ cdef class Lane:
     # The window under way, for the assembler.
 
     @property
+    def begin_scn(self):
+        """Of where the transaction under way begins in the log."""
+        return self.epoch << 55 | self.file_number << 32 | min(self.start_offset, MAX_OFFSET)
+
+    @property
     def window_bytes(self):
         """How long it is, what was handed over included."""
         return self.taken + self.output.size - self.window_at
@@ -296,6 +300,8 @@ cdef class Lane:
         if gtid is not None and _put_bytes(&self.gtid, gtid) < 0:
             raise MemoryError
         self.start_offset, self.server_id = start_offset, server_id
+        if self.taken == 0 and self.output.size == self.window_at:
+            self.rows = 0
         if self._write_origin() < 0:
             raise MemoryError
 
@@ -560,6 +566,8 @@ cdef class Lane:
 
     cdef int _begin(self, Said* said, int64_t commit_ns, bint is_begun) noexcept nogil:
         self.start_offset = said.start_offset
+        if self.taken == 0 and self.output.size == self.window_at:
+            self.rows = 0
         self.server_id = said.server_id
         if self._write_origin() < 0:
             return _ODD
@@ -619,7 +627,7 @@ cdef class Lane:
         try:
             found = self.comment_of(PyBytes_FromStringAndSize(<const char*>text, size))
             self.statement_comment = found
-        except Exception:
+        except:  # whatever it is, the event is Python's then
             return -1
         return 0
 
@@ -650,6 +658,7 @@ cdef class Lane:
         cdef int64_t second = timestamp_ns // NS
         if self.taken == 0 and self.output.size == self.window_at:
             self._end(timestamp_ns)
+            self.rows = 0
             if second <= self.yielded_second:
                 self.held_scn, self.held_ns = scn, timestamp_ns
                 return _DONE
@@ -740,6 +749,8 @@ cdef class Lane:
         is_full_after = _is_full(present_after, plan.count)
         if not (is_full and is_full_after) and not plan.delivers_partial:
             return -1
+        if not is_full and not has_any(present, plan.count):
+            return -1
         while at < end:
             at = take_image(plan, at, end, present, is_full, self.spans, said.body)
             if at == NULL:
@@ -810,7 +821,7 @@ cdef class Lane:
             write_big(at + 45, <uint64_t>long_key, 8)
         else:
             write_big(at + 45, self.key.size, 4)
-            memcpy(at + 49, self.key.data, self.key.size)
+            copy_bytes(at + 49, self.key.data, self.key.size)
         body = begin + header
         memcpy(into.data + body + 4, self.metadata_head, 6)
         into.size = body + 10
@@ -824,7 +835,7 @@ cdef class Lane:
         write_big(at, row.avro.size, 4)
         at[4], at[5] = 0, 0
         memcpy(at + 6, plan.digest, 16)
-        memcpy(at + 22, row.avro.data, row.avro.size)
+        copy_bytes(at + 22, row.avro.data, row.avro.size)
         into.size = part + 22 + row.avro.size
         at = into.data + begin
         write_big(at + 13, crc32(into.data + body, into.size - body), 4)

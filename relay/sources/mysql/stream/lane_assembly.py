@@ -17,7 +17,7 @@ from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
 from databus.relay.sources.mysql.stream import lane as lanes
 from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.changes import ChangeList, Changes
-from databus.relay.sources.mysql.stream.events import QUERY_COMPRESSED
+from databus.relay.sources.mysql.stream.events import QUERY_COMPRESSED, TRANSACTION_PAYLOAD
 from databus.relay.sources.mysql.stream.group import Group, statement_comment
 from databus.relay.sources.mysql.stream.gtid import Gtid
 from databus.relay.sources.mysql.stream.lane import Lane, RowPlan
@@ -39,7 +39,9 @@ from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
 
 _MOST_PLANS = 4096
 _TYPE_AT = 4  # in an event's header
-_STATEMENTS = frozenset({B.QUERY_EVENT, QUERY_COMPRESSED, B.EXECUTE_LOAD_QUERY_EVENT})
+_STATEMENTS = frozenset(
+    {B.QUERY_EVENT, QUERY_COMPRESSED, B.EXECUTE_LOAD_QUERY_EVENT, TRANSACTION_PAYLOAD}
+)
 _NOBODYS = (0, 0)  # a mark before the first change of a window
 
 
@@ -176,7 +178,7 @@ class EncodedWindows:
         """Move what there is of the window under way to `items`; no complete one is before it."""
         piece = self.lane.take_piece()
         if piece is not None:
-            self.items.append(WindowPiece(*piece))
+            self.items.append(WindowPiece(*piece, self.lane.begin_scn))
 
 
 class LaneAssembler(Assembler):
@@ -222,16 +224,16 @@ class LaneAssembler(Assembler):
     def _assemble(self, event: bytes) -> Iterator[Captured]:
         """Let Python have one event."""
         self._layouts.update(self._lane.layouts())
-        transaction = self.receive(event)
+        for transaction in self.receive_parts(event):
+            if transaction is not None:
+                self._encoded.take_batch()
+                self._encoded.items.append(transaction)
+            yield from self._taken()
         if event[_TYPE_AT] in _STATEMENTS:
             self._lane.unbind()  # what it defines may be read otherwise from now on
         if not self._layouts:
             self._lane.end_statements()
         self._transactions = self._lane.transactions
-        if transaction is not None:
-            self._encoded.take_batch()
-            self._encoded.items.append(transaction)
-        yield from self._taken()
 
     def _taken(self) -> list[Captured]:
         items, self._encoded.items = self._encoded.items, []

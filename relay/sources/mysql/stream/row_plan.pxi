@@ -8,7 +8,8 @@
 
 cdef enum Step:
     STEP_INT, STEP_UINT, STEP_UINT64, STEP_COPIED, STEP_YEAR, STEP_BITS, STEP_DECIMAL
-    STEP_DATE, STEP_TIME, STEP_DATETIME, STEP_TIMESTAMP
+    STEP_TIME
+    STEP_DATE, STEP_DATETIME, STEP_TIMESTAMP
     STEP_ENUM, STEP_SET, STEP_PADDED, STEP_UUID
     STEP_BYTES, STEP_UTF8, STEP_TABLE, STEP_CONVERTED
 
@@ -465,8 +466,8 @@ cdef int put_converted(const Plan* plan, Bytes* into, int index, const uint8_t* 
     cdef bytes made
     try:
         made = (<RowPlan>plan.owner).converters[index](PyBytes_FromStringAndSize(<const char*>data, size))
-    except Exception:
-        return -1  # Python will meet it again, and say what it is
+    except:  # whatever it is, Python will meet it again, and say what it is
+        return -1
     return put_sized(into, <const uint8_t*>PyBytes_AS_STRING(made), PyBytes_GET_SIZE(made))
 
 
@@ -481,53 +482,55 @@ cdef int put_value(
     cdef const uint8_t* data = at + column.width
     cdef Py_ssize_t length = size - column.width
     cdef uint8_t text[9]
+    # Those say themselves whether they are null.
+    if column.nullable and not STEP_DATE <= step <= STEP_TIMESTAMP and put(into, b"\x02", 1) < 0:
+        return -1
+    # One `switch` in C.
     if step == STEP_DATE:
         return put_date(row, column, index, data)
-    if step == STEP_DATETIME:
+    elif step == STEP_DATETIME:
         return put_datetime(row, column, index, data)
-    if step == STEP_TIMESTAMP:
+    elif step == STEP_TIMESTAMP:
         return put_timestamp(row, column, index, data)
-    if column.nullable and put(into, b"\x02", 1) < 0:
-        return -1
-    if step == STEP_INT:
+    elif step == STEP_INT:
         shift = 64 - 8 * column.size
         return put_long(into, <int64_t>(little(data, column.size) << shift) >> shift)
-    if step == STEP_UINT:
+    elif step == STEP_UINT:
         return put_long(into, <int64_t>little(data, column.size))
-    if step == STEP_UTF8:
+    elif step == STEP_UTF8:
         if skip_utf8(data, length) != length:
             return -1
         return put_sized(into, data, length)
-    if step == STEP_BYTES or step == STEP_BITS:
+    elif step == STEP_BYTES or step == STEP_BITS:
         return put_sized(into, data, length)
-    if step == STEP_COPIED:
+    elif step == STEP_COPIED:
         if length == 4 and (little(data, 4) & 0x7FFFFFFF) > 0x7F800000:
             return -1  # no number, and Python's would have other bits
         return put(into, data, length)
-    if step == STEP_DECIMAL:
+    elif step == STEP_DECIMAL:
         return put_decimal(into, column, data)
-    if step == STEP_TIME:
+    elif step == STEP_TIME:
         return put_time(into, column, data)
-    if step == STEP_ENUM:
+    elif step == STEP_ENUM:
         return put_member(into, column, data)
-    if step == STEP_SET:
+    elif step == STEP_SET:
         return put_members(into, column, data)
-    if step == STEP_TABLE:
+    elif step == STEP_TABLE:
         return put_by_table(into, column, data, length)
-    if step == STEP_PADDED:
+    elif step == STEP_PADDED:
         return put_padded(into, column, data, length)
-    if step == STEP_UUID:
+    elif step == STEP_UUID:
         return put_uuid(into, data, length)
-    if step == STEP_YEAR:
+    elif step == STEP_YEAR:
         return put_long(into, data[0] + 1900 if data[0] else 0)
-    if step == STEP_UINT64:
+    elif step == STEP_UINT64:
         text[0] = 0
         write_big(text + 1, little(data, 8), 8)
         shift = 0
         while shift < 8 and text[shift] == 0 and not text[shift + 1] & 0x80:
             shift += 1
         return put_sized(into, text + shift, 9 - shift)
-    if step == STEP_CONVERTED:
+    elif step == STEP_CONVERTED:
         return put_converted(plan, into, index, at, size)
     return -1
 
@@ -546,6 +549,15 @@ cdef int put_filler(const Plan* plan, Row* row, int index) noexcept nogil:
     if column.step == STEP_DECIMAL or column.step == STEP_UINT64:
         return put(&row.avro, b"\x02\x00", 2)
     return put(&row.avro, b"\x00", 1)
+
+
+cdef inline int has_any(const uint8_t* present, int count) noexcept nogil:
+    """Say whether an image has any column."""
+    cdef int index
+    for index in range(count):
+        if present[index >> 3] >> (index & 7) & 1:
+            return True
+    return False
 
 
 cdef const uint8_t* take_image(
@@ -707,7 +719,7 @@ cdef int make_key(const Plan* plan, const Row* row, Bytes* key) noexcept with gi
     cdef bytes made
     try:
         made = (<RowPlan>plan.owner).make_key(PyBytes_FromStringAndSize(<const char*>row.avro.data, row.avro.size))
-    except Exception:
+    except:  # as above
         return -1
     key.size = 0
     return put(key, <const uint8_t*>PyBytes_AS_STRING(made), PyBytes_GET_SIZE(made))

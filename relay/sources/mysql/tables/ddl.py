@@ -363,6 +363,8 @@ def _drop_index(run: _Run) -> None:
     before = run.schema.table(name)
     if is_key and before is not None and before.definition is not None:
         run.define(name, replace(before, definition=replace(before.definition, key=())))
+    elif is_key:
+        run.outcome.redefined.add(name)
 
 
 def _forget_tables(run: _Run, database: str) -> None:

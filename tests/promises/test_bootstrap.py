@@ -227,7 +227,7 @@ def test_another_server_takes_over_when_one_is_killed_in_mid_phase(
 
     def kill_once(page: int) -> None:
         if page == 1:  # enough to catch up with for several pages
-            for number in range(40):
+            for number in range(100):
                 change_a_little(place, 9 * number)
             pair.wait_for_producer()
         elif not killed and checkpoints.modes[-1:] == [mode]:

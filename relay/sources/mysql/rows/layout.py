@@ -361,7 +361,7 @@ def _derived_type(column: LoggedColumn, charset: str | None, dialect: Dialect) -
     if code in _TEMPORAL:
         return f"{_TEMPORAL[code]}({length})" if length else _TEMPORAL[code]
     if code in (T.ENUM, T.SET) and column.members is not None:
-        members = ",".join(quoted(member) for member in _members(column, dialect))
+        members = ",".join(quoted_member(member) for member in _members(column, dialect))
         return f"{'enum' if code == T.ENUM else 'set'}({members})"
     return _BARE.get(code, "") or _derived_string(code, length, charset, dialect)
 
@@ -384,6 +384,6 @@ def _derived_string(code: int, length: int, charset: str | None, dialect: Dialec
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
 
 
-def quoted(member: str) -> str:
+def quoted_member(member: str) -> str:
     """Return a member as the server's catalogue writes it."""
     return f"'{member.translate(_ESCAPES)}'"

@@ -32,6 +32,7 @@ from databus.relay.sources.mysql.rows.columns import (
 )
 from databus.relay.sources.mysql.rows.layout import DefinedColumn
 from databus.relay.sources.mysql.rows.values import Reader, ZeroDateError, reader_for
+from databus.relay.sources.mysql.server.catalog import quote
 
 Convert = Callable[[bytes], Any]
 RawRow = Sequence[bytes | None]
@@ -69,11 +70,6 @@ class MisfitError(ValueError):
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(problem)
         self.row = row
-
-
-def quote(name: str) -> str:
-    """Quote an identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def selected(column: DefinedColumn, *, zero_dates_are_null: bool) -> SelectedColumn:

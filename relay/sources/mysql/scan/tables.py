@@ -34,12 +34,11 @@ from databus.relay.sources.mysql.scan.columns import (
     MisfitError,
     RawRow,
     SelectedColumn,
-    quote,
     rows_of,
     selected,
 )
 from databus.relay.sources.mysql.scan.key_order import KeyOrder, KeyPart, order_of
-from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.catalog import ServerCatalog, quote
 from databus.relay.sources.mysql.server.checks import table_problems
 from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
 from databus.relay.sources.mysql.server.position import file_number

@@ -279,3 +279,8 @@ def charset_name(name: Any) -> str:
     """Return a character set's name as newer servers have it; empty for none."""
     # Two names of one set, depending on version and variable.
     return {"utf8": "utf8mb3"}.get(str(name), str(name)) if name else ""
+
+
+def quote(name: str) -> str:
+    """Quote an identifier."""
+    return "`" + name.replace("`", "``") + "`"

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from databus.relay.sources.mysql.rows.charsets import BINARY
 from databus.relay.sources.mysql.rows.columns import UNKNOWN_CHARACTER, SqlType, parse_sql_type
-from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted_member
 
 # Sets with characters beyond utf8mb3, and bytes.
 _BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", BINARY})
@@ -37,7 +37,7 @@ def with_members(column: DefinedColumn, database: str, table: str, ask: Ask) -> 
         _member(sql, index, place, column.charset, ask) if "?" in member else member
         for index, member in enumerate(sql.members)
     ]
-    return replace(column, sql_type=f"{sql.name}({','.join(map(quoted, members))})")
+    return replace(column, sql_type=f"{sql.name}({','.join(map(quoted_member, members))})")
 
 
 def _member(sql: SqlType, index: int, place: str, charset: str | None, ask: Ask) -> str:

@@ -17,13 +17,13 @@ from typing import Any
 
 from databus.relay.sources.mysql.rows.columns import clean_sql_type
 from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name
+from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name, quote
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET, LogFile
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.tokens import TableName
-from databus.relay.sources.mysql.tables.watched import Names, ScanLog
+from databus.relay.sources.mysql.tables.watched import Names, ScanLog, split_name
 from databus.schemas.scn import BinlogPosition, binlog_position
 
 _TABLES = """
@@ -114,6 +114,7 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
     """
     for _ in range(_TRIES):
         before = catalog.end_scn()
+        _wait_for_ddl(catalog)
         versions = {
             names.key(name): version
             for database in sorted(names.databases)
@@ -124,6 +125,17 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
         if before == after or not _between(scan(before, after), names.databases):
             return Record(after, versions, charsets, is_beginning=True)
     raise ValueError("tables are altered faster than their definitions can be read; start later")
+
+
+def _wait_for_ddl(catalog: ServerCatalog) -> None:
+    """Wait until no statement is altering a watched table.
+
+    MySQL writes it to the log before the catalogue has what it makes of the
+    table, and lets nobody at the table meanwhile.
+    """
+    for source in catalog.kinds():
+        database, table = split_name(source)
+        catalog.ask(f"SELECT 1 FROM {quote(database)}.{quote(table)} LIMIT 0")
 
 
 def _between(changed: Mapping[TableName, int], databases: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from databus.relay.sources.mysql.rows.charsets import BINARY
-from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, quoted_member
 from databus.relay.sources.mysql.tables.tokens import Reader
 
 _REAL_AS_FLOAT = 1 << 0
@@ -102,8 +102,6 @@ _KNOWN = (
     | _GEOMETRIES
 )
 _AS_BINARY = {"char": "binary", "varchar": "varbinary", **dict(zip(_TEXTS, _BLOBS, strict=True))}
-# As the server escapes members in COLUMN_TYPE.
-_ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
 
 
 def read_column(words: Reader, rules: Rules) -> ColumnSpec:
@@ -400,7 +398,7 @@ def _text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
     kind = spec.kind
     if kind in ("enum", "set"):
         members = spec.members if charset == BINARY else [m.rstrip(" ") for m in spec.members]
-        return f"{kind}({','.join(quoted(member) for member in members)})"
+        return f"{kind}({','.join(quoted_member(member) for member in members)})"
     is_binary = charset == BINARY
     most = 1 if is_binary else rules.char_bytes(charset)
     first = spec.arguments[0] if spec.arguments else None
@@ -419,11 +417,6 @@ def _text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
 
 def _of_size(names: tuple[str, ...], size: int) -> str:
     return names[(size > 0xFF) + (size > 0xFFFF) + (size > 0xFFFFFF)]
-
-
-def quoted(member: str) -> str:
-    """Return a member of an enum or set as COLUMN_TYPE has it."""
-    return f"'{member.translate(_ESCAPES)}'"
 
 
 def converted(column: DefinedColumn, charset: str, rules: Rules) -> DefinedColumn:

@@ -9,7 +9,6 @@ somebody to look at, never a reason to start somewhere.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from databus.client.checkpoint_lock import take_lock
+from databus.conf.durable_file import replace_file
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 
@@ -113,25 +113,11 @@ class FileCheckpoints:
         path = self.path(name, sources)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            _replace(path, json.dumps(kept, indent=1) + "\n")
+            replace_file(path, (json.dumps(kept, indent=1) + "\n").encode())
         except OSError as error:
             raise CheckpointError(
                 f"checkpoint {path} cannot be written: {error}; see checkpoint_dir"
             ) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _check_owner(kept: Any, name: str, sources: Sequence[str]) -> None:

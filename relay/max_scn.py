@@ -7,7 +7,6 @@ read is an error: a guessed SCN would be a gap that nobody notices.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
+from databus.conf.durable_file import replace_file
 from databus.schemas.errors import RingError
 
 # `scn:date`, then a checksum; an operator who writes the file may leave that out.
@@ -77,14 +77,8 @@ class FileMaxScn:
         """Replace the file durably; raises RingError."""
         date = datetime.fromtimestamp(timestamp_ns // 1_000_000_000, UTC)
         text = f"{scn}:{date:%Y-%m-%dT%H:%M:%SZ}"
-        beside = self._path.with_name(self._path.name + ".new")
         try:
-            with beside.open("w", encoding="ascii") as file:
-                file.write(f"{text} crc={crc32(text.encode()):08x}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-            _sync_directory(self._path.parent)
+            replace_file(self._path, f"{text} crc={crc32(text.encode()):08x}\n".encode())
         except OSError as error:
             raise RingError(f"MaxSCN cannot be saved: {error}") from error
 
@@ -132,11 +126,3 @@ class SqliteMaxScn:
                 yield database
         except sqlite3.Error as error:
             raise RingError(f"MaxSCN in {self._path}: {error}") from error
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

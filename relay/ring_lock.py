@@ -12,6 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from databus.conf.durable_file import sync_folder
 from databus.relay.ring_layout import WRITER_PID
 from databus.schemas.errors import RingError
 
@@ -49,11 +50,7 @@ def take_name(path: Path, fd: int) -> None:
     """Give the file made by `make_locked` the ring's name, durably."""
     os.fsync(fd)
     _beside(path).replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_folder(path.parent)
 
 
 def discard(path: Path) -> None:

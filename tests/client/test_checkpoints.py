@@ -83,7 +83,7 @@ def test_another_registrations_file_is_not_taken(store: FileCheckpoints) -> None
 
 def test_a_crash_while_writing_leaves_the_old_one(store: FileCheckpoints) -> None:
     store.save("default", SOURCES, Checkpoint.at(5))
-    store.path("default", SOURCES).with_suffix(".tmp").write_text('{"half')
+    store.path("default", SOURCES).with_suffix(".json.new").write_text('{"half')
     assert store.load("default", SOURCES) == Checkpoint.at(5)
     store.save("default", SOURCES, Checkpoint.at(6))
     assert store.load("default", SOURCES) == Checkpoint.at(6)

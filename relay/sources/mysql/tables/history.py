@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
+from databus.conf.durable_file import replace_file
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.tokens import TableName
@@ -202,7 +203,7 @@ class History:
         if self._path is None:
             return
         with _file_errors(self._path):
-            _replace_file(self._path, [_line(record) for record in records])
+            replace_file(self._path, b"".join(_line(record) for record in records))
 
 
 @contextmanager
@@ -211,20 +212,6 @@ def _file_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ValueError(f"the history of table definitions in {path}: {error}") from error
-
-
-def _replace_file(path: Path, lines: list[bytes]) -> None:
-    beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
-        file.writelines(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _at(versions: list[tuple[int, T | None]], scn: int) -> T | None:

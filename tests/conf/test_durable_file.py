@@ -1,0 +1,34 @@
+"""A file is replaced whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from databus.conf import durable_file
+from databus.conf.durable_file import replace_file
+
+
+def test_a_file_is_made_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    replace_file(path, b"one")
+    replace_file(path, b"two\n")
+    assert path.read_bytes() == b"two\n"
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_what_cannot_be_synced_does_not_take_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept"
+    replace_file(path, b"one")
+
+    def full(_descriptor: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(durable_file.os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        replace_file(path, b"two")
+    assert path.read_bytes() == b"one"

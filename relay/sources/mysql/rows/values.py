@@ -36,6 +36,7 @@ from databus.relay.sources.mysql.rows.json_text import json_text
 Reader = Callable[[bytes, int], tuple[Any, int]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FLOAT_FORMATS = {4: "<f", 8: "<d"}
 _INT_FORMATS = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
 
 
@@ -103,7 +104,9 @@ def _int24(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _float_reader(length: int) -> Reader:
-    number = struct.Struct("<f" if length == 4 else "<d")
+    if length not in _FLOAT_FORMATS:
+        raise ValueError(f"a floating-point number of {length} bytes")
+    number = struct.Struct(_FLOAT_FORMATS[length])
     unpack, size = number.unpack_from, number.size
     return lambda data, at: (unpack(data, at)[0], at + size)
 

@@ -20,7 +20,7 @@ from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET, Start
-from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream import events
 from databus.relay.sources.mysql.stream.dump import BinlogDump
 from databus.relay.sources.mysql.stream.look_up import events_to_the_end, last_definition_changes
 from databus.relay.sources.mysql.tables.beginning import first_record

@@ -32,7 +32,7 @@ from pymysqlreplication.constants import BINLOG as B
 from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET
-from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream import events
 from databus.relay.sources.mysql.stream.changes import Changes, TransactionWindows, Windows
 from databus.relay.sources.mysql.stream.compressed import (
     COMPRESSED_ROWS,

@@ -25,7 +25,7 @@ import zstandard
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.rows.columns import ByteReader
-from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream import events
 from databus.relay.sources.mysql.stream.events import Event, event_name
 
 # What `max_allowed_packet` cannot be larger than, so no event is either.

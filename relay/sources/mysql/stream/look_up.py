@@ -18,7 +18,7 @@ from databus.relay.sources.mysql.server.position import (
     Start,
     start_at_position,
 )
-from databus.relay.sources.mysql.stream import events as events
+from databus.relay.sources.mysql.stream import events
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql.stream.compressed import events_inside, plain_query
 from databus.relay.sources.mysql.stream.dump import BinlogDump

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ def test_a_file_is_made_and_replaced(tmp_path: Path) -> None:
     replace_file(path, b"one")
     replace_file(path, b"two\n")
     assert path.read_bytes() == b"two\n"
-    assert os.listdir(tmp_path) == ["kept"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_cannot_be_synced_does_not_take_the_name(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from databus.conf import durable_file
 from databus.conf.durable_file import replace_file
 
 
@@ -27,7 +26,7 @@ def test_what_cannot_be_synced_does_not_take_the_name(
     def full(_descriptor: int) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(durable_file.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="no space left"):
         replace_file(path, b"two")
     assert path.read_bytes() == b"one"

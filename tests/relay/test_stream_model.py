@@ -31,6 +31,7 @@ from databus.schemas.wire import walk
 from tests.relay.compiled import ring_work
 
 CAPACITY_BYTES = 4096
+LARGEST_EVENT_BYTES = 220  # a DDL statement of 90 characters
 SIZES = st.one_of(st.integers(1, 300), st.integers(300, 2 * CAPACITY_BYTES))
 WINDOWS = st.lists(
     st.tuples(
@@ -175,7 +176,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert self.left_for(client) == expected[len(got) :]
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), size=st.integers(200, 600))
+    @rule(data=st.data(), size=st.integers(LARGEST_EVENT_BYTES, 600))
     def read_to_the_end(self, data: st.DataObject, size: int) -> None:
         client = data.draw(st.sampled_from(self.clients))
         expected = self.left_for(client)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.traced_relay`: the `databus` command, its relay noting where windows are.
 
-For the breakdown of a latency only. Two methods are wrapped: the one that
-publishes windows in the ring, and the one that makes a response. What they
+For the breakdown of a latency only. What is wrapped: the two methods that
+publish windows in the ring, and the one that makes a response. What they
 note is written to `relay.stamps` beside the settings file at the end.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.load import write_numbers
 from databus.conf.cli import main
-from databus.relay.ring import EncodedWindow, Ring
+from databus.relay.ring import Ring
 from databus.relay.stream import StreamJob, StreamResponse
+from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
 
 
 class Trace:
@@ -28,10 +29,10 @@ class Trace:
         self.published: list[tuple[int, int]] = []
         self.answered_ns: list[int] = []
 
-    def publish(self, windows: Sequence[EncodedWindow]) -> None:
+    def publish(self, scns: Iterable[int]) -> None:
         """Note windows that a reader can see from now on."""
         now = time.time_ns()
-        self.published.extend((window.scn, now) for window in windows)
+        self.published.extend((scn, now) for scn in scns)
 
     def answer(self, response: StreamResponse | None) -> None:
         """Note the windows that this response is the first to hold."""
@@ -52,11 +53,16 @@ class Trace:
 def wrap(trace: Trace) -> None:
     """Make every ring and every stream job of this process note what it does."""
     append: Callable[[Ring, Sequence[EncodedWindow]], None] = Ring.append
+    append_batch: Callable[[Ring, WindowBatch], None] = Ring.append_batch
     step: Callable[[StreamJob], StreamResponse | None] = StreamJob.step
 
     def traced_append(ring: Ring, windows: Sequence[EncodedWindow]) -> None:
         append(ring, windows)
-        trace.publish(windows)
+        trace.publish(window.scn for window in windows)
+
+    def traced_append_batch(ring: Ring, batch: WindowBatch) -> None:
+        append_batch(ring, batch)
+        trace.publish(scn for scn, *_ in MARK.iter_unpack(batch.marks))
 
     def traced_step(job: StreamJob) -> StreamResponse | None:
         response = step(job)
@@ -64,6 +70,7 @@ def wrap(trace: Trace) -> None:
         return response
 
     Ring.append = traced_append  # type: ignore[method-assign,assignment]
+    Ring.append_batch = traced_append_batch  # type: ignore[method-assign,assignment]
     StreamJob.step = traced_step  # type: ignore[method-assign,assignment]
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from benchmarks import traced_relay
 from benchmarks.latency import Run, Stamps, breakdown_of, figures_of, join
+from databus.relay.ring import Ring
+from databus.relay.stream import StreamJob
+from tests.relay.ring_model import batch_of, make_window
 
 MS = 1_000_000
 COMMITS = [(0, 1 * MS), (10 * MS, 11 * MS)]
@@ -53,3 +59,18 @@ def test_the_breakdown_has_a_median_and_a_p99_of_each_step() -> None:
 def test_the_warm_up_is_not_counted() -> None:
     run = Run("sqlite", 5, rate=100)
     assert (run.transactions, run.warm_up) == (800, 300)
+
+
+def test_a_traced_relay_notes_windows_however_they_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name in ((Ring, "append"), (Ring, "append_batch"), (StreamJob, "step")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # as it was, afterwards
+    trace = traced_relay.Trace()
+    traced_relay.wrap(trace)
+    windows = [make_window(scn) for scn in (1, 2, 3, 4)]
+    ring = Ring.open(tmp_path / "a.ring", "a", 1 << 16)
+    ring.append(windows[:2])
+    ring.append_batch(batch_of(windows[2:]))
+    ring.close()
+    assert [scn for scn, _ in trace.published] == [1, 2, 3, 4]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from databus.relay.sources.mysql.rows.charsets import BINARY
 from databus.relay.sources.mysql.rows.columns import parse_sql_type
-from databus.relay.sources.mysql.server.catalog import quote
+from databus.relay.sources.mysql.tables.tokens import quote
 
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal"})
 _QUOTED = frozenset({"date", "time", "datetime", "timestamp", "uuid", "inet4", "inet6"})

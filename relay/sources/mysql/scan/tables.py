@@ -38,10 +38,11 @@ from databus.relay.sources.mysql.scan.columns import (
     selected,
 )
 from databus.relay.sources.mysql.scan.key_order import KeyOrder, KeyPart, order_of
-from databus.relay.sources.mysql.server.catalog import ServerCatalog, quote
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import table_problems
 from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
 from databus.relay.sources.mysql.server.position import file_number
+from databus.relay.sources.mysql.tables.tokens import quote
 from databus.relay.sources.mysql.tables.watched import Names, split_name
 from databus.relay.sources.table_scan import Chunk
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
@@ -399,7 +400,7 @@ class MysqlTableScan:
 
 
 def _sql_name(source: str) -> str:
-    return ".".join(quote(part) for part in split_name(source))
+    return quote(*split_name(source))
 
 
 def _key_parts(catalog: ServerCatalog, source: str, definition: Definition) -> list[KeyPart]:

@@ -96,10 +96,10 @@ class ServerCatalog:
             finally:
                 self._held = None
 
-    def variables(self) -> dict[str, str]:
-        """Return the variables that are checked or used."""
-        marks = ", ".join(["%s"] * len(VARIABLES))
-        rows = self._ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", VARIABLES)
+    def variables(self, names: Sequence[str] = VARIABLES) -> dict[str, str]:
+        """Return global variables, those that are checked or used unless others are named."""
+        marks = ", ".join(["%s"] * len(names))
+        rows = self._ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
         return {str(name).lower(): str(value) for name, value in rows}
 
     def log_files(self) -> list[LogFile]:
@@ -279,8 +279,3 @@ def charset_name(name: Any) -> str:
     """Return a character set's name as newer servers have it; empty for none."""
     # Two names of one set, depending on version and variable.
     return {"utf8": "utf8mb3"}.get(str(name), str(name)) if name else ""
-
-
-def quote(name: str) -> str:
-    """Quote an identifier."""
-    return "`" + name.replace("`", "``") + "`"

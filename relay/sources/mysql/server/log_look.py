@@ -34,7 +34,6 @@ from databus.schemas.scn import binlog_position
 
 # Longest wait for one answer.
 LOOK_TIMEOUT_S = 15.0
-_VARIABLES = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})"
 
 
 class MysqlLogLook:
@@ -83,9 +82,7 @@ class MysqlLogLook:
                 self._hold(made)
                 made.connect(link)
             with catalog.session(made):
-                marks = ", ".join(["%s"] * len(KEEPING_VARIABLES))
-                rows = catalog.ask(_VARIABLES.format(marks), KEEPING_VARIABLES)
-                variables = {str(name).lower(): str(value) for name, value in rows}
+                variables = catalog.variables(KEEPING_VARIABLES)
                 files = catalog.log_files()
                 ((now_s,),) = catalog.ask("SELECT UNIX_TIMESTAMP()")
         except ValueError as error:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from databus.relay.sources.mysql.rows.charsets import BINARY
 from databus.relay.sources.mysql.rows.columns import UNKNOWN_CHARACTER, SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted_member
+from databus.relay.sources.mysql.tables.tokens import quote
 
 # Sets with characters beyond utf8mb3, and bytes.
 _BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", BINARY})
@@ -32,7 +33,7 @@ def with_members(column: DefinedColumn, database: str, table: str, ask: Ask) -> 
         return column  # said when there are rows of it
     if not sql.members:
         return column
-    place = ".".join(_name(part) for part in (database, table, column.name))
+    place = quote(database, table, column.name)
     members = [
         _member(sql, index, place, column.charset, ask) if "?" in member else member
         for index, member in enumerate(sql.members)
@@ -52,7 +53,3 @@ def _member(sql: SqlType, index: int, place: str, charset: str | None, ask: Ask)
     except ValueError:
         pass  # bytes that are no text
     return sql.members[index].replace("?", UNKNOWN_CHARACTER)
-
-
-def _name(text: str) -> str:
-    return "`" + text.replace("`", "``") + "`"

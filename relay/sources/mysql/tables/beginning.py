@@ -17,12 +17,12 @@ from typing import Any
 
 from databus.relay.sources.mysql.rows.columns import clean_sql_type
 from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name, quote
+from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET, LogFile
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.tokens import TableName, quote
 from databus.relay.sources.mysql.tables.watched import Names, ScanLog, split_name
 from databus.schemas.scn import BinlogPosition, binlog_position
 
@@ -134,8 +134,7 @@ def _wait_for_ddl(catalog: ServerCatalog) -> None:
     table, and lets nobody at the table meanwhile.
     """
     for source in catalog.kinds():
-        database, table = split_name(source)
-        catalog.ask(f"SELECT 1 FROM {quote(database)}.{quote(table)} LIMIT 0")
+        catalog.ask(f"SELECT 1 FROM {quote(*split_name(source))} LIMIT 0")
 
 
 def _between(changed: Mapping[TableName, int], databases: Collection[str]) -> bool:

@@ -64,6 +64,11 @@ class Token:
         return "" if self.is_name or self.is_string else self.text.upper()
 
 
+def quote(*parts: str) -> str:
+    """Return a name as a statement has it, its parts (database, table, column) joined by dots."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
 def without_comments(text: str, version: int = 0, *, is_mariadb: bool = True) -> str:
     """Return a statement without comments, those opened that this server executes."""
     found: list[str] = []

@@ -6,12 +6,13 @@ that streams.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 from pymysql.connections import Connection
 from pymysql.constants.ER import PARSE_ERROR
+from pymysql.cursors import Cursor, DictCursor
 from pymysql.err import MySQLError
 
 from databus.conf.settings import PhysicalSourceSettings
@@ -60,6 +61,8 @@ SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_AP
 """
 _CHARACTER_SETS = "SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS"
 _LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+# MariaDB, which may have several primaries; MySQL, which shows all of them; older ones.
+_REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _REPLICAS = ("SHOW SLAVE HOSTS", "SHOW REPLICAS")
 _SAFE_RULES = frozenset({"RESTRICT", "NO ACTION"})
 
@@ -101,6 +104,15 @@ class ServerCatalog:
         marks = ", ".join(["%s"] * len(names))
         rows = self._ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
         return {str(name).lower(): str(value) for name, value in rows}
+
+    def log_status(self) -> Mapping[str, Any]:
+        """Return what the server says of its log, by column name; empty when it may not say."""
+        rows = self._answers_by_name(_LOG_STATUS) or [{}]
+        return rows[0]
+
+    def replica_status(self) -> Sequence[Mapping[str, Any]] | None:
+        """Return the server's own replication, one for each primary; None when it may not say."""
+        return self._answers_by_name(_REPLICA_STATUS)
 
     def log_files(self) -> list[LogFile]:
         """Return the binlog files, the last as far as it is written."""
@@ -235,8 +247,18 @@ class ServerCatalog:
             raise ValueError("the server writes no binlog: start it with --log-bin")
         return str(rows[0][0]), int(rows[0][1])
 
+    def _answers_by_name(self, queries: Sequence[str]) -> Sequence[Mapping[str, Any]] | None:
+        with self.session() as connection:
+            rows: Sequence[Any] | None = self._first_answer(connection, queries, DictCursor)
+        return rows
+
     def _first_answer(
-        self, connection: Connection[Any], queries: Sequence[str], *, is_needed: bool = False
+        self,
+        connection: Connection[Any],
+        queries: Sequence[str],
+        cursor_class: type[Cursor] = Cursor,
+        *,
+        is_needed: bool = False,
     ) -> Rows | None:
         """Return what the first query that this server knows and allows says.
 
@@ -246,7 +268,7 @@ class ServerCatalog:
         for query in queries:
             with driver_errors(self._source, self._scn, f"asking {self._address}"):
                 try:
-                    with connection.cursor() as cursor:
+                    with connection.cursor(cursor_class) as cursor:
                         cursor.execute(query)
                         return list(cursor.fetchall())
                 except MySQLError as error:

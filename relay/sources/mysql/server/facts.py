@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pymysql.constants.ER import PARSE_ERROR
-from pymysql.cursors import DictCursor
-from pymysql.err import MySQLError
-
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import LogFilters, Replication
 from databus.relay.sources.mysql.server.findings import ServerFacts
@@ -22,9 +18,6 @@ from databus.schemas.errors import SourceError
 _ENGINE = """
 SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
-_LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-# MariaDB, which may have several primaries; MySQL, which shows all of them; older ones.
-_REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _THREADS = ("Slave_IO_Running", "Slave_SQL_Running", "Replica_IO_Running", "Replica_SQL_Running")
 
 
@@ -32,13 +25,12 @@ def read_facts(
     catalog: ServerCatalog, variables: Mapping[str, str], sources: Sequence[str]
 ) -> ServerFacts:
     """Ask for everything once; raises SourceError."""
-    with catalog.session() as connection:
-        status = _first_answer(connection, _LOG_STATUS) or []
-        replicas = _first_answer(connection, _REPLICA_STATUS)
+    with catalog.session():
+        status, replicas = catalog.log_status(), catalog.replica_status()
         engines = {source: catalog.ask(_ENGINE, split_name(source)) for source in sources}
     return ServerFacts(
         variables,
-        _filters(status[0] if status else {}),
+        _filters(status),
         _replication(replicas),
         {source: str(rows[0][0]).upper() for source, rows in engines.items() if rows},
     )
@@ -83,16 +75,3 @@ def _replication(rows: Sequence[Mapping[str, Any]] | None) -> Replication:
     if any(row.get(thread) not in (None, "No") for row in rows for thread in _THREADS):
         return Replication.RUNNING
     return Replication.SET_UP if rows else Replication.NONE
-
-
-def _first_answer(connection: Any, queries: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Return the rows of the first query that this server knows; None when none may be asked."""
-    for query in queries:
-        try:
-            with connection.cursor(DictCursor) as cursor:
-                cursor.execute(query)
-                return list(cursor.fetchall())
-        except MySQLError as error:
-            if not error.args or error.args[0] != PARSE_ERROR:
-                return None
-    return None

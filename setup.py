@@ -9,6 +9,11 @@ from setuptools import Extension, setup
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
 NESTED = (
+    "client.spark",
+    "client.spark.jobs",
+    "client.spark.sql",
+    "client.spark.targets",
+    "client.spark.verify",
     "relay.sources",
     "relay.sources.mysql",
     "relay.sources.mysql.rows",
@@ -34,6 +39,7 @@ setup(
     package_data={
         "databus": ["py.typed"],
         "databus.schemas": ["avro/*.avsc", "*.pyi"],
+        "databus.client.spark": ["*.pyi"],
         "databus.relay": ["*.pyi"],
         "databus.relay.sources.mysql.stream": ["*.pyi"],
         "databus.conf": ["*.toml"],

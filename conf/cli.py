@@ -32,6 +32,7 @@ COMMANDS = {
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
     "relay": CommandAt("databus.relay.cli:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
+    "spark": CommandAt("databus.client.spark.cli:spark", "Load, follow, verify and repair tables."),
     "tail": CommandAt("databus.client.cli:tail", "Print a source's rows as they come."),
 }
 

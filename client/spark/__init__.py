@@ -1,0 +1,1 @@
+"""Spark: the change stream and the tables behind it as DataFrames, and jobs on them."""

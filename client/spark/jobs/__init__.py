@@ -1,0 +1,1 @@
+"""Jobs that load tables and follow them."""

@@ -1,0 +1,1 @@
+"""SQL job files: a table kept equal to a SELECT over sources."""

@@ -1,0 +1,1 @@
+"""Where changes go: Delta tables, Parquet, SQL databases."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Row
@@ -27,6 +28,24 @@ _SCANS = {
     "mysql": "databus.relay.sources.mysql.scan.tables:MysqlTableScan",
     "sqlite": "databus.relay.sources.sqlite.table_scan:SqliteTableScan",
 }
+NO_KEY_RANGES = (
+    "{}: its primary key is not one integer (any more), so it cannot be read by ranges of it; "
+    "begin the reading again"
+)
+
+
+class KeyRange(NamedTuple):
+    """Values of a primary key that is one integer: from `first` to `last`, both of them in it."""
+
+    first: int
+    last: int
+
+    def split(self, parts: int) -> list[KeyRange]:
+        """Return up to so many ranges of about one size that together are this one."""
+        width = self.last - self.first + 1
+        parts = min(parts, width)
+        bounds = [self.first + width * n // parts for n in range(parts + 1)]
+        return [KeyRange(a, b - 1) for a, b in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +100,19 @@ class TableScan(Protocol):
         A chunk has at most `rows` rows; the last has no `resume`. Reading begins
         anew, by itself, when the order of the rows is no longer what it was: then
         rows come twice, and none is left out.
+        """
+
+    def key_range(self, source: str) -> KeyRange | None:
+        """Return the least and the greatest key there is now.
+
+        None when the table is empty, or its key is not one integer by whose order it is read.
+        """
+
+    def chunks_within(self, source: str, rows: int, within: KeyRange) -> Iterator[Chunk]:
+        """Read the rows whose keys are in a range, in chunks of at most `rows` rows.
+
+        For several readers of one table. Raises SourceStoppedError when the key is not
+        one integer (any more).
         """
 
 

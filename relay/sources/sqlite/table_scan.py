@@ -25,7 +25,7 @@ from databus.relay.sources.sqlite.catalog import SqliteTable, quote, table_from_
 from databus.relay.sources.sqlite.connection import connect, transaction, translated
 from databus.relay.sources.sqlite.install import CaptureGapError, State, inspect, is_installed
 from databus.relay.sources.sqlite.triggers import LOG
-from databus.relay.sources.table_scan import Chunk
+from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.table import Table
@@ -49,6 +49,7 @@ class _Reading:
     name: str
     order: tuple[str, ...]
     order_name: str
+    has_integer_key: bool = False  # then the one term of the order is the key
 
     def columns(self) -> str:
         """Return the columns as SQL."""
@@ -60,6 +61,19 @@ class _Reading:
         marks = ", ".join("?" * len(self.order))
         where = f" WHERE ({terms}) > ({marks})" if is_after else ""
         return f"SELECT {terms}, {self.columns()} FROM {self.name}{where} ORDER BY {terms} LIMIT ?"
+
+    def select_within(self) -> str:
+        """Return the query of a chunk of a range of keys; first and last of it, then the limit."""
+        (key,) = self.order
+        where = f"WHERE {key} BETWEEN ? AND ?"
+        return f"SELECT {key}, {self.columns()} FROM {self.name} {where} ORDER BY {key} LIMIT ?"
+
+    def select_extent(self) -> str:
+        """Return the query of the least and the greatest key."""
+        (key,) = self.order
+        # Each alone is looked up in the tree; both in one SELECT would pass over the table.
+        first, last = (f"(SELECT {which}({key}) FROM {self.name})" for which in ("min", "max"))
+        return f"SELECT {first}, {last}"
 
     def select_all(self) -> str:
         """Return the query of everything, in no order."""
@@ -155,6 +169,31 @@ class SqliteTableScan:
             place = chunk.resume
             if place is None:
                 return
+
+    def key_range(self, source: str) -> KeyRange | None:
+        """Return the least and the greatest key; see `TableScan`."""
+        with self._reading() as connection:
+            reading = self._reading_of(connection, source)
+            if not reading.has_integer_key:
+                return None
+            first, last = connection.execute(reading.select_extent()).fetchone()
+        return None if first is None else KeyRange(first, last)
+
+    def chunks_within(
+        self, source: str, rows: int, within: KeyRange
+    ) -> Generator[Chunk, None, None]:
+        """Read a range of keys in chunks; see `TableScan`."""
+        first: int | None = within.first
+        while first is not None:
+            with self._reading() as connection:
+                reading = self._reading_of(connection, source)
+                if not reading.has_integer_key:
+                    raise self._stopped(NO_KEY_RANGES.format(source))
+                bounds = first, within.last, rows + 1
+                found = _fetch_all(connection, reading.select_within(), bounds)
+            made = [dict(zip(reading.names, row[1:], strict=True)) for row in found[:rows]]
+            first = found[rows][0] if len(found) > rows else None
+            yield Chunk(reading.table, made, None if first is None else "")
 
     def _chunk(self, source: str, rows: int, resume: str | None) -> Chunk:
         with self._reading() as connection:
@@ -254,7 +293,8 @@ def _reading_made(
     if found.row_id:
         # Only an INTEGER PRIMARY KEY is sure to stay what it is.
         name = found.row_id if found.has_integer_key else f"rowid in schema {version}"
-        return replace(whole, order=(quote(found.row_id),), order_name=name)
+        order = (quote(found.row_id),)
+        return replace(whole, order=order, order_name=name, has_integer_key=found.has_integer_key)
     keyed = [found.columns[place] for place in found.key]
     name = ", ".join(f"{c.name} {c.sql_type} {c.collation}" for c in keyed)
     by_key = replace(whole, order=tuple(quote(c.name) for c in keyed), order_name=name)

@@ -17,7 +17,7 @@ from pymysql.connections import Connection
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.scan.tables import MysqlTableScan
-from databus.relay.sources.table_scan import Chunk
+from databus.relay.sources.table_scan import Chunk, KeyRange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.keys import key_maker
 from databus.schemas.rows import row_codec
@@ -269,6 +269,37 @@ def test_reading_goes_on_after_any_chunk_by_the_primary_key_s_index(
         if resume is None:
             break
     assert sorted(found) == list(range(len(keys)))
+
+
+@pytest.mark.parametrize("kind", ["tinyint", "zerofill", "bigint", "bigint unsigned"])
+def test_ranges_of_an_integer_key_have_every_row_once(
+    database: Database, tmp_path: Path, kind: str
+) -> None:
+    keys = make_keyed(database, kind)
+    settings = watching(database, tmp_path, "t")
+    name = str(settings.sources[0])
+    with scanning(settings) as scan:
+        assert scan.key_range(name) is None  # there is no row
+        fill_keyed(database, keys)
+        whole = scan.key_range(name)
+        assert whole == (min(map(int, keys)), max(map(int, keys)))
+        for size in (1, 2, 100):
+            parts = [list(scan.chunks_within(name, size, part)) for part in whole.split(3)]
+            found = [row["v"] for part in parts for row in all_rows(iter(part))]
+            assert found == [v for (v,) in database.run("SELECT v FROM t ORDER BY k")]
+            assert all(len(c.rows) <= size for part in parts for c in part)
+            assert all(part[-1].resume is None for part in parts)
+
+
+@pytest.mark.parametrize("kind", ["decimal", "composite", "year", "varchar bin"])
+def test_another_key_has_no_ranges(database: Database, tmp_path: Path, kind: str) -> None:
+    fill_keyed(database, make_keyed(database, kind))
+    settings = watching(database, tmp_path, "t")
+    name = str(settings.sources[0])
+    with scanning(settings) as scan:
+        assert scan.key_range(name) is None
+        with pytest.raises(SourceStoppedError, match="not one integer"):
+            next(scan.chunks_within(name, 10, KeyRange(0, 1)))
 
 
 def explain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from databus.relay.sources.sqlite.table_scan import SqliteTableScan
-from databus.relay.sources.table_scan import Chunk, open_scan
+from databus.relay.sources.table_scan import Chunk, KeyRange, open_scan
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.keys import key_maker
 from databus.schemas.rows import row_codec
@@ -204,6 +205,54 @@ def test_a_table_that_is_not_chunked_has_no_place_to_resume_from(path: Path) -> 
             assert first.resume == ""
             assert [c.resume for c in pieces] == [None]
             assert len(all_rows(scan.chunks("shop.t", 3, resume=""))) == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_ranges_of_an_integer_key_have_every_row_once(path: Path, size: int) -> None:
+    columns, rows = KEYS["integer"]
+    with database(path, f"CREATE TABLE t({columns}") as db:
+        install(path, "t")
+        insert_into(db, rows)
+        with scanning(path, "t") as scan:
+            whole = scan.key_range("shop.t")
+            assert whole == (-(2**63), 2**63 - 1)
+            parts = [list(scan.chunks_within("shop.t", size, p)) for p in whole.split(3)]
+            (empty,) = scan.chunks_within("shop.t", size, KeyRange(100, 2**40))
+    found = [row["k"] for part in parts for row in all_rows(iter(part))]
+    assert found == sorted(k for (k,) in rows)
+    assert empty.rows == []
+    for part in parts:
+        assert [chunk.resume for chunk in part] == [""] * (len(part) - 1) + [None]
+        assert all(len(chunk.rows) <= size for chunk in part)
+
+
+@pytest.mark.parametrize("kind", sorted(KEYS.keys() - {"integer"}))
+def test_another_key_has_no_ranges(path: Path, kind: str) -> None:
+    columns, rows = KEYS[kind]
+    with database(path, f"CREATE TABLE t({columns}") as db:
+        install(path, "t")
+        insert_into(db, rows)
+        with scanning(path, "t") as scan:
+            assert scan.key_range("shop.t") is None
+            with pytest.raises(SourceStoppedError, match="not one integer"):
+                next(scan.chunks_within("shop.t", 10, KeyRange(0, 1)))
+
+
+def test_the_range_of_an_empty_table_is_none(path: Path) -> None:
+    with database(path, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)"):
+        install(path, "t")
+        with scanning(path, "t") as scan:
+            assert scan.key_range("shop.t") is None
+
+
+def test_ranges_are_split_without_a_gap_whatever_their_width() -> None:
+    for whole in (KeyRange(0, 0), KeyRange(-5, 5), KeyRange(-(2**63), 2**63 - 1), KeyRange(1, 7)):
+        for parts in (1, 2, 3, 16):
+            found = whole.split(parts)
+            assert (found[0].first, found[-1].last) == whole
+            assert all(a.last + 1 == b.first for a, b in itertools.pairwise(found))
+            assert all(one.first <= one.last for one in found)
+            assert len(found) == min(parts, whole.last - whole.first + 1)
 
 
 def test_an_empty_table_is_one_chunk_without_rows(path: Path) -> None:

@@ -20,7 +20,8 @@ from databus.relay.sources.mysql.rows.charsets import BINARY
 from databus.relay.sources.mysql.rows.columns import parse_sql_type
 from databus.relay.sources.mysql.tables.tokens import quote
 
-_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal"})
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_NUMBERS = _INTEGERS | {"decimal"}
 _QUOTED = frozenset({"date", "time", "datetime", "timestamp", "uuid", "inet4", "inet6"})
 _HEX = frozenset({"char", "varchar", "binary", "varbinary"})
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -55,6 +56,15 @@ class KeyOrder:
     def terms(self) -> str:
         """What rows are ordered by."""
         return ", ".join(quote(part.name) for part in self.parts)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the key is one integer, so that it has ranges."""
+        return [parse_sql_type(part.sql_type).name in _INTEGERS for part in self.parts] == [True]
+
+    def within(self, first: int, last: int) -> str:
+        """Return the condition of a range of an integer key."""
+        return f"{self.terms} BETWEEN {first} AND {last}"
 
     def resume(self, key: Sequence[bytes]) -> str:
         """Return the text to go on after a row with this key."""

@@ -44,7 +44,7 @@ from databus.relay.sources.mysql.server.connection import address_of, connect, d
 from databus.relay.sources.mysql.server.position import file_number
 from databus.relay.sources.mysql.tables.tokens import quote
 from databus.relay.sources.mysql.tables.watched import Names, split_name
-from databus.relay.sources.table_scan import Chunk
+from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
 from databus.schemas.table import Table
@@ -99,6 +99,12 @@ class _Reading:
         where = f" WHERE {condition}" if condition else ""
         order = f" ORDER BY {self.order.terms} LIMIT {limit}"
         return f"{self.select_all()} FORCE INDEX (PRIMARY){where}{order}"
+
+    def select_extent(self) -> str:
+        """Return the query of the least and the greatest key, which is one integer."""
+        assert self.order is not None
+        key = self.order.terms
+        return f"SELECT MIN({key}), MAX({key}) FROM {_sql_name(self.source)}"
 
     def select_all(self) -> str:
         """Return the query of everything, in no order."""
@@ -201,6 +207,31 @@ class MysqlTableScan:
             chunk = self._chunk(source, rows, chunk.resume)
         # There is no order to read in, or there is none any more.
         yield from self._whole(source, rows)
+
+    def key_range(self, source: str) -> KeyRange | None:
+        """Return the least and the greatest key; see `TableScan`."""
+        connection = self._connected()
+        with self._transaction(connection, source) as reading:
+            if reading.order is None or not reading.order.is_integer:
+                return None
+            ((first, last),) = self._query(connection, reading.select_extent())
+        return None if first is None else KeyRange(int(first), int(last))
+
+    def chunks_within(
+        self, source: str, rows: int, within: KeyRange
+    ) -> Generator[Chunk, None, None]:
+        """Read a range of keys in chunks; see `TableScan`."""
+        first: int | None = within.first
+        while first is not None:
+            connection = self._connected()
+            with self._transaction(connection, source) as reading:
+                if reading.order is None or not reading.order.is_integer:
+                    raise SourceStoppedError(self.name, 0, NO_KEY_RANGES.format(source))
+                condition = reading.order.within(first, within.last)
+                found = self._query(connection, reading.select(condition, rows + 1))
+            made = self._made(reading, found[:rows])
+            first = int(found[rows][reading.key[0]]) if len(found) > rows else None
+            yield Chunk(reading.table, made, None if first is None else "")
 
     def _chunk(self, source: str, rows: int, resume: str | None) -> Chunk | None:
         connection = self._connected()

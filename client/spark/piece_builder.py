@@ -1,0 +1,101 @@
+"""Rows of one schema version, decoded one by one, to a `Piece`.
+
+The way that knows everything: rows with notes, from relays that send no
+metadata, of types that the compiled `column_cutter` leaves alone; and all
+rows where that was not built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import time
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from databus.client.spark.avro_columns import AvroColumn, Kind
+from databus.client.spark.column_plan import HEAD_TYPES, Piece, any_text, stored_type
+from databus.schemas.rows import RowCodec
+
+
+class Head(NamedTuple):
+    """What is said of one row beside its columns. `time_us` is since the epoch."""
+
+    op: str
+    scn: int
+    row_index: int | None  # in its window
+    time_us: int | None
+    gtid: str | None
+
+
+class PieceBuilder:
+    """Collects rows. `columns` are those of `codec`'s schema, in its order."""
+
+    def __init__(self, codec: RowCodec, columns: tuple[AvroColumn, ...]) -> None:
+        self._codec = codec
+        self._columns = columns
+        self._begin()
+
+    def _begin(self) -> None:
+        self.rows = 0
+        self.size_bytes = 0
+        self._heads: list[Head] = []
+        self._row: list[list[Any]] = [[] for _ in self._columns]
+        self._before: list[list[Any]] = [[] for _ in self._columns]
+        self._has_before: list[bool] = []
+
+    def append(self, head: Head, row: bytes, before: bytes | None, size_bytes: int) -> None:
+        """Add a row from its Avro bytes; raises ProtocolError, and then it is not added.
+
+        `size_bytes` is counted and nothing else.
+        """
+        decoded = self._codec.decode(row)
+        decoded_before = None if before is None else self._codec.decode(before)
+        self._heads.append(head)
+        for column, values in zip(self._columns, self._row, strict=True):
+            values.append(_stored(column, decoded))
+        for column, values in zip(self._columns, self._before, strict=True):
+            values.append(None if decoded_before is None else _stored(column, decoded_before))
+        self._has_before.append(decoded_before is not None)
+        self.rows += 1
+        self.size_bytes += size_bytes
+
+    def finish(self) -> Piece:
+        """Return what was collected, and begin anew."""
+        has_before, valid = any(self._has_before), None
+        if has_before and not all(self._has_before):
+            valid = pa.array(self._has_before, pa.bool_()).buffers()[1]
+        piece = Piece(
+            self.rows,
+            head_arrays(self._heads),
+            self._arrays(self._row),
+            self._arrays(self._before) if has_before else None,
+            valid,
+        )
+        self._begin()
+        return piece
+
+    def _arrays(self, columns: list[list[Any]]) -> list[pa.Array]:
+        return [
+            pa.array(values, stored_type(column))
+            for column, values in zip(self._columns, columns, strict=True)
+        ]
+
+
+def head_arrays(heads: list[Head]) -> tuple[pa.Array, ...]:
+    """Return the heads' columns, as HEAD_TYPES has them."""
+    columns = zip(*heads, strict=True) if heads else ((),) * len(HEAD_TYPES)
+    return tuple(
+        pa.array(values, data_type)
+        for values, data_type in zip(columns, HEAD_TYPES.values(), strict=True)
+    )
+
+
+def _stored(column: AvroColumn, row: Mapping[str, Any]) -> Any:
+    value = row[column.name]
+    if column.kind in (Kind.ANY, Kind.WIDE_DECIMAL):
+        return any_text(value)
+    if column.kind is Kind.TIME and isinstance(value, time):  # of a relay that is not ours
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * 1_000_000 + value.microsecond
+    return value

@@ -124,9 +124,9 @@ class SourceOptions(Settings):
         60.0, ge=0, description="How long to try again when no server answers"
     )
     mode: Mode = Field(
-        Mode.TABLE,
-        description="`spark.read` alone: `table` as of an SCN from a bootstrap server, `changes` "
-        "between two SCNs, or the `database` itself",
+        Mode.CHANGES,
+        description="`changes`; `spark.read` alone: a `table` as of an SCN from a bootstrap "
+        "server, or of the `database` itself",
     )
     as_of: int | None = Field(None, ge=0, description="`table`: the SCN; none = the newest")
     after: int | None = Field(None, ge=0, description="`changes`: those after this SCN")

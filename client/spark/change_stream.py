@@ -1,0 +1,134 @@
+"""The stream of changes as Spark asks for it: offsets, batches, and the ranges of their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from databus.client.spark.blocking import ServerPool
+from databus.client.spark.offsets import AtScn, Places, from_offset, to_offset
+from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
+from databus.client.spark.planner import Planner
+from databus.client.spark.range_reader import range_reader
+from databus.client.spark.ranges import range_from_text, range_to_text, ranges_between
+from databus.client.spark.row_types import (
+    arrow_schema,
+    changes_schema,
+    check_text_columns,
+    row_schema,
+)
+from databus.schemas.errors import SchemaNotFoundError, SettingsError
+
+
+class ChangeStream:
+    """One query's planning, in Spark's planner process."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Raise SettingsError for wrong options; ask no server yet."""
+        self._options = parse_options(options)
+        if self._options.mode is not Mode.CHANGES:
+            raise SettingsError(
+                f"option mode = {self._options.mode} is for spark.read: a stream has changes"
+            )
+        self._planner = make_planner(self._options)
+        self._targets: dict[str, int] | None = None
+
+    def aim_at_newest(self) -> None:
+        """From now on read up to what is the newest now, and no farther."""
+        self._targets = self._planner.targets()
+
+    def default_limit(self) -> ReadLimit:
+        """Return how many rows a batch has at most."""
+        return ReadMaxRows(self._options.max_rows_per_trigger)
+
+    def initial_offset(self) -> dict[str, Any]:
+        """Return the offset of a query that has read nothing: always the same one."""
+        return to_offset({}, self._options.sources)
+
+    def latest_offset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; `start` itself where nothing is new."""
+        places = from_offset(start, self._options.sources)
+        further = self._planner.next_places(places, _rows(limit), self._targets)
+        return to_offset(further, self._options.sources)
+
+    def newest_offset(self) -> dict[str, Any] | None:
+        """Return the newest windows that relays have spoken of, for who shows the lag."""
+        newest: Places = {name: AtScn(p.scn, 0, p.time_ms) for name, p in self._newest.items()}
+        return to_offset(newest, self._options.sources) if newest else None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
+        """Return the ranges between two offsets as texts: the same, whenever it is asked."""
+        begins = from_offset(start, self._options.sources)
+        ends = from_offset(end, self._options.sources)
+        return [
+            range_to_text(one)
+            for name, place in ends.items()
+            for one in ranges_between(
+                name,
+                self._planner.by_physical[name],
+                begins.get(name),
+                place,
+                self._options.shards,
+            )
+        ]
+
+    @property
+    def _newest(self) -> Mapping[str, AtScn]:
+        return self._planner.newest
+
+
+def make_planner(options: SourceOptions) -> Planner:
+    """Return a planner with servers to ask; raises SettingsError."""
+    need_relays(options)
+    servers, retry_s = options.bootstrap_servers, options.retry_seconds
+    return Planner(
+        options,
+        ServerPool(options.relays, retry_s),
+        ServerPool(servers, retry_s) if servers else None,
+    )
+
+
+def changes_type(options: Mapping[str, str]) -> StructType:
+    """Return the columns of the sources' changes, of all schema versions that the relays know.
+
+    Raises SettingsError, UnknownSourceError, SchemaError, ServerError.
+    """
+    parsed = parse_options(options)
+    need_relays(parsed)
+    pool = ServerPool(parsed.relays, parsed.retry_seconds)
+    try:
+        found = pool.register(parsed.sources)
+    finally:
+        pool.close()
+    for source, versions in found.items():
+        if not versions:
+            raise SchemaNotFoundError(f"the relay has no schema of source {source} yet")
+    check_text_columns([v for versions in found.values() for v in versions], parsed.columns_as_text)
+    rows = {
+        source: row_schema(versions, parsed.columns_as_text) for source, versions in found.items()
+    }
+    return changes_schema(rows, parsed.layout, parsed.before_images)
+
+
+def read_changes(
+    options: Mapping[str, str], schema: StructType, text: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range as Arrow batches: what a task does."""
+    yield from range_reader(options).read(range_from_text(text), arrow_schema(schema))
+
+
+def _rows(limit: ReadLimit) -> int | None:
+    """Return how many rows a limit allows; None = all there are.
+
+    A limit in bytes has been turned into the option maxBytesPerTrigger: Spark's own are not
+    asked for unless the source names them as its default.
+    """
+    if isinstance(limit, ReadMaxRows):
+        return limit.max_rows
+    if isinstance(limit, ReadMaxBytes):
+        return max(1, limit.max_bytes)
+    return None

@@ -1,0 +1,322 @@
+"""How far the next micro-batch goes: the rules of `latestOffset`.
+
+For each physical source one ladder, as everywhere: the ring of a relay; where
+that begins later, the log of a bootstrap server; where that begins later, too,
+a snapshot, of what changed since or of everything. A batch of windows ends at
+a window's end, and has at most so many rows unless one transaction has more.
+
+A snapshot is over in a batch of its own, planned only when its server says
+that it is still what it was begun as: a task that finds that it is not brings
+nothing, for then it begins anew, and all of it comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from databus.client.answers import is_too_old, is_too_young, read_scn
+from databus.client.spark.blocking import Answer, ServerPool
+from databus.client.spark.offsets import AtScn, InSnapshot, Place, Places, after_rows
+from databus.client.spark.options import Named, SourceOptions
+from databus.client.spark.requests import (
+    LogMeasure,
+    SnapshotMeasure,
+    beginning_after,
+    catch_up,
+    filters_text,
+    log_measure,
+    online_at,
+    snapshot,
+    snapshot_measure,
+)
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    CheckpointError,
+    DatabusError,
+    ScnNotFoundError,
+    SettingsError,
+    UnknownSourceError,
+)
+from databus.schemas.scn import MAX_SCN
+
+STORE_ID = "x-databus-store"
+ALL_ROWS = 1 << 40
+
+
+class Planner:
+    """Plans for one query; keeps nothing that a restart would need."""
+
+    def __init__(
+        self, options: SourceOptions, relays: ServerPool, bootstraps: ServerPool | None
+    ) -> None:
+        self._options = options
+        self._relays = relays
+        self._bootstraps = bootstraps
+        self._src_ids: dict[str, int] = {}
+        self._by_physical: dict[str, tuple[str, ...]] = {}
+        # The newest windows that relays have spoken of.
+        self.newest: dict[str, AtScn] = {}
+
+    @property
+    def by_physical(self) -> Mapping[str, tuple[str, ...]]:
+        """The query's sources by physical source; raises UnknownSourceError."""
+        if not self._by_physical:
+            self._by_physical = self._ask_for_sources()
+        return self._by_physical
+
+    def targets(self) -> dict[str, int]:
+        """Return the newest SCN of each physical source."""
+        return {name: self._from_words(name, Named.LATEST).max_scn for name in self.by_physical}
+
+    def next_places(
+        self, places: Places, rows: int | None, targets: Mapping[str, int] | None = None
+    ) -> Places:
+        """Return where a batch of at most so many rows ends; the same where nothing is new.
+
+        Nothing beyond `targets` when there are any. Raises DatabusError.
+        """
+        strange = sorted(set(places) - set(self.by_physical))
+        if strange:
+            raise CheckpointError(
+                f"the query's checkpoint has physical source {', '.join(strange)}, and the relay "
+                f"has its sources in {', '.join(self.by_physical)}: was it renamed? Start the "
+                "query with another checkpoint folder"
+            )
+        share = None if rows is None else max(1, rows // len(self.by_physical))
+        further: Places = {}
+        for name in self.by_physical:
+            place = places.get(name)
+            target = None if targets is None else targets[name]
+            found = self._advance(name, place, share, target)
+            if found is not None:
+                further[name] = found
+        return further
+
+    def _advance(
+        self, name: str, place: Place | None, rows: int | None, target: int | None
+    ) -> Place | None:
+        try:
+            if place is None:
+                return self._begin(name, rows, target)
+            if isinstance(place, InSnapshot):
+                return self._in_snapshot(name, place, rows)
+            if target is not None and place.scn >= target:
+                return place
+            return self._further(name, place, rows, target)
+        except DatabusError as error:
+            # A bootstrap server that is not as far yet: there is nothing to read now. Who
+            # wants what there is and then to end must be told.
+            if is_too_old(error) and target is None:
+                return place
+            raise
+
+    # From the relay
+
+    def _begin(self, name: str, rows: int | None, target: int | None) -> Place | None:
+        start = self._options.start
+        if isinstance(start, int) or start is Named.BEGINNING:
+            place = AtScn(0 if start is Named.BEGINNING else int(start))
+            further = self._further(name, place, rows, target)
+            if further == place:
+                return None
+            return replace(further, from_scn=place.scn) if isinstance(further, AtScn) else further
+        try:
+            found = self._from_words(name, start, rows, target)
+        except ScnNotFoundError as error:
+            raise SettingsError(
+                f"option start = {start}: no relay holds the changes of {name} from then on "
+                f"({error}); choose a later time, earliest or beginning"
+            ) from error
+        return AtScn(found.scn, 0, found.time_ms, found.from_scn)
+
+    def _further(self, name: str, place: AtScn, rows: int | None, target: int | None) -> Place:
+        try:
+            found = self._measure_ring(name, online_at(place.scn), {}, rows, target)
+        except ScnNotFoundError as error:
+            return self._from_bootstrap(name, place, rows, target, error)
+        return _moved(place, found)
+
+    def _from_words(
+        self, name: str, start: Any, rows: int | None = None, target: int | None = None
+    ) -> LogMeasure:
+        words: dict[str, str] = {}
+        if start is Named.LATEST:
+            words["streamFromLatestScn"] = "true"
+        elif isinstance(start, datetime):
+            words["since"] = str(int(start.timestamp() * 1000))
+        return self._measure_ring(name, Checkpoint.flexible(), words, rows, target)
+
+    def _measure_ring(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        words: Mapping[str, str],
+        rows: int | None,
+        target: int | None,
+    ) -> LogMeasure:
+        parameters = {**self._limits(name, checkpoint, rows), **words}
+        if target is not None:
+            parameters["untilScn"] = str(target)
+        filters = filters_text(self._filters(name), self._src_ids)
+        if filters is not None:
+            parameters["filters"] = filters
+        answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
+        found = log_measure(answer.server, answer.json())
+        self.newest[name] = AtScn(found.max_scn, 0, found.max_time_ms)
+        return found
+
+    def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
+        is_all = rows is None
+        return {
+            "sources": ",".join(self.by_physical[name]),
+            "checkPoint": checkpoint.to_json(),
+            "rows": str(ALL_ROWS if is_all else rows),
+            "bytes": str(MAX_SCN if is_all else self._options.max_bytes_per_trigger),
+        }
+
+    def _filters(self, name: str) -> dict[str, Any]:
+        sources = self.by_physical[name]
+        return {source: f for source, f in self._options.filters.items() if source in sources}
+
+    # From a bootstrap server
+
+    def _from_bootstrap(
+        self,
+        name: str,
+        place: AtScn,
+        rows: int | None,
+        target: int | None,
+        error: ScnNotFoundError,
+    ) -> Place:
+        if self._bootstraps is None:
+            raise SettingsError(
+                f"{name}: no relay holds the windows after scn {place.scn} any more ({error}); "
+                "give the option bootstrapServers, or start with another checkpoint folder"
+            ) from error
+        if place.scn > 0:
+            try:
+                return _moved(place, self._measure_log(name, place.scn, rows, target))
+            except DatabusError as refused:
+                if not is_too_young(refused):
+                    raise
+        is_first = place.scn == 0
+        return self._begin_snapshot(name, place.scn, place.generation, is_first, rows)
+
+    def _measure_log(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+        newest = min(self._log_end(name), MAX_SCN if target is None else target)
+        if newest <= scn:
+            return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
+        answer = self._ask("/measure", name, catch_up(scn, newest), rows)
+        return log_measure(answer.server, answer.json())
+
+    def _log_end(self, name: str) -> int:
+        """Return the SCN that the logs of all sources of the physical source have come to."""
+        assert self._bootstraps is not None
+        answer = self._bootstraps.get("/targetSCN", {"source": self.by_physical[name][0]})
+        return read_scn(answer.server, "/targetSCN", bytes(answer.body))
+
+    def _begin_snapshot(
+        self, name: str, since_scn: int, generation: int, is_first: bool, rows: int | None
+    ) -> Place:
+        assert self._bootstraps is not None
+        sources = self.by_physical[name]
+        parameters = {
+            "sources": ",".join(sources),
+            "checkPoint": beginning_after(since_scn).to_json(),
+        }
+        try:
+            answer = self._bootstraps.get("/startSCN", parameters)
+        except DatabusError as error:
+            if since_scn > 0 and is_too_young(error):
+                # It is not known any more what was deleted since: everything, and then the mark.
+                return self._begin_snapshot(name, 0, generation, is_first, rows)
+            raise
+        begun = InSnapshot(
+            at_scn=read_scn(answer.server, "/startSCN", bytes(answer.body)),
+            since_scn=since_scn,
+            source=sources[0],
+            row=0,
+            server=answer.server,
+            store=answer.headers.get(STORE_ID, ""),
+            generation=generation + (since_scn <= 0 and not is_first),
+        )
+        return self._rows_after(name, begun, rows) or replace(
+            begun, source=sources[-1], is_read=True
+        )
+
+    def _in_snapshot(self, name: str, place: InSnapshot, rows: int | None) -> Place:
+        if self._bootstraps is None:
+            raise SettingsError(
+                f"{name}: the query is in the snapshot of {place.source}; give the option "
+                f"bootstrapServers, {place.server} among them"
+            )
+        self._bootstraps.prefer(place.server)
+        try:
+            if not place.is_read:
+                further = self._rows_after(name, place, rows)
+                if further is not None:
+                    return further
+            for source in self.by_physical[name]:
+                self._measure_snapshot(name, replace(place, source=source, row=0), 1)
+        except DatabusError as error:
+            if not is_too_young(error):
+                raise
+            return self._begin_snapshot(name, place.since_scn, place.generation, False, rows)
+        return AtScn(place.at_scn, place.generation)
+
+    def _rows_after(self, name: str, place: InSnapshot, rows: int | None) -> InSnapshot | None:
+        """Return where the next rows of the snapshot lead; None when there are no more."""
+        sources = self.by_physical[name]
+        left = sources[sources.index(place.source) :]
+        for source in left:
+            begin = place if source == place.source else replace(place, source=source, row=0)
+            found = self._measure_snapshot(name, begin, rows)
+            if found.rows:
+                return after_rows(begin, found.row, found.is_last and source == sources[-1])
+        return None
+
+    def _measure_snapshot(self, name: str, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
+        checkpoint = snapshot(place.source, place.row, place.at_scn, place.since_scn, place.store)
+        answer = self._ask("/measure", name, checkpoint, rows, (place.source,))
+        return snapshot_measure(answer.server, answer.json())
+
+    def _ask(
+        self,
+        path: str,
+        name: str,
+        checkpoint: Checkpoint,
+        rows: int | None,
+        sources: Sequence[str] = (),
+    ) -> Answer:
+        assert self._bootstraps is not None
+        parameters = self._limits(name, checkpoint, rows)
+        filters = self._filters(name)
+        if sources:
+            parameters["sources"] = ",".join(sources)
+            filters = {source: one for source, one in filters.items() if source in sources}
+        text = filters_text(filters, self._src_ids)
+        if text is not None:
+            parameters["filter"] = text
+        return self._bootstraps.get(path, parameters, checkpoint.window_scn)
+
+    # Which physical source has what
+
+    def _ask_for_sources(self) -> dict[str, tuple[str, ...]]:
+        listed = self._relays.get("/physicalSources", {}).json()
+        homes = {s["name"]: (p["name"], int(s["id"])) for p in listed for s in p["sources"]}
+        found: dict[str, list[str]] = {}
+        for source in self._options.sources:
+            if source not in homes:
+                raise UnknownSourceError(source, sorted(homes))
+            physical, self._src_ids[source] = homes[source]
+            found.setdefault(physical, []).append(source)
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+
+def _moved(place: AtScn, found: LogMeasure) -> AtScn:
+    if found.scn <= place.scn:
+        return place
+    return AtScn(found.scn, place.generation, found.time_ms)

@@ -1,0 +1,117 @@
+"""The parameters of the requests that planner and tasks make. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from databus.client.bootstrap_steps import STORE_ID_KEY
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import ServerError, SettingsError
+from databus.schemas.filters import EventFilter, ModFilter, filters_to_json
+
+Parameters = dict[str, str]
+
+
+class LogMeasure(NamedTuple):
+    """How far so many rows reach: windows after `from_scn` up to `scn`."""
+
+    from_scn: int
+    scn: int
+    rows: int
+    size_bytes: int
+    time_ms: int
+    max_scn: int
+    max_time_ms: int
+
+
+class SnapshotMeasure(NamedTuple):
+    """How far so many rows of a snapshot reach: up to row `row`."""
+
+    row: int
+    rows: int
+    is_last: bool
+
+
+def online_at(scn: int, offset: int = -1) -> Checkpoint:
+    """Return the checkpoint after window `scn`, or after so many events of it."""
+    return replace(Checkpoint.at(scn), window_offset=offset)
+
+
+def catch_up(scn: int, target_scn: int) -> Checkpoint:
+    """Return the checkpoint after window `scn` of a bootstrap server's log."""
+    return Checkpoint(
+        ConsumptionMode.CATCHUP,
+        window_scn=scn,
+        bootstrap_start_scn=scn,
+        bootstrap_target_scn=target_scn,
+    )
+
+
+def snapshot(source: str, row: int, at_scn: int, since_scn: int, store: str) -> Checkpoint:
+    """Return the checkpoint after row `row` of a source's snapshot."""
+    return Checkpoint(
+        ConsumptionMode.SNAPSHOT,
+        snapshot_source=source,
+        snapshot_offset=row,
+        bootstrap_start_scn=at_scn,
+        bootstrap_since_scn=since_scn,
+        extra={STORE_ID_KEY: store} if store else {},
+    )
+
+
+def beginning_after(since_scn: int) -> Checkpoint:
+    """Return the checkpoint that asks for a start SCN."""
+    return Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
+
+
+def sharded(
+    filters: Mapping[str, EventFilter], sources: Sequence[str], shard: int, shards: int
+) -> dict[str, EventFilter]:
+    """Return the filters by source of one shard; raises SettingsError where both are wanted."""
+    wanted = {name: one for name, one in filters.items() if name in sources}
+    if shards == 1:
+        return wanted
+    if wanted:
+        raise SettingsError("option filters goes with shards = 1: one filter a source")
+    mod = ModFilter(shards, shard, shard + 1)
+    return dict.fromkeys(sources, mod)
+
+
+def filters_text(filters: Mapping[str, EventFilter], src_ids: Mapping[str, int]) -> str | None:
+    """Return the text of a `filters` parameter; None when there are none."""
+    by_id = {src_ids[name]: one for name, one in filters.items()}
+    return filters_to_json(by_id) if by_id else None
+
+
+def log_measure(server: str, value: Any) -> LogMeasure:
+    """Read the answer to a relay's or bootstrap server's `/measure` of windows."""
+    try:
+        return LogMeasure(
+            int(value["fromScn"]),
+            int(value["scn"]),
+            int(value["rows"]),
+            int(value["bytes"]),
+            int(value["timestampNs"]) // 1_000_000,
+            int(value["maxScn"]),
+            int(value["maxTimestampNs"]) // 1_000_000,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _senseless(server, value, error) from error
+
+
+def snapshot_measure(server: str, value: Any) -> SnapshotMeasure:
+    """Read the answer to a bootstrap server's `/measure` of a snapshot."""
+    try:
+        return SnapshotMeasure(
+            int(value["snapshotOffset"]), int(value["rows"]), bool(value["isLast"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _senseless(server, value, error) from error
+
+
+def _senseless(server: str, value: Any, error: Exception) -> ServerError:
+    text = json.dumps(value)[:200]
+    return ServerError(server, f"the answer to /measure makes no sense: {text}: {error!r}")

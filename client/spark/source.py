@@ -1,0 +1,138 @@
+"""`format("databus")`: what Spark finds and hands to its workers.
+
+Spark pickles these classes, and here by value: a worker that lacks the package
+gets them nevertheless and can say what to do. So this file imports nothing of
+the project before it is asked for something; the rest is elsewhere.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DatabusDataSource(DataSource):
+    """The data source; `register(spark)` makes it known."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` takes."""
+        return "databus"
+
+    def schema(self) -> StructType:
+        """Return the columns, as the servers know them now; they hold for the whole query."""
+        schema: StructType = _ours("datasource").schema_of(dict(self.options))
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what `spark.read` reads with."""
+        return DatabusReader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return what `spark.readStream` reads with."""
+        return DatabusStreamReader(dict(self.options), schema)
+
+
+class DatabusReader(DataSourceReader):
+    """A table, or the changes between two SCNs."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options, self._schema = dict(options), schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read."""
+        texts = _ours("datasource").partitions_of(self._options, self._schema)
+        return [InputPartition(text) for text in texts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a task's rows."""
+        return iter(
+            _ours("datasource").read_partition(self._options, self._schema, partition.value)
+        )
+
+
+class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream of changes."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options, self._schema = dict(options), schema
+        self._made: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}  # its connections stay where they are
+
+    @property
+    def _stream(self) -> Any:
+        if self._made is None:
+            self._made = _ours("change_stream").ChangeStream(self._options)
+        return self._made
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Read up to what is the newest now, and end."""
+        self._stream.aim_at_newest()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """Return how many rows a batch has at most."""
+        limit: ReadLimit = self._stream.default_limit()
+        return limit
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
+        """Return the offset of a query that has read nothing."""
+        offset: dict[str, Any] = self._stream.initial_offset()
+        return offset
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends."""
+        offset: dict[str, Any] = self._stream.latest_offset(start, limit)
+        return offset
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
+        """Return where the relays are, for the query's progress."""
+        offset: dict[str, Any] | None = self._stream.newest_offset()
+        return offset
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what the tasks of a batch read."""
+        return [InputPartition(text) for text in self._stream.partitions(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a task's rows."""
+        read = _ours("change_stream").read_changes
+        return iter(read(self._options, self._schema, partition.value))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: what is read is held for others, too."""
+
+    def stop(self) -> None:
+        """Do nothing: nothing is held that must be let go of."""
+
+
+def _ours(module: str) -> Any:
+    """Import a module of the package; raises ImportError that says how to install it."""
+    try:
+        return import_module(f"databus.client.spark.{module}")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"the Python of this Spark worker ({sys.executable} on {platform.node()}) lacks "
+            f"{error.name}: install there what the driver has, pip install 'databus-cdc[spark]', "
+            "or say with PYSPARK_PYTHON which Python has it"
+        ) from error
+
+
+register_pickle_by_value(sys.modules[__name__])

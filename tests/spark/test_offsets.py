@@ -1,0 +1,153 @@
+"""Offsets: the same text for the same place, and the ranges between two of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from databus.client.spark.offsets import (
+    AtScn,
+    InSnapshot,
+    Place,
+    from_offset,
+    to_offset,
+)
+from databus.client.spark.ranges import (
+    LogRange,
+    SnapshotEnd,
+    SnapshotRange,
+    range_from_text,
+    range_to_text,
+    ranges_between,
+)
+from databus.schemas.errors import CheckpointError
+
+SOURCES = ("shop.orders", "shop.people")
+SCNS = st.integers(0, (1 << 63) - 1)
+
+at_scn = st.builds(AtScn, SCNS, st.integers(0, 9), SCNS, st.none() | SCNS)
+in_snapshot = st.builds(
+    InSnapshot,
+    at_scn=SCNS,
+    since_scn=SCNS,
+    source=st.sampled_from(SOURCES),
+    row=SCNS,
+    server=st.text(max_size=9),
+    store=st.text(max_size=9),
+    generation=st.integers(0, 9),
+    is_read=st.booleans(),
+)
+places = st.dictionaries(st.text(max_size=5), at_scn | in_snapshot, max_size=3)
+
+
+@given(places)
+def test_an_offset_is_read_back_after_spark_kept_it_as_text(places: dict[str, Place]) -> None:
+    text = json.dumps(to_offset(places, SOURCES))
+    assert from_offset(json.loads(text), SOURCES) == places
+
+
+@given(places, st.randoms())
+def test_equal_places_have_equal_texts_whatever_their_order(places, random) -> None:  # type: ignore[no-untyped-def]
+    shuffled = list(places.items())
+    random.shuffle(shuffled)
+    names = list(SOURCES)
+    random.shuffle(names)
+    assert json.dumps(to_offset(dict(shuffled), names)) == json.dumps(to_offset(places, SOURCES))
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {},
+        {"v": 2, "physical": {}, "sources": list(SOURCES)},
+        {"v": 1, "physical": {"shop": {"scn": -2, "generation": 0, "timeMs": 0}}, "sources": []},
+        {"v": 1, "physical": {"shop": {"scn": True, "generation": 0, "timeMs": 0}}, "sources": []},
+        {"v": 1, "physical": {"shop": 7}, "sources": []},
+        {"v": 1, "physical": [], "sources": []},
+    ],
+)
+def test_an_offset_that_makes_no_sense_is_shown(offset: dict[str, object]) -> None:
+    with pytest.raises(CheckpointError, match="another checkpoint folder"):
+        from_offset(offset, SOURCES)
+
+
+def test_a_query_whose_sources_changed_is_told_so() -> None:
+    offset = to_offset({"shop": AtScn(5)}, ["shop.orders"])
+    with pytest.raises(CheckpointError, match=r"one of sources shop\.orders, and now it reads"):
+        from_offset(offset, SOURCES)
+
+
+def snapshot(**more: object) -> InSnapshot:
+    values = {
+        "at_scn": 50,
+        "since_scn": 0,
+        "source": "shop.orders",
+        "row": 10,
+        "server": "s",
+        "store": "x",
+    }
+    return InSnapshot(**{**values, **more})  # type: ignore[arg-type]
+
+
+def between(start: Place | None, end: Place, shards: int = 1) -> list[object]:
+    return list(ranges_between("shop", SOURCES, start, end, shards))
+
+
+def test_the_first_batch_begins_where_its_end_says() -> None:
+    assert between(None, AtScn(9, from_scn=4)) == [LogRange("shop", SOURCES, 4, 9, 0)]
+
+
+def test_a_batch_of_windows_is_cut_into_shards_of_the_keys() -> None:
+    found = between(AtScn(4), AtScn(9), shards=3)
+    assert found == [LogRange("shop", SOURCES, 4, 9, 0, shard, 3) for shard in range(3)]
+
+
+def test_nothing_is_read_where_nothing_moved() -> None:
+    assert between(AtScn(4), AtScn(4)) == []
+    assert between(None, AtScn(4, from_scn=4)) == []
+
+
+def test_a_batch_that_goes_back_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="goes back"):
+        between(AtScn(10), AtScn(9))
+
+
+def test_a_first_batch_without_its_beginning_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="does not say where scn 9 came from"):
+        between(None, AtScn(9))
+
+
+def test_a_snapshot_is_read_on_from_the_row_where_it_was() -> None:
+    (found,) = between(snapshot(row=10), snapshot(row=25))
+    assert isinstance(found, SnapshotRange)
+    assert (found.from_row, found.to_row) == (10, 25)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [None, AtScn(4), snapshot(row=99, store="another"), snapshot(row=99, source="shop.people")],
+)
+def test_a_snapshot_that_begins_is_read_from_its_first_row(start: Place | None) -> None:
+    (found,) = between(start, snapshot(row=25))
+    assert isinstance(found, SnapshotRange)
+    assert (found.from_row, found.to_row) == (0, 25)
+
+
+def test_the_end_of_a_whole_snapshot_is_marked_for_each_source() -> None:
+    start = snapshot(is_read=True, generation=2)
+    assert between(start, AtScn(50, 2)) == [SnapshotEnd("shop", SOURCES, 50, 2)]
+
+
+def test_the_end_of_what_changed_since_has_no_mark() -> None:
+    assert between(snapshot(is_read=True, since_scn=7), AtScn(50)) == []
+
+
+@given(
+    st.builds(LogRange, st.text(), st.just(SOURCES), SCNS, SCNS, st.integers(0, 9))
+    | st.builds(SnapshotEnd, st.text(), st.just(SOURCES), SCNS, st.integers(0, 9))
+)
+def test_a_range_is_read_back_from_its_text(one: LogRange | SnapshotEnd) -> None:
+    assert range_from_text(range_to_text(one)) == one

@@ -1,0 +1,121 @@
+"""Relays and bootstrap servers as the planner sees them: what `/measure` and its kin answer.
+
+One window has one row. What was asked is kept, so that a test can look at it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from databus.client.spark.blocking import Answer
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
+    DatabusError,
+    ScnNotFoundError,
+    ServerError,
+)
+
+SOURCES = ("shop.orders", "shop.people")
+
+
+def answer(value: Any, **headers: str) -> Answer:
+    """Return an answer with a JSON body."""
+    return Answer("http://fake", headers, bytearray(json.dumps(value).encode()))
+
+
+def refusal(kind: type[DatabusError], text: str = "") -> ServerError:
+    """Return what a bootstrap server's refusal reads like at the client."""
+    return ServerError("http://fake", f"status 410 {kind.wire_name} {text}")
+
+
+@dataclass
+class FakeRelay:
+    """A ring that holds the windows after `floor` up to `newest`."""
+
+    newest: int = 100
+    floor: int = 0
+    physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
+        self.asked.append((path, dict(parameters)))
+        if path == "/physicalSources":
+            return answer(
+                [
+                    {"name": name, "sources": [{"name": s, "id": i + 1} for i, s in enumerate(of)]}
+                    for name, of in self.physical.items()
+                ]
+            )
+        assert path == "/measure"
+        checkpoint = Checkpoint.from_json(parameters["checkPoint"])
+        begin = self.floor if checkpoint.is_flexible else checkpoint.window_scn
+        if "streamFromLatestScn" in parameters:
+            begin = self.newest
+        elif "since" in parameters:
+            begin = int(parameters["since"]) // 1000
+        if begin < self.floor:
+            raise ScnNotFoundError(begin, self.floor)
+        return answer(measure(begin, self.newest, parameters))
+
+
+@dataclass
+class FakeBootstrap:
+    """A store: rows 1 to `rows` of each source, and a log after `log_floor` up to `newest`."""
+
+    newest: int = 100
+    log_floor: int = 50
+    rows: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 10))
+    store: str = "store-1"
+    is_seeded: bool = True
+    knows_deleted_since: int = 0
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    preferred: list[str] = field(default_factory=list)
+
+    def prefer(self, url: str) -> None:
+        self.preferred.append(url)
+
+    def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
+        self.asked.append((path, dict(parameters)))
+        if not self.is_seeded:
+            raise refusal(BootstrapTooOldError)
+        if path == "/targetSCN":
+            return answer(str(self.newest))
+        checkpoint = Checkpoint.from_json(parameters["checkPoint"])
+        if path == "/startSCN":
+            if 0 < checkpoint.bootstrap_since_scn < self.knows_deleted_since:
+                raise refusal(BootstrapTooYoungError, "deleted rows are forgotten")
+            return answer(str(self.newest), **{"x-databus-store": self.store})
+        assert path == "/measure"
+        if checkpoint.mode is ConsumptionMode.CATCHUP:
+            if checkpoint.window_scn < self.log_floor:
+                raise refusal(BootstrapTooYoungError)
+            end = checkpoint.bootstrap_target_scn
+            return answer(measure(checkpoint.window_scn, end, parameters))
+        if checkpoint.extra["bootstrap_store_id"] != self.store:
+            raise refusal(BootstrapTooYoungError, "another store")
+        left = self.rows[checkpoint.snapshot_source] - checkpoint.snapshot_offset
+        count = max(0, min(left, int(parameters["rows"])))
+        end_row = checkpoint.snapshot_offset + count
+        return answer(
+            {"snapshotOffset": end_row, "rows": count, "bytes": 0, "isLast": left <= count}
+        )
+
+
+def measure(begin: int, newest: int, parameters: Mapping[str, str]) -> dict[str, int]:
+    """Return how far the rows asked for reach, one a window."""
+    end = min(begin + int(parameters["rows"]), int(parameters.get("untilScn", newest)), newest)
+    end = max(begin, end)
+    return {
+        "fromScn": begin,
+        "scn": end,
+        "rows": end - begin,
+        "bytes": 100 * (end - begin),
+        "timestampNs": end * 10**9,
+        "maxScn": newest,
+        "maxTimestampNs": newest * 10**9,
+    }

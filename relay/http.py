@@ -13,18 +13,20 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from databus.conf.http import ApiHandler, CommandHandler
 from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
+from databus.relay.measure import Measured, MeasureJob
 from databus.relay.metrics import make_metrics
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.sieve import Position
 from databus.relay.stream import StreamJob, StreamResponse
 from databus.relay.stream_parameters import (
     StreamRequest,
+    parse_measure_request,
     parse_source_list,
     parse_stream_request,
 )
@@ -43,6 +45,7 @@ PARTITION = "0"
 
 Response = StreamResponse | TogetherResponse
 Job = StreamJob | TogetherJob
+Answer = TypeVar("Answer")
 
 
 class RelayHandler(CommandHandler):
@@ -160,11 +163,15 @@ class StreamHandler(RelayHandler):
 
 
 async def _look(job: Job) -> Response:
-    """Run a job to its end, the others' requests taking their turns in between."""
+    """Look at the rings for a job, the others' requests taking their turns in between."""
     job.start()
-    while (response := job.step()) is None:
+    return await _run_steps(job.step)
+
+
+async def _run_steps(step: Callable[[], Answer | None]) -> Answer:
+    while (answer := step()) is None:
         await asyncio.sleep(0)
-    return response
+    return answer
 
 
 def response_headers(response: Response) -> dict[str, str]:
@@ -183,6 +190,35 @@ def _resume_text(resume: Position | Mapping[str, Position]) -> str:
     if isinstance(resume, Mapping):
         return json.dumps(resume, separators=(",", ":"))
     return f"{resume[0]},{resume[1]}"
+
+
+class MeasureHandler(RelayHandler):
+    """`/measure`: how far so many rows reach, for who plans what to read."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the window that they end with, and how many they are."""
+        request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
+        reader = self.physical_source(request.selection.physical_source).reader
+        try:
+            measured = await _run_steps(MeasureJob(reader, request).step)
+        except ScnNotFoundError:
+            self.relay.traffic.scn_not_found += 1
+            raise
+        if measured.is_ahead:
+            self.set_header("x-databus-ahead", "true")
+        await self.send_json(_measured_json(measured))
+
+
+def _measured_json(measured: Measured) -> dict[str, int]:
+    return {
+        "fromScn": measured.from_scn,
+        "scn": measured.scn,
+        "rows": measured.rows,
+        "bytes": measured.size_bytes,
+        "timestampNs": measured.timestamp_ns,
+        "maxScn": measured.max_scn,
+        "maxTimestampNs": measured.max_timestamp_ns,
+    }
 
 
 class PhysicalSourcesHandler(RelayHandler):
@@ -318,6 +354,7 @@ COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
     ("/sources", SourcesHandler),
     ("/register", RegisterHandler),
     ("/stream", StreamHandler),
+    ("/measure", MeasureHandler),
     ("/physicalSources", PhysicalSourcesHandler),
     ("/bufferInfo/inbound/([^/]+)/([^/]+)", BufferInfoHandler),
     ("/containerStats(?:/(.*))?", StatsHandler),

@@ -36,6 +36,14 @@ class RingData:
         offset: int,
         room_bytes: int,
     ) -> tuple[int, int, int, bytes, int, int, int]: ...
+    def count(
+        self,
+        end: int,
+        tail: int,
+        plan: Plan,
+        limits: tuple[int, int, int, int],
+        so_far: tuple[int, int, int, int, int, int, int, bool],
+    ) -> tuple[int, int, int, int, int, int, int, bool]: ...
 
 def stamp(buffer: bytearray, begin: int, end: int, scn: int, timestamp_ns: int) -> None: ...
 def find_run(marks: bytes, number: int, newest: int, limit: int) -> int: ...

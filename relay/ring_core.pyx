@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""What is done per event in a ring's data, at C speed: walk, check, stamp, sift.
+"""What is done per event in a ring's data, at C speed: walk, check, stamp, sift, count.
 
-The rules are those of `ring_walk`, `ring_stamp` and `sieve`, which do all of it
+The rules are those of `ring_walk`, `ring_stamp`, `sieve` and `row_count`, which do all of it
 themselves where this module was not built, and say every error the same. Two
 things are different: no bytes are copied to look at them, and the GIL is let go
 of while a large piece is worked on. For a small one that would cost more than
@@ -69,6 +69,7 @@ cdef enum Verdict:
     UNENDED = 3
     TURNED_AWAY = 4
     UNDECIDED = 5
+    OVER = 6
 
 cdef dict _TEXTS = {
     NO_EVENT: "no event begins here",
@@ -111,6 +112,21 @@ cdef struct Cursor:
     int64_t whole_bytes
     int64_t whole_scn
     int64_t overflow_bytes
+
+cdef struct Tally:
+    int64_t position
+    int64_t scn
+    int64_t timestamp_ns
+    int64_t rows
+    int64_t size_bytes
+    int64_t window_rows
+    int64_t window_bytes
+
+cdef struct Limits:
+    int64_t rows
+    int64_t size_bytes
+    int64_t until_scn
+    int64_t before_ns
 
 
 cdef inline uint32_t _u2(const uint8_t* at) noexcept nogil:
@@ -487,6 +503,49 @@ cdef Verdict _sift(
     return FINE
 
 
+# -- counting -----------------------------------------------------------------------------
+
+
+cdef Verdict _count(
+    const Lap* lap, Tally* tally, int64_t end, int64_t tail, const Limits* limits, Plan plan
+) noexcept nogil:
+    """Count what passes; FINE at `end`, OVER at a limit."""
+    cdef Header header
+    cdef Verdict verdict
+    cdef uint8_t timestamp[8]
+    cdef int64_t at = tally.position % lap.capacity
+    while tally.position < end:
+        verdict = _read_header(lap, at, tail - tally.position, &header)
+        if verdict != FINE:
+            return verdict
+        if header.scn > limits.until_scn:
+            return OVER
+        if header.src_id >= 0:
+            verdict = _judge(lap, at, &header, plan)
+            if verdict == UNDECIDED:
+                return UNDECIDED
+            if verdict == FINE:
+                tally.window_rows += 1
+                tally.window_bytes += header.length
+                if tally.rows > 0 and (
+                    tally.rows + tally.window_rows > limits.rows
+                    or tally.size_bytes + tally.window_bytes > limits.size_bytes
+                ):
+                    return OVER
+        elif header.src_id == EOP_SRC_ID:
+            _copy_out(lap, _onward(lap, at, TIMESTAMP_AT), 8, timestamp)
+            if _i8(timestamp) >= limits.before_ns:
+                return OVER
+            tally.scn = header.scn
+            tally.timestamp_ns = _i8(timestamp)
+            tally.rows += tally.window_rows
+            tally.size_bytes += tally.window_bytes
+            tally.window_rows = tally.window_bytes = 0
+        tally.position += header.length
+        at = _onward(lap, at, header.length)
+    return FINE
+
+
 # -- what Python calls ----------------------------------------------------------------------
 
 
@@ -691,6 +750,43 @@ cdef class RingData:
             cursor.whole_bytes,
             cursor.whole_scn,
             cursor.overflow_bytes,
+        )
+
+    def count(self, int64_t end, int64_t tail, Plan plan not None, limits, so_far):
+        """See `row_count.count_rows`; stops in front of an event that the plan cannot decide about."""
+        cdef Tally tally
+        cdef Limits most
+        cdef Verdict verdict
+        (
+            tally.position,
+            tally.scn,
+            tally.timestamp_ns,
+            tally.rows,
+            tally.size_bytes,
+            tally.window_rows,
+            tally.window_bytes,
+            _,
+        ) = so_far
+        most.rows, most.size_bytes, most.until_scn, most.before_ns = limits
+        self._check(tally.position)
+        if end - tally.position < LARGE_BYTES:
+            verdict = _count(&self._lap, &tally, end, tail, &most, plan)
+        else:
+            self._busy += 1
+            with nogil:
+                verdict = _count(&self._lap, &tally, end, tail, &most, plan)
+            self._busy -= 1
+        if verdict != FINE and verdict != UNDECIDED and verdict != OVER:
+            raise ProtocolError(_TEXTS[verdict], tally.position)
+        return (
+            tally.position,
+            tally.scn,
+            tally.timestamp_ns,
+            tally.rows,
+            tally.size_bytes,
+            tally.window_rows,
+            tally.window_bytes,
+            verdict == OVER,
         )
 
 

@@ -28,7 +28,8 @@ from databus.relay.ring_layout import (
     open_file,
 )
 from databus.relay.ring_walk import find_event, last_end, steps, timestamp_at
-from databus.relay.scn_index import ScnIndex
+from databus.relay.row_count import Limits, RowCount, count_rows
+from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.relay.sieve import Position, Sieve, Sifted, may_have_ddl, sift
 from databus.schemas.errors import ProtocolError, RingCorruptError, RingError, ScnNotFoundError
 
@@ -238,6 +239,48 @@ class RingReader:
             extent = self.extent()
             raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
         return sifted
+
+    def count(
+        self, so_far: RowCount, max_bytes: int, tail: int, sieve: Sieve, limits: Limits
+    ) -> RowCount:
+        """Count the rows of the next `max_bytes`, and no further than `tail`.
+
+        Errors are those of `row_count.count_rows`; raises ScnNotFoundError when overtaken.
+        """
+        position = so_far.position
+        try:
+            so_far = count_rows(
+                self._file, min(position + max_bytes, tail), tail, sieve, limits, so_far
+            )
+        except ProtocolError as error:
+            self._explain(error, position)
+        if self._cells[HEAD] > position:
+            extent = self.extent()
+            raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
+        return so_far
+
+    def block_before(self, timestamp_ns: int) -> IndexEntry | None:
+        """Return a block whose first window was committed before a time, the oldest when none was.
+
+        The last such block where commit times never go back. None when the ring is empty.
+        """
+        while True:
+            extent = self.extent()
+            if extent.head == extent.tail:
+                return None
+            low, high = extent.first, extent.end - 1
+            while low < high:
+                middle = (low + high + 1) >> 1
+                entry = self._index.get(middle)
+                if entry is None:
+                    break  # evicted and overwritten meanwhile
+                if timestamp_at(self._file, entry.position) < timestamp_ns:
+                    low = middle
+                else:
+                    high = middle - 1
+            found = self._index.get(low)
+            if low == high and found is not None and self._cells[FIRST] <= low:
+                return found
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that ends within `max_bytes` of `position`.

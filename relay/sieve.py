@@ -44,7 +44,7 @@ else:
 WINDOW_DONE = -1
 NOTHING = -1
 
-_BEGIN = b"\x02\xca\xfe\xde\xed"  # version, magic
+EVENT_BEGIN = b"\x02\xca\xfe\xde\xed"  # version, magic
 _DDL_SRC_ID_BYTES = DDL_SRC_ID.to_bytes(4, "big", signed=True)
 _EMPTIED_BITS = BYTE_KEY | Opcode.DELETE
 
@@ -131,13 +131,13 @@ def _sift_copy(
     place: Position,
     room_bytes: int,
 ) -> Sifted:
-    data = _copy_events(ring_file, position, end, tail)
+    data = copy_events(ring_file, position, end, tail)
     (scn, offset), pieces, used_bytes = place, [], 0
     whole_bytes = whole_scn = overflow_bytes = NOTHING
     at, last = 0, len(data) - SMALLEST_BYTES
     while at <= last:
         event = peek(data, at)
-        if not data.startswith(_BEGIN, at) or event.length < SMALLEST_BYTES:
+        if not data.startswith(EVENT_BEGIN, at) or event.length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", position + at)
         stop = at + event.length
         if stop > len(data):
@@ -160,7 +160,7 @@ def _sift_copy(
     return Sifted(position + at, scn, offset, body, whole_bytes, whole_scn, overflow_bytes)
 
 
-def _copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> bytes:
+def copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> bytes:
     """Copy bytes that have at least one whole event."""
     data = ring_file.copy_out(position, min(end, tail) - position)
     if len(data) < SMALLEST_BYTES and end < tail:
@@ -168,7 +168,7 @@ def _copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> byt
     if len(data) < SMALLEST_BYTES:
         raise ProtocolError("an event is cut", position)
     length = peek(data).length
-    if not data.startswith(_BEGIN) or length < SMALLEST_BYTES:
+    if not data.startswith(EVENT_BEGIN) or length < SMALLEST_BYTES:
         raise ProtocolError("no event begins here", position)
     if length > tail - position or length > ring_file.capacity_bytes:
         raise ProtocolError("an event is cut", position)

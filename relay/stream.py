@@ -9,12 +9,15 @@ and continued by the next request at (windowScn, windowOffset). The offset
 counts *all* events of the window, filtered out or not: counted in filtered
 events, as the original does it, the same events would come again and again.
 `StreamResponse.resume` says where to go on, so nobody has to count.
+
+A selection that ends with a window is cut there: the place in the ring is
+looked for once a request, and nothing from there on is looked at.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from databus.relay.sieve import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
 from databus.relay.stream_parameters import Selection
@@ -22,6 +25,7 @@ from databus.schemas.control import end_of_period
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek
 from databus.schemas.rendering import Render
+from databus.schemas.scn import MAX_SCN
 
 # One step is about 5 ms of Python on the loop that serves everybody, and less where
 # compiled code looks at the events.
@@ -40,6 +44,10 @@ class WindowReader(Protocol):
     @property
     def head(self) -> int:
         """Where the oldest window begins."""
+
+    @property
+    def min_scn(self) -> int:
+        """The oldest window; negative when there is none."""
 
     @property
     def max_scn(self) -> int:
@@ -107,6 +115,7 @@ class StreamJob:
         self._place: tuple[int, Position | None] | None = None
         self._walk: _Walk | None = None
         self._size_bytes = size_bytes
+        self._end: _End | None = None
 
     @property
     def selection(self) -> Selection:
@@ -117,8 +126,12 @@ class StreamJob:
         """Begin a look at the ring; raises ScnNotFoundError."""
         self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
         self._walk = None
+        if self._is_done:
+            return
         if self._place is None:
             self._place = self._find_place()
+        if self._place is not None and self._end is None:
+            self._end = self._find_end(self._place[0])
 
     @property
     def begin(self) -> Position | None:
@@ -142,6 +155,8 @@ class StreamJob:
 
     def step(self) -> StreamResponse | None:
         """Look further; None when there is more to look at. Raises ScnNotFoundError."""
+        if self._is_done:
+            return StreamResponse(b"", (self._selection.until_scn, WINDOW_DONE))
         if self._place is None:
             is_ahead = self._asked is not None and self._asked[0] > max(self._reader.max_scn, 0)
             return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
@@ -151,16 +166,23 @@ class StreamJob:
             if self._asked is not None or self._selection.from_latest:
                 raise
             # Asked for whatever is oldest, which is another window by now.
-            self._place, self._walk = self._find_place(), None
+            self._place = None
+            self.start()
             return None
 
     def _look(self, position: int, begin: Position | None) -> StreamResponse | None:
+        if self._end is not None and position >= self._end.position:
+            return StreamResponse(b"", self._end.resume)
         if self._copies_bytes and self._walk is None:
-            response = _copy_windows(self._reader, position, begin, self._sieve, self._size_bytes)
+            response = _copy_windows(
+                self._reader, position, begin, self._sieve, self._size_bytes, self._end
+            )
             if response is not None:
                 return response
         if self._walk is None:
-            self._walk = _Walk(self._reader, position, begin, self._sieve, self._size_bytes)
+            self._walk = _Walk(
+                self._reader, position, begin, self._sieve, self._size_bytes, self._end
+            )
         return self._walk.step()
 
     @property
@@ -182,22 +204,62 @@ class StreamJob:
         found = self._reader.find(*asked)
         return None if found is None else (found, asked)
 
+    @property
+    def _is_done(self) -> bool:
+        """Whether the checkpoint is behind all that is wanted, wherever the ring is."""
+        asked, until_scn = self._asked, self._selection.until_scn
+        if asked is None or self._selection.from_latest or until_scn == MAX_SCN:
+            return False
+        return asked[0] > until_scn or asked == (until_scn, WINDOW_DONE)
+
+    def _find_end(self, begin: int) -> _End | None:
+        """Return where the last window wanted ends; None when that is not here yet.
+
+        Raises ScnNotFoundError when it is gone: also when the oldest was asked for,
+        for an empty answer would say that nothing was there.
+        """
+        until_scn = self._selection.until_scn
+        if until_scn == MAX_SCN:
+            return None
+        end = self._reader.find(until_scn, WINDOW_DONE)
+        if end is None:
+            return None
+        if end <= begin and self._asked is None and not self._selection.from_latest:
+            raise ScnNotFoundError(until_scn, self._reader.min_scn)
+        return _End(end, (until_scn, WINDOW_DONE))
+
+
+class _End(NamedTuple):
+    """Where reading ends because no more is wanted: a position, and what to resume from."""
+
+    position: int
+    resume: Position
+
 
 def _copy_windows(
-    reader: WindowReader, position: int, begin: Position | None, sieve: Sieve, size_bytes: int
+    reader: WindowReader,
+    position: int,
+    begin: Position | None,
+    sieve: Sieve,
+    size_bytes: int,
+    last: _End | None,
 ) -> StreamResponse | None:
     """Answer with the ring's own bytes; None when the first window does not fit.
 
     None, too, when there is DDL among them that is not wanted: that is rare.
     """
-    end = reader.end_of_windows(position, size_bytes, size_bytes // SLACK_DIVISOR)
+    is_rest = last is not None and last.position - position <= size_bytes
+    if last is not None and is_rest:
+        end = last.position
+    else:
+        end = reader.end_of_windows(position, size_bytes, size_bytes // SLACK_DIVISOR)
     if end > position:
         body = reader.read(position, end - position)
         scn = peek(body, len(body) - EOP_BYTES).scn
         reader.remember_end(scn, end)
         if not sieve.wants_ddl and reader.may_have_ddl(position, body):
             return None
-        return StreamResponse(body, (scn, WINDOW_DONE))
+        return StreamResponse(body, last.resume if last and is_rest else (scn, WINDOW_DONE))
     if not reader.read(position, 1):
         return StreamResponse(b"", begin, is_caught_up=True)
     return None
@@ -213,8 +275,10 @@ class _Walk:
         begin: Position | None,
         sieve: Sieve,
         size_bytes: int,
+        last: _End | None,
     ) -> None:
         self._reader = reader
+        self._last = last
         self._position = position
         self._sieve = sieve
         self._size_bytes = size_bytes
@@ -231,6 +295,8 @@ class _Walk:
         """Look at one piece; returns the response when that was the last one."""
         step_bytes = STEP_BYTES if self._sieve.plan is None else COMPILED_STEP_BYTES
         room_bytes = self._size_bytes - self._piece_bytes
+        if self._last is not None:
+            step_bytes = min(step_bytes, self._last.position - self._position)
         try:
             sifted = self._reader.sift(
                 self._position, step_bytes, self._sieve, self._place, room_bytes
@@ -242,6 +308,8 @@ class _Walk:
         if sifted is None:
             return self._response(is_caught_up=True)
         self._take(sifted)
+        if self._last is not None and self._position >= self._last.position:
+            return StreamResponse(b"".join(self._pieces), self._last.resume)
         if self._overflow_bytes is not None or self._scanned_bytes >= MAX_SCAN_BYTES:
             return self._response(is_caught_up=False)
         return None

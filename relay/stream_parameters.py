@@ -13,11 +13,13 @@ from typing import Any
 
 from databus.conf.settings import HttpSettings
 from databus.relay.catalog import Catalog
+from databus.relay.row_count import Limits
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.parameters import parse_bool, parse_form, parse_json, parse_number
 from databus.schemas.rendering import AnswerForm
+from databus.schemas.scn import MAX_SCN
 
 MAX_SUBSCRIPTIONS = 1000
 
@@ -28,6 +30,7 @@ class Selection:
 
     `src_ids` is None when it is every source of it. `filters` has only those
     that can turn something away. DDL events are left out unless `wants_ddl`.
+    Windows after `until_scn` are not read.
     """
 
     physical_source: str
@@ -36,6 +39,7 @@ class Selection:
     filters: Mapping[int, EventFilter] = field(default_factory=dict)
     from_latest: bool = False
     wants_ddl: bool = False
+    until_scn: int = MAX_SCN
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +56,61 @@ class StreamRequest:
     is_together: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """A valid request to count: how far from the selection's begin the limits reach.
+
+    `since_ns`: it begins with the first window committed at that time or later.
+    """
+
+    selection: Selection
+    limits: Limits
+    since_ns: int | None = None
+
+
 def parse_stream_request(
     parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
 ) -> StreamRequest:
     """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    selections = _parse_selections(parameters, catalog, limits)
+    form = parse_form(parameters, "size", limits.max_response_bytes)
+    wait_ms = min(parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
+    return StreamRequest(selections, form, wait_ms, is_together="checkPointMult" in parameters)
+
+
+def parse_measure_request(
+    parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
+) -> MeasureRequest:
+    """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    if "checkPointMult" in parameters:
+        raise InvalidParameterError(
+            "checkPointMult",
+            parameters["checkPointMult"],
+            "physical sources are measured one at a time",
+        )
+    (selection,) = _parse_selections(parameters, catalog, limits)
+    since_ms = _parse_since(parameters, selection)
+    return MeasureRequest(
+        selection,
+        Limits(
+            rows=_parse_limit(parameters, "rows"),
+            size_bytes=_parse_limit(parameters, "bytes"),
+            until_scn=selection.until_scn,
+        ),
+        None if since_ms is None else min(since_ms * 1_000_000, MAX_SCN),
+    )
+
+
+def _parse_selections(
+    parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
+) -> tuple[Selection, ...]:
     wanted = _wanted_ids(parameters, catalog)
     filters = _parse_filters(parameters, limits)
     from_latest = parse_bool(parameters, "streamFromLatestScn")
     wants_ddl = parse_bool(parameters, "ddl")
     checkpoints = _parse_checkpoints(parameters, wanted)
-    selections = tuple(
+    until_scn = _parse_until(parameters, checkpoints)
+    return tuple(
         Selection(
             physical_source=name,
             checkpoint=checkpoints[name],
@@ -69,12 +118,45 @@ def parse_stream_request(
             filters={i: f for i, f in filters.items() if i in ids},
             from_latest=from_latest,
             wants_ddl=wants_ddl,
+            until_scn=until_scn,
         )
         for name, ids in wanted.items()
     )
-    form = parse_form(parameters, "size", limits.max_response_bytes)
-    wait_ms = min(parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
-    return StreamRequest(selections, form, wait_ms, is_together="checkPointMult" in parameters)
+
+
+def _parse_until(parameters: Mapping[str, str], checkpoints: Mapping[str, Checkpoint]) -> int:
+    until_scn = parse_number(parameters, "untilScn", MAX_SCN, least=0)
+    if until_scn == MAX_SCN:
+        return until_scn
+    if until_scn > MAX_SCN:
+        raise InvalidParameterError("untilScn", str(until_scn), f"at most {MAX_SCN}")
+    if "checkPointMult" in parameters:
+        raise InvalidParameterError(
+            "untilScn", str(until_scn), "SCNs of several physical sources cannot be compared"
+        )
+    for checkpoint in checkpoints.values():
+        if checkpoint.window_scn > until_scn:
+            raise InvalidParameterError(
+                "untilScn",
+                str(until_scn),
+                f"not below the checkpoint's windowScn {checkpoint.window_scn}",
+            )
+    return until_scn
+
+
+def _parse_limit(parameters: Mapping[str, str], name: str) -> int:
+    return min(parse_number(parameters, name, MAX_SCN, least=1), MAX_SCN)
+
+
+def _parse_since(parameters: Mapping[str, str], selection: Selection) -> int | None:
+    if not parameters.get("since", "").strip():
+        return None
+    since_ms = parse_number(parameters, "since", 0, least=0)
+    if selection.from_latest or not selection.checkpoint.is_flexible:
+        raise InvalidParameterError(
+            "since", str(since_ms), "not with `checkPoint` or `streamFromLatestScn`"
+        )
+    return since_ms
 
 
 def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 
 from databus.relay.sources.standing import Holding, Standing
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.event_v2 import encode
 from databus.schemas.wire import walk
 from tests.relay.fakes import (
     ORDERS,
@@ -365,3 +366,66 @@ def test_a_restarted_relay_serves_what_it_served_before(tmp_path: Path) -> None:
         assert scns(second.stream(checkPoint=AT_5)) == [6]
     finally:
         second.close()
+
+
+def measure(relay: ServedRelay, **parameters: Any) -> dict[str, Any]:
+    answer = relay.get("/measure", **({"sources": "shop.person"} | parameters))
+    assert answer.status == 200
+    return dict(as_json(answer))
+
+
+def test_measure_says_with_which_window_so_many_rows_end(relay: ServedRelay) -> None:
+    put_some(relay, last=9)
+    at_2 = Checkpoint.at(2).to_json()
+    measured = measure(relay, checkPoint=at_2, rows=3)
+    body = relay.stream(sources="1", checkPoint=at_2, untilScn=measured["scn"]).body
+    size = sum(len(encode(event)) for event in walk(body) if not event.is_eop)
+    assert measured == {
+        "fromScn": 2,
+        "scn": 5,
+        "rows": 3,
+        "bytes": size,
+        "timestampNs": 5 * 10**9,
+        "maxScn": 9,
+        "maxTimestampNs": 9 * 10**9,
+    }
+    assert measure(relay, checkPoint=at_2, bytes=1)["scn"] == 3
+    assert measure(relay, checkPoint=at_2, untilScn=4)["scn"] == 4
+    assert measure(relay, checkPoint=at_2)["scn"] == 9
+    assert measure(relay, checkPoint=at_2, sources="1,shop.orders")["rows"] == 14
+    filters = '{"1":{"partitionType":"RANGE","filters":[{"keyRange":{"start":7,"end":8}}]}}'
+    assert measure(relay, checkPoint=at_2, filters=filters)["rows"] == 1
+    assert measure(relay, streamFromLatestScn="true")["fromScn"] == 9
+    assert measure(relay, since=6500)["fromScn"] == 6
+    assert measure(relay)["fromScn"] == -1, "nobody knows what came before a first start"
+    ahead = relay.get("/measure", sources="1", checkPoint=Checkpoint.at(99).to_json())
+    assert ahead.headers["x-databus-ahead"] == "true"
+    assert (as_json(ahead)["scn"], as_json(ahead)["maxScn"]) == (99, 9)
+
+
+def test_stream_ends_with_the_window_asked_for_and_is_not_held_there(relay: ServedRelay) -> None:
+    put_some(relay, last=9)
+    at_2 = Checkpoint.at(2).to_json()
+    for sources in ("1", "1,2"):
+        answer = relay.stream(sources=sources, checkPoint=at_2, untilScn=6, wait=10_000)
+        assert scns(answer) == [3, 4, 5, 6]
+        assert answer.headers["x-databus-resume"] == "6,-1"
+    over = relay.stream(checkPoint=Checkpoint.at(6).to_json(), untilScn=6, wait=10_000)
+    assert (over.body, over.headers["x-databus-resume"]) == (b"", "6,-1")
+
+
+def test_a_request_for_what_is_yet_to_come_is_held_until_it_is_there(relay: ServedRelay) -> None:
+    put_some(relay)
+    answers: list[Answer] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(
+            relay.stream(checkPoint=Checkpoint.at(5).to_json(), untilScn=7, wait=10_000)
+        )
+    )
+    asking.start()
+    wait_until(lambda: relay.relay.physical_sources["shop"].bell.waiting > 0)
+    relay.put(*(transaction(scn, insert(scn)) for scn in (6, 7, 8)))
+    asking.join(10)
+    (answer,) = answers
+    assert scns(answer)[0] == 6
+    assert 8 not in scns(answer)

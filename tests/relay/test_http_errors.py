@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import SourceStoppedError, TransactionTooLargeError
 from tests.relay.fakes import (
     Answer,
@@ -71,6 +71,18 @@ def error_of(answer: Answer) -> tuple[int, str]:
         ({"wait": "soon"}, 400, INVALID, "wait"),
         ({"maxev": "two"}, 400, INVALID, "maxev"),
         ({"streamFromLatestScn": "perhaps"}, 400, INVALID, "true or false"),
+        ({"untilScn": "-1"}, 400, INVALID, "untilScn"),
+        ({"untilScn": "9" * 19}, 400, INVALID, "at most"),
+        ({"untilScn": "3", "checkPoint": Checkpoint.at(4).to_json()}, 400, INVALID, "windowScn 4"),
+        (
+            {
+                "untilScn": "3",
+                "checkPointMult": CheckpointMult({"shop": Checkpoint.at(1)}).to_json(),
+            },
+            400,
+            INVALID,
+            "cannot be compared",
+        ),
         ({"checkPointMult": "{"}, 400, INVALID, "checkPointMult"),
         ({"checkPointMult": "{}"}, 400, INVALID, "no checkpoint"),
         ({"checkPointMult": '{"{\\"id\\":1}":"{}"}'}, 400, INVALID, ""),
@@ -82,6 +94,42 @@ def test_a_bad_parameter_is_named(
     answer = relay.stream(**changes)
     assert error_of(answer) == (status, error)
     assert says in json.loads(answer.body)["message"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "error", "says"),
+    [
+        ({}, 400, INVALID, "required"),
+        ({"sources": "99"}, 404, "UnknownSourceException", "99"),
+        ({"sources": "1", "rows": "0"}, 400, INVALID, "at least 1"),
+        ({"sources": "1", "rows": "many"}, 400, INVALID, "rows"),
+        ({"sources": "1", "bytes": "-1"}, 400, INVALID, "bytes"),
+        ({"sources": "1", "untilScn": "9" * 19}, 400, INVALID, "at most"),
+        ({"sources": "1", "since": "yesterday"}, 400, INVALID, "since"),
+        ({"sources": "1", "since": "1", "streamFromLatestScn": "true"}, 400, INVALID, "not with"),
+        (
+            {"sources": "1", "since": "1", "checkPoint": Checkpoint.at(1).to_json()},
+            400,
+            INVALID,
+            "",
+        ),
+        ({"sources": "1", "checkPointMult": "{}"}, 400, INVALID, "one at a time"),
+        ({"sources": "1", "filters": "{"}, 400, INVALID, "JSON"),
+        ({"sources": "1", "checkPoint": "{nonsense"}, 400, INVALID, "JSON"),
+    ],
+)
+def test_a_bad_parameter_of_measure_is_named(
+    relay: ServedRelay, parameters: dict[str, Any], status: int, error: str, says: str
+) -> None:
+    answer = relay.get("/measure", **parameters)
+    assert error_of(answer) == (status, error)
+    assert says in json.loads(answer.body)["message"]
+
+
+def test_limits_larger_than_any_number_are_none(relay: ServedRelay) -> None:
+    huge = "9" * 19
+    answer = relay.get("/measure", sources="1", rows=huge, bytes=huge, since=huge)
+    assert answer.status == 200
 
 
 @pytest.mark.parametrize(
@@ -126,6 +174,10 @@ def test_an_evicted_scn_is_the_cause_of_a_processing_error(relay: ServedRelay) -
     assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
     assert "scn 0 is gone" in answer.headers["x-dbus-error-cause-message"]
     assert relay.relay.traffic.scn_not_found == 1
+    measured = relay.get("/measure", sources="1", checkPoint=Checkpoint.at(0).to_json())
+    assert error_of(measured) == error_of(answer)
+    assert measured.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert relay.relay.traffic.scn_not_found == 2
 
 
 def test_an_scn_in_the_future_is_answered_empty(relay: ServedRelay) -> None:

@@ -1,0 +1,214 @@
+"""The condition of option `where`: a piece of SQL, made a filter of Arrow batches.
+
+There is no Spark where the rows are read, so this is its own, small reading of
+SQL: columns and literals compared, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT,
+with SQL's three values. What it does not know it refuses by name, for which the
+way out is `DataFrame.where`, which runs a step later and knows everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from databus.schemas.errors import SettingsError
+
+DIALECT = "spark"
+_UNKNOWN_TO_ALL = pc.scalar(pa.scalar(None, pa.bool_()))
+
+_COMPARISONS: Mapping[type[exp.Expression], Callable[[Any, Any], pc.Expression]] = {
+    exp.EQ: lambda a, b: a == b,
+    exp.NEQ: lambda a, b: a != b,
+    exp.LT: lambda a, b: a < b,
+    exp.LTE: lambda a, b: a <= b,
+    exp.GT: lambda a, b: a > b,
+    exp.GTE: lambda a, b: a >= b,
+}
+
+
+class RowCondition:
+    """A condition over the columns of a schema.
+
+    Raises SettingsError, with the option's name, for what is not in the language
+    described above and for columns that there are not.
+    """
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self._text = text
+        self._schema = schema
+        self._names: set[str] = set()
+        try:
+            parsed: Any = sqlglot.parse_one(text, dialect=DIALECT)
+        except SqlglotError as error:
+            raise self._refusal(f"is no condition in SQL: {error}") from error
+        self.expression = self._truth(parsed)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns it looks at."""
+        return frozenset(self._names)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows for which it is true."""
+        return batch.filter(self.expression)
+
+    def _truth(self, node: exp.Expression) -> pc.Expression:
+        match node:
+            case exp.Paren(this=inner):
+                return self._truth(inner)
+            case exp.And(this=left, expression=right):
+                return self._truth(left) & self._truth(right)
+            case exp.Or(this=left, expression=right):
+                return self._truth(left) | self._truth(right)
+            case exp.Not(this=inner):
+                return ~self._truth(inner)
+            case exp.Is(this=inner, expression=exp.Null()):
+                return self._column(inner)[0].is_null()
+            case exp.Between():
+                low, high = node.args["low"], node.args["high"]
+                first = self._compare(exp.GTE, node.this, low)
+                return first & self._compare(exp.LTE, node.this, high)
+            case exp.In() if node.expressions:
+                return self._any_of(node)
+            case exp.Like(this=inner, expression=exp.Literal(is_string=True) as pattern):
+                return self._like(inner, pattern.this)
+        if type(node) in _COMPARISONS:
+            return self._compare(type(node), node.this, node.expression)
+        raise self._unknown(node)
+
+    def _compare(
+        self, kind: type[exp.Expression], left: exp.Expression, right: exp.Expression
+    ) -> pc.Expression:
+        compare = _COMPARISONS[kind]
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            (one, one_type), (other, other_type) = self._column(left), self._column(right)
+            if _is_text(one_type) != _is_text(other_type):
+                raise self._refusal(f"compares {one_type} with {other_type}")
+            return compare(one, other)
+        if isinstance(left, exp.Column):
+            field, of_type = self._column(left)
+            return compare(field, self._literal(right, of_type, left.name))
+        if isinstance(right, exp.Column):
+            field, of_type = self._column(right)
+            return compare(self._literal(left, of_type, right.name), field)
+        raise self._unknown(left)
+
+    def _any_of(self, node: exp.In) -> pc.Expression:
+        field, of_type = self._column(node.this)
+        of_column = [self._literal(one, of_type, node.this.name) for one in node.expressions]
+        found = field == of_column[0]
+        for literal in of_column[1:]:
+            found = found | (field == literal)
+        return found
+
+    def _like(self, node: exp.Expression, pattern: str) -> pc.Expression:
+        field, of_type = self._column(node)
+        if not _is_text(of_type):
+            raise self._refusal(f"LIKE needs a text, and {node.name} is {of_type}")
+        return pc.match_like(field, pattern)
+
+    def _column(self, node: exp.Expression) -> tuple[pc.Expression, pa.DataType]:
+        if not isinstance(node, exp.Column) or node.table:
+            raise self._unknown(node)
+        name = self._name(node.name)
+        self._names.add(name)
+        return pc.field(name), self._schema.field(name).type
+
+    def _name(self, name: str) -> str:
+        known: list[str] = self._schema.names
+        alike = [one for one in known if one.lower() == name.lower()]
+        if name in known:
+            return name
+        if len(alike) == 1:
+            return alike[0]
+        raise self._refusal(f"there is no column {name!r}; the columns are {', '.join(known)}")
+
+    def _literal(self, node: exp.Expression, of_type: pa.DataType, column: str) -> pc.Expression:
+        value: Any
+        match node:
+            case exp.Null():
+                return pc.scalar(pa.scalar(None, of_type))
+            case exp.Boolean(this=truth):
+                value = int(truth)
+            case exp.Literal(is_string=True, this=text):
+                value = text
+            case exp.Literal(this=text):
+                value = Decimal(text)
+            case exp.Neg(this=exp.Literal(is_string=False, this=text)):
+                value = -Decimal(text)
+            case exp.Cast(this=exp.Literal(is_string=True, this=text), to=to) if to.this in (
+                exp.DataType.Type.DATE,
+                exp.DataType.Type.TIMESTAMP,
+                exp.DataType.Type.TIMESTAMPTZ,
+                exp.DataType.Type.TIMESTAMPNTZ,
+            ):
+                value = text
+            case exp.HexString(this=digits):
+                value = bytes.fromhex(digits)
+            case _:
+                raise self._unknown(node)
+        try:
+            return pc.scalar(_scalar(value, of_type))
+        except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
+            shown = node.sql(DIALECT)
+            raise self._refusal(f"{shown} is no value for {column}, a {of_type}") from error
+
+    def _unknown(self, node: exp.Expression) -> SettingsError:
+        return self._refusal(
+            f"cannot take {node.sql(DIALECT)}: it may have columns compared with literals, AND, "
+            "OR, NOT, IN, BETWEEN, LIKE and IS NULL; for more use DataFrame.where"
+        )
+
+    def _refusal(self, problem: str) -> SettingsError:
+        return SettingsError(f"where = {self._text!r}: {problem}")
+
+
+def _is_text(of_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(of_type))
+
+
+def _scalar(value: str | bytes | int | Decimal, of_type: pa.DataType) -> pa.Scalar:
+    """Return a literal as a value that compares with a column; raises ValueError, TypeError."""
+    types = pa.types
+    if _is_text(of_type) or types.is_binary(of_type):
+        if isinstance(value, str) and types.is_binary(of_type):
+            value = value.encode()
+        if not isinstance(value, str | bytes):
+            raise TypeError("a number")
+        return pa.scalar(value, of_type)
+    if types.is_date(of_type) or types.is_timestamp(of_type):
+        return _moment(value, of_type)
+    if isinstance(value, str | bytes):
+        raise TypeError("no number")
+    number = Decimal(value)
+    if types.is_floating(of_type):
+        return pa.scalar(float(number), pa.float64())
+    if number == number.to_integral_value():
+        return pa.scalar(int(number), pa.int64()) if types.is_integer(of_type) else _exact(number)
+    return _exact(number)
+
+
+def _exact(number: Decimal) -> pa.Scalar:
+    return pa.scalar(number.quantize(Decimal(1)) if number == int(number) else number)
+
+
+def _moment(value: object, of_type: pa.DataType) -> pa.Scalar:
+    if not isinstance(value, str):
+        raise TypeError("no time")
+    if pa.types.is_date(of_type):
+        return pa.scalar(date.fromisoformat(value), of_type)
+    moment = datetime.fromisoformat(value)
+    if of_type.tz is None:
+        if moment.tzinfo is not None:
+            raise ValueError("the column has no time zone")
+        return pa.scalar(moment, of_type)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return pa.scalar(moment.astimezone(UTC), of_type)

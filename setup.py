@@ -23,7 +23,12 @@ NESTED = (
     "relay.sources.mysql.tables",
     "relay.sources.sqlite",
 )
-COMPILED = ("schemas/row_cutter.pyx", "relay/ring_core.pyx", "relay/sources/mysql/stream/lane.pyx")
+COMPILED = (
+    "schemas/row_cutter.pyx",
+    "relay/ring_core.pyx",
+    "relay/sources/mysql/stream/lane.pyx",
+    "client/spark/column_cutter.pyx",
+)
 
 setup(
     packages=["databus", *(f"databus.{name}" for name in ROOTS + NESTED)],

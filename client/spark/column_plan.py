@@ -26,7 +26,8 @@ _EXACT = Context(prec=10_000)
 class Piece(NamedTuple):
     """Rows that one schema version wrote.
 
-    `head` has the columns that HEAD_TYPES names. `row` and `before` are in the writer's order. `before` None: no row has one.
+    `head` has the columns that HEAD_TYPES names; `row` and `before` are in the
+    writer's order. `before` None: no row has one.
     `before_valid` is the bitmap of those that have; None: all.
     """
 

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
 
 import pyarrow as pa
 
 from databus.client.spark.avro_columns import WriterSchema
 from databus.client.spark.column_plan import ColumnPlan, Frame, Piece
-from databus.client.spark.piece_builder import Head, PieceBuilder, head_arrays
+from databus.client.spark.piece_builder import Head, PieceBuilder, cut_piece, head_arrays
 from databus.client.spark.row_types import Layout, row_schema
 from databus.schemas import event_v1, event_v2
 from databus.schemas.checkpoint import Checkpoint
@@ -38,6 +38,16 @@ from databus.schemas.event import Event, Opcode
 from databus.schemas.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
 from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.wire import decode_event
+
+if TYPE_CHECKING:
+    from databus.client.spark.column_cutter import ColumnCutter
+
+try:
+    from databus.client.spark import column_cutter
+except ImportError:  # not built: every event is read here
+    new_cutter = None
+else:
+    new_cutter = column_cutter.ColumnCutter
 
 Buffer = event_v2.Buffer
 BATCH_BYTES = 64 << 20  # of events; a batch ends at the first that makes it so large
@@ -95,6 +105,15 @@ class EventColumns:
         self._on_new_column = on_new_column
         self._as_text = frozenset(as_text)
         self._batch_rows = batch_rows
+        self._cutter: ColumnCutter | None = None
+        if new_cutter is not None:
+            self._cutter = new_cutter(
+                has_before=self._frame.has_before,
+                as_snapshot=as_snapshot,
+                batch_rows=batch_rows,
+                batch_bytes=BATCH_BYTES,
+            )
+        self._cut_plans: list[_OpenPlan] = []  # by their number at the cutter
         self._schemas: dict[tuple[int, bytes], WriterSchema] = {}
         self._sources: dict[int, str] = {}
         self._plans: dict[tuple[int, bytes], _OpenPlan] = {}
@@ -103,7 +122,8 @@ class EventColumns:
         self._ready_rows = 0
         self._scn: int | None = None  # of the window that has not ended yet
         self._is_mixed = False  # with events of several SCNs, as a page of a snapshot is
-        self._bare_rows = 0  # of it, those without metadata
+        self._bare_scn: int | None = None  # of the window with the last event without metadata
+        self._bare_rows = 0  # how many of them it has
         self.add_schemas(schemas)
 
     def add_schemas(self, schemas: Iterable[WriterSchema]) -> None:
@@ -127,6 +147,10 @@ class EventColumns:
         """
         offset, end = 0, len(data)
         while offset < end:
+            if self._cutter is not None:
+                offset = self._cut(self._cutter, data, offset)
+                if offset == end:
+                    break
             try:
                 event, after = decode_event(data, offset)
             except ProtocolError:
@@ -135,9 +159,24 @@ class EventColumns:
                 raise
             if event.is_control:
                 self._take_control(event, after)
-            else:
-                self._take_row(event, offset, after - offset)
+            elif not self._take_row(event, offset, after - offset):
+                continue
             offset = after
+        return offset
+
+    def _cut(self, cutter: ColumnCutter, data: Buffer, offset: int) -> int:
+        """Let the compiled way go ahead; return where it stops for good."""
+        full = 0
+        while full >= 0:
+            scn = -1 if self._scn is None else self._scn
+            offset, full, scn, self._is_mixed, window_scn, time_ns = cutter.take(
+                data, offset, scn, self._is_mixed
+            )
+            self._scn = None if scn < 0 else scn
+            if window_scn >= 0:
+                self.window_scn, self.window_time_ns = window_scn, time_ns
+            if full >= 0:
+                self._make_ready(self._cut_plans[full].finish())
         return offset
 
     def add_mark(self, scn: int, source: str, time_ns: int | None = None) -> None:
@@ -182,16 +221,15 @@ class EventColumns:
         if scn != self._scn:
             self._is_mixed = self._scn is not None
             self._scn = scn
-            self._bare_rows = 0
 
     def _end_window(self) -> None:
         self._scn = None
         self._is_mixed = False
-        self._bare_rows = 0
 
     # -- row events -------------------------------------------------------------------------
 
-    def _take_row(self, event: Event, offset: int, size_bytes: int) -> None:
+    def _take_row(self, event: Event, offset: int, size_bytes: int) -> bool:
+        """Take a row; return False when the compiled way knows its schema from now on."""
         if event.src_id not in self._sources:
             raise UnknownSchemaError(event.src_id, event.schema_id, offset)
         metadata = _metadata_of(event)
@@ -200,45 +238,63 @@ class EventColumns:
             if self._takes_truncates:
                 head = self._head(event, metadata, Op.TRUNCATE)
                 self._add_mark(self._sources[event.src_id], head)
-            return
+            return True
         if event.payload is None:
             raise ProtocolError(
                 f"a row of {self._sources[event.src_id]} at scn {event.scn} is lost: "
                 "its event has no payload",
                 offset,
             )
-        plan = self._plan(event.src_id, event.payload.digest, offset)
+        if metadata is not None and metadata.op is Op.TRUNCATE:
+            raise ProtocolError(
+                f"a row of {self._sources[event.src_id]} at scn {event.scn} is said to be all rows",
+                offset,
+            )
+        plan = self._plans.get((event.src_id, event.payload.digest))
+        if plan is None:
+            plan = self._open_plan(event.src_id, event.payload.digest, offset)
+            if self._cutter is not None:
+                return False
         before = self._before(plan, event, metadata)
         self._note_scn(event.scn)
         head = self._head(event, metadata, self._op(event, metadata))
         plan.builder.append(head, event.payload.data, before, size_bytes)
         if plan.builder.rows >= self._batch_rows or plan.builder.size_bytes >= BATCH_BYTES:
             self._make_ready(plan.finish())
+        return True
 
-    def _plan(self, src_id: int, digest: bytes, offset: int) -> _OpenPlan:
-        plan = self._plans.get((src_id, digest))
-        if plan is None:
-            schema = self._schemas.get((src_id, digest))
-            if schema is None:
-                raise UnknownSchemaError(src_id, digest, offset)
-            # Here, too, the versions must have one type: it is what a restart would need.
-            row_schema(
-                [
-                    other
-                    for other in self._schemas.values()
-                    if other.source == schema.source and other.version <= schema.version
-                ],
-                self._as_text,
-            )
-            columns = ColumnPlan(schema, self._frame, self._on_new_column, self._as_text)
-            plan = self._plans[src_id, digest] = _OpenPlan(columns)
+    def _open_plan(self, src_id: int, digest: bytes, offset: int) -> _OpenPlan:
+        schema = self._schemas.get((src_id, digest))
+        if schema is None:
+            raise UnknownSchemaError(src_id, digest, offset)
+        # Here, too, the versions must have one type: it is what a restart would need.
+        row_schema(
+            [
+                other
+                for other in self._schemas.values()
+                if other.source == schema.source and other.version <= schema.version
+            ],
+            self._as_text,
+        )
+        columns = ColumnPlan(schema, self._frame, self._on_new_column, self._as_text)
+        plan = self._plans[src_id, digest] = _OpenPlan(columns, self._cutter)
+        if self._cutter is not None:
+            plan.number = self._cutter.add(src_id, digest, columns.columns)
+            self._cut_plans.append(plan)
         return plan
 
     def _head(self, event: Event, metadata: EventMetadata | None, op: str) -> Head:
-        index = self._bare_rows if metadata is None else metadata.row_index
-        self._bare_rows += metadata is None
-        gtid = None if metadata is None else metadata.gtid
-        return Head(op, event.scn, index, event.timestamp_ns // 1000, gtid)
+        time_us = event.timestamp_ns // 1000
+        if metadata is None:
+            return Head(op, event.scn, self._bare_index(event.scn), time_us, None)
+        return Head(op, event.scn, metadata.row_index, time_us, metadata.gtid)
+
+    def _bare_index(self, scn: int) -> int:
+        """Return the index of an event without metadata, and count it."""
+        if scn != self._bare_scn:
+            self._bare_scn, self._bare_rows = scn, 0
+        self._bare_rows += 1
+        return self._bare_rows - 1
 
     def _op(self, event: Event, metadata: EventMetadata | None) -> str:
         """Return what happened; without metadata an insert cannot be told from an update."""
@@ -286,19 +342,29 @@ class EventColumns:
 
 
 class _OpenPlan:
-    """A schema version's plan, and its rows that are in no batch yet."""
+    """A schema version's plan, and its rows that are in no batch yet.
 
-    def __init__(self, columns: ColumnPlan) -> None:
+    Those that were read one by one are in `builder`, the others at the cutter.
+    """
+
+    number: int  # at the cutter
+
+    def __init__(self, columns: ColumnPlan, cutter: ColumnCutter | None) -> None:
         self.columns = columns
         self.builder = PieceBuilder(row_codec(columns.schema.text), columns.columns)
+        self._cutter = cutter
 
     @property
     def rows(self) -> int:
-        return self.builder.rows
+        """How many rows are held."""
+        return self.builder.rows + (0 if self._cutter is None else self._cutter.rows(self.number))
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Return the rows' batch, and hold none."""
-        return [self.columns.batch(self.builder.finish())] if self.builder.rows else []
+        """Return the rows' batches, and hold none."""
+        pieces = [self.builder.finish()] if self.builder.rows else []
+        if self._cutter is not None and self._cutter.rows(self.number):
+            pieces.append(cut_piece(self._cutter, self.number, self.columns.columns))
+        return [self.columns.batch(piece) for piece in pieces]
 
 
 def _metadata_of(event: Event) -> EventMetadata | None:

@@ -1,21 +1,30 @@
-"""Rows of one schema version, decoded one by one, to a `Piece`.
+"""Rows of one schema version to a `Piece`: decoded one by one, or of compiled buffers.
 
-The way that knows everything: rows with notes, from relays that send no
-metadata, of types that the compiled `column_cutter` leaves alone; and all
-rows where that was not built.
+One by one is the way that knows everything: rows with notes, from relays that
+send no metadata, of types that the compiled `column_cutter` leaves alone; and
+all rows where that was not built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from databus.client.spark.avro_columns import AvroColumn, Kind
-from databus.client.spark.column_plan import HEAD_TYPES, Piece, any_text, stored_type
+from databus.client.spark.column_plan import (
+    HEAD_TYPES,
+    Piece,
+    any_text,
+    stored_type,
+    wide_decimal_text,
+)
 from databus.schemas.rows import RowCodec
+
+if TYPE_CHECKING:
+    from databus.client.spark.column_cutter import Buffers, ColumnCutter
 
 
 class Head(NamedTuple):
@@ -89,6 +98,44 @@ def head_arrays(heads: list[Head]) -> tuple[pa.Array, ...]:
         pa.array(values, data_type)
         for values, data_type in zip(columns, HEAD_TYPES.values(), strict=True)
     )
+
+
+def cut_piece(cutter: ColumnCutter, number: int, columns: tuple[AvroColumn, ...]) -> Piece:
+    """Return a piece that was cut, which has rows; its buffers are the arrays' own."""
+    rows, head, row, before, before_valid = cutter.finish(number)
+    return Piece(
+        rows,
+        tuple(map(_array, HEAD_TYPES.values(), [rows] * len(head), head)),
+        _cut_arrays(columns, rows, row),
+        None if before is None else _cut_arrays(columns, rows, before),
+        None if before_valid is None else pa.py_buffer(before_valid),
+    )
+
+
+def _cut_arrays(columns: tuple[AvroColumn, ...], rows: int, cut: list[Buffers]) -> list[pa.Array]:
+    return [
+        _wide_decimals(column, _array(pa.binary(), rows, buffers))
+        if column.kind is Kind.WIDE_DECIMAL
+        else _array(stored_type(column), rows, buffers)
+        for column, buffers in zip(columns, cut, strict=True)
+    ]
+
+
+def _array(data_type: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
+    valid, offsets, values = buffers
+    held = [None if valid is None else pa.py_buffer(valid)]
+    if offsets is not None:
+        held.append(pa.py_buffer(offsets))
+    held.append(pa.py_buffer(values))
+    return pa.Array.from_buffers(data_type, rows, held, 0 if valid is None else -1)
+
+
+def _wide_decimals(column: AvroColumn, array: pa.Array) -> pa.Array:
+    texts = [
+        None if data is None else wide_decimal_text(data, column.scale)
+        for data in array.to_pylist()
+    ]
+    return pa.array(texts, pa.string())
 
 
 def _stored(column: AvroColumn, row: Mapping[str, Any]) -> Any:

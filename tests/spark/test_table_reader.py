@@ -190,7 +190,6 @@ def test_spark_reads_a_table_and_may_read_it_twice(shop: TableShop, spark: Spark
     register(spark)
     reader = spark.read.format("databus").options(**shop.options(partitions=2))
     frame = reader.load()
-    assert frame.rdd.getNumPartitions() == 2
     wanted = dict(shop.place.run("SELECT id, note FROM orders"))
     shop.scn()
     small = frame.where("id < 50").alias("small")

@@ -36,6 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         },
     )
     session.sparkContext.setLogLevel("ERROR")
+    # The first task in Python's workers opens a connection that stays for the session.
+    session.sparkContext.parallelize([0], 1).map(str).collect()
     try:
         yield session
     finally:

@@ -1,0 +1,214 @@
+"""A table of MySQL or MariaDB, digested where it is; see `SourceTable`.
+
+Chunks of an integer key are found by the primary key's index, one statement
+each. Buckets of another key are one pass over the table. Columns are read as the
+relay's own scan reads them, so that values are those of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from databus.client.spark.avro_columns import AvroColumn, Kind
+from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
+from databus.client.spark.verify.mysql_texts import MysqlTexts
+from databus.client.spark.verify.shape import Key, Row, shape_of, spark_values
+from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.texts import TEXTS, Form, base_type, form_of
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.rows.layout import Definition
+from databus.relay.sources.mysql.scan.columns import MisfitError, rows_of, selected
+from databus.relay.sources.mysql.scan.tables import MysqlTableScan
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
+from databus.relay.sources.mysql.tables.tokens import quote
+from databus.relay.sources.mysql.tables.watched import split_name
+from databus.schemas.errors import SettingsError, SourceStoppedError
+
+# A pass over a large table takes its time before the first answer.
+_LONGEST_ANSWER_S = 6 * 3600.0
+_SESSION = (
+    "SET SESSION character_set_results = NULL, sql_mode = '', time_zone = '+00:00',"
+    " sql_select_limit = 18446744073709551615, sql_big_selects = 1"
+)
+_NO_LIMIT = {True: "max_statement_time", False: "max_execution_time"}
+_TOUCHED = frozenset({"datetime", "timestamp"})
+_FETCHED_ROWS = 5_000
+
+
+class MysqlTable:
+    """One table of one server."""
+
+    def __init__(self, physical: PhysicalSourceSettings, source: str, selection: Selection) -> None:
+        self.physical_source = physical.name
+        self._source = source
+        self._address = address_of(physical)
+        self._name = quote(*split_name(source))
+        self._where = selection.where
+        self._scan = MysqlTableScan(physical)
+        self._connection: Any = None
+        try:
+            self._scan.open()
+            definition = self._defined(physical)
+            self._connection = self._connect()
+        except BaseException:
+            self.close()
+            raise
+        is_null = physical.zero_dates == "null"
+        self.shape = shape_of(definition.table(source), selection.columns)
+        self._selected = [
+            selected(column, zero_dates_are_null=is_null)
+            for column in definition.columns
+            if column.name in self.shape.names
+        ]
+        self._texts = MysqlTexts(self._is_mariadb, zero_dates_are_null=is_null)
+        self._digest = self._texts.digest(self.shape.columns)
+        self._bucket = self._texts.digest(self.shape.key)
+        self._values = spark_values(self.shape)
+
+    def close(self) -> None:
+        """Close the connections."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            connection.close()
+        self._scan.close()
+
+    def visible_scn(self) -> int:
+        """Return an SCN up to which everything is visible; see `TableScan`."""
+        return self._scan.visible_scn()
+
+    def newest_scn(self) -> int:
+        """Return where the binlog ends now."""
+        return self._scan.newest_scn()
+
+    def estimate_rows(self) -> int:
+        """Return the server's estimate."""
+        return self._scan.estimate_rows(self._source)
+
+    def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
+        """Return the last key and the digest of the rows behind a key."""
+        key = quote(self.shape.key[0].name)
+        condition = self._condition("" if after is None else f"{key} > {after}")
+        ((last, count, digest),) = self._ask(
+            f"SELECT MAX(k), COUNT(*), BIT_XOR(d) FROM (SELECT {key} AS k, {self._digest} AS d "
+            f"FROM {self._name} FORCE INDEX (PRIMARY){condition} ORDER BY {key} LIMIT {rows}) AS c"
+        )
+        return None if last is None else int(last), ChunkDigest(int(count), int(digest))
+
+    def bucket_digests(self, count: int) -> Digests:
+        """Return the digests of all buckets, in one pass over the table."""
+        rows = self._ask(
+            f"SELECT b, COUNT(*), BIT_XOR(d) FROM (SELECT {self._bucket} MOD {count} AS b, "
+            f"{self._digest} AS d FROM {self._name}{self._condition('')}) AS c GROUP BY b"
+        )
+        return {int(b): ChunkDigest(int(rows), int(digest)) for b, rows, digest in rows}
+
+    def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
+        """Yield the rows of some chunks."""
+        if not isinstance(chunks, KeyRanges):
+            wanted = ", ".join(map(str, numbers))
+            yield from self._read(f"{self._bucket} MOD {chunks.count} IN ({wanted})")
+            return
+        for span in chunks.spans(numbers):
+            yield from self._read(self._within(span))
+
+    def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
+        """Yield the rows that have these keys."""
+        return self._read(self._is_one_of(keys))
+
+    def touch(self, keys: Sequence[Key], column: str) -> None:
+        """Write the time of now into a DATETIME or TIMESTAMP of these rows."""
+        defined = {one.name: base_type(one.sql_type) for one in self._all_columns}
+        if defined.get(column) not in _TOUCHED:
+            has = [name for name, kind in defined.items() if kind in _TOUCHED]
+            raise SettingsError(
+                f"{self._source}: --touch-column {column} is no DATETIME or TIMESTAMP of it; "
+                f"{', '.join(has) or 'none'} is"
+            )
+        self._ask(
+            f"UPDATE {self._name} SET {quote(column)} = CURRENT_TIMESTAMP(6) "
+            f"WHERE {self._is_one_of(keys)}"
+        )
+
+    def _defined(self, physical: PhysicalSourceSettings) -> Definition:
+        definition = ServerCatalog(self._address, physical, 0).definition(self._source)
+        if definition is None:
+            raise SourceStoppedError(physical.name, 0, f"table {self._source} is not there")
+        self._all_columns = definition.columns
+        return definition
+
+    def _connect(self) -> Any:
+        options = {"read_timeout": _LONGEST_ANSWER_S, "use_unicode": False, "conv": {}}
+        connection = connect(self._address, source=self.physical_source, **options)
+        self._connection = connection
+        self._is_mariadb = b"mariadb" in self._ask("SELECT VERSION()")[0][0].lower()
+        self._ask(_SESSION)
+        self._ask(f"SET SESSION {_NO_LIMIT[self._is_mariadb]} = 0")
+        return connection
+
+    def _condition(self, condition: str) -> str:
+        parts = [part for part in (condition, self._where and f"({self._where})") if part]
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def _within(self, span: Span) -> str:
+        key = quote(self.shape.key[0].name)
+        limits = [] if span.after is None else [f"{key} > {span.after}"]
+        limits += [] if span.last is None else [f"{key} <= {span.last}"]
+        return " AND ".join(limits)
+
+    def _is_one_of(self, keys: Sequence[Key]) -> str:
+        conditions = (
+            " AND ".join(
+                self._equals(c, value) for c, value in zip(self.shape.key, key, strict=True)
+            )
+            for key in keys
+        )
+        return f"({' OR '.join(f'({condition})' for condition in conditions)})"
+
+    def _equals(self, column: AvroColumn, value: Any) -> str:
+        literal = _literal(column, value)
+        if literal:
+            return f"{quote(column.name)} = {literal}"
+        # Its text, which no index has: slow, and right.
+        text = TEXTS[form_of(column, "mysql")](value)
+        return f"{self._texts.text(column)} = '{text}'"
+
+    def _read(self, condition: str) -> Iterator[Row]:
+        columns = ", ".join(column.expression for column in self._selected)
+        raw = self._ask(f"SELECT {columns} FROM {self._name}{self._condition(condition)}")
+        for at in range(0, len(raw), _FETCHED_ROWS):
+            try:
+                made = rows_of(self._selected, raw[at : at + _FETCHED_ROWS])
+            except MisfitError as error:
+                problem = f"table {self._source}: {error}"
+                raise SourceStoppedError(self.physical_source, 0, problem) from error
+            yield from map(self._values, made)
+
+    def _ask(self, query: str) -> Any:
+        with (
+            driver_errors(self.physical_source, 0, f"reading {self._source} of {self._address}"),
+            self._connection.cursor() as cursor,
+        ):
+            cursor.execute(query)
+            return cursor.fetchall()
+
+
+def _literal(column: AvroColumn, value: Any) -> str:
+    """Return a key's value as SQL that an index can find; empty when there is none."""
+    form = form_of(column, "mysql")
+    if column.kind is Kind.TIME or base_type(column.sql_type) == "bit" or form is Form.DOUBLE:
+        return ""
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, datetime):
+        return f"'{value.replace(tzinfo=None).isoformat(' ')}'"
+    if isinstance(value, date):
+        return f"'{value.isoformat()}'"
+    return f"_utf8mb4 x'{value.encode().hex()}'"

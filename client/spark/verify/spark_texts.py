@@ -1,0 +1,71 @@
+"""The texts of `texts` as Spark columns.
+
+What Spark would write otherwise is made by Python, in the workers: doubles, for
+Java's digits are not always the fewest, and addresses and JSON of MySQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.functions import arrow_udf
+
+from databus.client.spark.avro_columns import AvroColumn
+from databus.client.spark.row_types import spark_type
+from databus.client.spark.verify.texts import END, HEX_DIGITS, NULL_TEXT, TEXTS, Form, form_of
+
+_IN_PYTHON = frozenset({Form.DOUBLE, Form.INET6, Form.JSON})
+
+
+def value_of(column: AvroColumn) -> Column:
+    """Return a target's column with the type that a stream of the source gives it."""
+    return F.col(quoted(column.name)).cast(spark_type(column))
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def digest_of(
+    columns: Sequence[AvroColumn],
+    dialect: str,
+    value: Callable[[AvroColumn], Column] = value_of,
+) -> Column:
+    """Return the digest of a row as a column; `value` says where the row's columns are."""
+    texts = (_text(form_of(column, dialect), value(column)) for column in columns)
+    parts = [F.coalesce(F.concat(text, F.lit(END)), F.lit(NULL_TEXT)) for text in texts]
+    first = F.substring(F.md5(F.concat(*parts).cast("binary")), 1, HEX_DIGITS)
+    return F.conv(first, 16, 10).cast("bigint")
+
+
+def _text(form: Form, value: Column) -> Column:
+    if form in _IN_PYTHON:
+        given = value.cast("double") if form is Form.DOUBLE else value
+        return _python_text(form)(given)
+    match form:
+        case Form.TEXT:
+            return F.concat(F.octet_length(value).cast("string"), F.lit(":"), value)
+        case Form.TEXT_MD5 | Form.BYTES_MD5:
+            return F.md5(value.cast("binary"))
+        case Form.BYTES:
+            return F.hex(value)
+        case Form.TIMESTAMP:
+            return F.unix_micros(value).cast("string")
+        case Form.NUMBER:
+            return value.cast("bigint").cast("string")
+        case _:
+            return value.cast("string")
+
+
+def _python_text(form: Form):  # type: ignore[no-untyped-def]  # of a UDF, which has no public type
+    # By its name: the workers look it up in a module of their own.
+    def texts(values: pa.Array) -> pa.Array:
+        make = TEXTS[form]
+        found = [None if value is None else make(value) for value in values.to_pylist()]
+        return pa.array(found, pa.string())
+
+    return arrow_udf(texts, "string")

@@ -1,0 +1,197 @@
+"""A table of an SQLite database, digested where it is read; see `SourceTable`.
+
+SQLite has no MD5: the digest is a function that is given to the connection.
+Each statement reads one state of the database, beside whoever writes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from databus.client.spark.avro_columns import AvroColumn, Kind
+from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
+from databus.client.spark.verify.shape import Key, Row, Shape, shape_of, spark_values
+from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.texts import any_text, digest, row_text
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.sqlite.catalog import quote
+from databus.relay.sources.sqlite.connection import connect, transaction, translated
+from databus.relay.sources.sqlite.table_scan import SqliteTableScan
+from databus.relay.sources.uri import parse_uri
+from databus.schemas.errors import SettingsError
+
+_LOCK_WAIT_MS = 5000
+_NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+
+
+class _Xor:
+    """The XOR of numbers, as SQLite's aggregates are written."""
+
+    def __init__(self) -> None:
+        self._found = 0
+
+    def step(self, value: int) -> None:
+        """Take one number."""
+        self._found ^= value
+
+    def finalize(self) -> int:
+        """Return what came out, 0 for none."""
+        return self._found
+
+
+class SqliteTable:
+    """One table of one database file."""
+
+    def __init__(self, physical: PhysicalSourceSettings, source: str, selection: Selection) -> None:
+        self.physical_source = physical.name
+        self._source = source
+        self._path = Path(parse_uri(physical.uri).path)
+        self._name = quote(source.partition(".")[2] or source)
+        self._where = selection.where
+        self._scan = SqliteTableScan(physical)
+        self._connection: sqlite3.Connection | None = None
+        try:
+            self._scan.open()
+            table = self._scan.table(source)
+            self.shape = shape_of(table, selection.columns)
+            self._kinds = {column.name: column for column in shape_of(table).columns}
+            with translated(physical.name, self._path, lambda: 0):
+                self._connection = self._connect()
+        except BaseException:
+            self.close()
+            raise
+        self._values = spark_values(self.shape)
+        self._digest = f"databus_digest({', '.join(map(quote, self.shape.names))})"
+        self._bucket = f"databus_key_digest({', '.join(map(quote, self.shape.key_names))})"
+
+    def close(self) -> None:
+        """Close the connections."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._scan.close()
+
+    def visible_scn(self) -> int:
+        """Return the newest committed row of the change log."""
+        return self._scan.visible_scn()
+
+    def newest_scn(self) -> int:
+        """Return the newest committed row of the change log."""
+        return self._scan.newest_scn()
+
+    def estimate_rows(self) -> int:
+        """Return how many rows there are."""
+        return self._scan.estimate_rows(self._source)
+
+    def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
+        """Return the last key and the digest of the rows behind a key."""
+        key = quote(self.shape.key[0].name)
+        condition = self._condition("" if after is None else f"{key} > {after}")
+        ((last, count, found),) = self._ask(
+            f"SELECT max(k), count(*), databus_xor(d) FROM (SELECT {key} AS k, "
+            f"{self._digest} AS d FROM {self._name}{condition} ORDER BY {key} LIMIT {rows})"
+        )
+        return last, ChunkDigest(count, found)
+
+    def bucket_digests(self, count: int) -> Digests:
+        """Return the digests of all buckets, in one pass over the table."""
+        rows = self._ask(
+            f"SELECT {self._bucket} % {count} AS b, count(*), databus_xor({self._digest}) "
+            f"FROM {self._name}{self._condition('')} GROUP BY b"
+        )
+        return {bucket: ChunkDigest(found, xor) for bucket, found, xor in rows}
+
+    def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
+        """Yield the rows of some chunks."""
+        if not isinstance(chunks, KeyRanges):
+            wanted = ", ".join(map(str, numbers))
+            yield from self._read(f"{self._bucket} % {chunks.count} IN ({wanted})")
+            return
+        for span in chunks.spans(numbers):
+            yield from self._read(self._within(span))
+
+    def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
+        """Yield the rows that have these keys."""
+        return self._read(self._is_one_of(keys), [value for key in keys for value in key])
+
+    def touch(self, keys: Sequence[Key], column: str) -> None:
+        """Write the time of now into a text column of these rows."""
+        found = self._kinds.get(column)
+        if found is None or found.kind not in (Kind.STRING, Kind.ANY):
+            raise SettingsError(
+                f"{self._source}: --touch-column {column} is no column of it that takes a text"
+            )
+        update = f"UPDATE {self._name} SET {quote(column)} = {_NOW} WHERE {self._is_one_of(keys)}"
+        values = [value for key in keys for value in key]
+        with (
+            translated(self.physical_source, self._path, lambda: 0),
+            closing(self._connect("rw")) as connection,
+            transaction(connection),
+        ):
+            connection.execute(update, values)
+
+    def _connect(self, mode: str = "ro") -> sqlite3.Connection:
+        connection = connect(self._path, mode=mode)
+        connection.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")
+        shape = self.shape
+        _add(connection, "databus_digest", shape, shape.columns)
+        _add(connection, "databus_key_digest", shape, shape.key)
+        connection.create_function("databus_any", 1, _any, deterministic=True)
+        connection.create_aggregate("databus_xor", 1, _Xor)  # type: ignore[arg-type]
+        return connection
+
+    def _condition(self, condition: str) -> str:
+        parts = [part for part in (condition, self._where and f"({self._where})") if part]
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def _within(self, span: Span) -> str:
+        key = quote(self.shape.key[0].name)
+        limits = [] if span.after is None else [f"{key} > {span.after}"]
+        limits += [] if span.last is None else [f"{key} <= {span.last}"]
+        return " AND ".join(limits)
+
+    def _is_one_of(self, keys: Sequence[Key]) -> str:
+        # A key of any kind is a text in Spark: the same text, of whatever it is here.
+        terms = [
+            f"databus_any({quote(c.name)})" if c.kind is Kind.ANY else quote(c.name)
+            for c in self.shape.key
+        ]
+        one = " AND ".join(f"{term} = ?" for term in terms)
+        return f"({' OR '.join([f'({one})'] * len(keys))})"
+
+    def _read(self, condition: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        columns = ", ".join(map(quote, self.shape.names))
+        query = f"SELECT {columns} FROM {self._name}{self._condition(condition)}"
+        for row in self._ask(query, values):
+            yield self._values(dict(zip(self.shape.names, row, strict=True)))
+
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        assert self._connection is not None
+        with translated(self.physical_source, self._path, lambda: 0):
+            return self._connection.execute(query, values).fetchall()
+
+
+def _add(
+    connection: sqlite3.Connection, name: str, shape: Shape, columns: Sequence[AvroColumn]
+) -> None:
+    text = row_text(columns, shape.dialect)
+    any_places = [at for at, column in enumerate(columns) if column.kind is Kind.ANY]
+
+    def of_row(*values: Any) -> int:
+        if any_places:
+            changed = list(values)
+            for at in any_places:
+                changed[at] = _any(values[at])
+            return digest(text(changed))
+        return digest(text(values))
+
+    function: Callable[..., int] = of_row
+    connection.create_function(name, len(columns), function, deterministic=True)
+
+
+def _any(value: Any) -> str | None:
+    return None if value is None else any_text(value)

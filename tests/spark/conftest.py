@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from databus.client.spark.session import job_session
+from tests.conftest import PATIENCE_S
+from tests.leaks import take_stock, what_is_left
 
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
 CHECKPOINT_MANAGER = (
@@ -42,3 +47,32 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let delta-rs start its threads, which it keeps for the process's life, before a test."""
+    folder = str(tmp_path_factory.mktemp("delta"))
+    rows = pa.table({"id": [1]})
+    write_deltalake(folder, rows)
+    table = DeltaTable(folder)
+    merger = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+    merger.when_matched_delete().execute()
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Look as everywhere, but for what Spark's driver keeps open to the JVM as long as it runs.
+
+    It opens a connection for each thread of the JVM that calls Python, and lets
+    go of it when that thread is collected.
+    """
+    has_spark = "spark" in request.fixturenames
+    before = take_stock()
+    yield
+    if has_spark:
+        now = take_stock()
+        before = replace(before, threads=now.threads, descriptors=now.descriptors)
+    left = what_is_left(before, PATIENCE_S)
+    if left:
+        pytest.fail("left behind: " + "; ".join(left), pytrace=False)

@@ -1,0 +1,423 @@
+"""A batch of changes as a target takes it: the newest change of each key, and marks.
+
+The rules, which every target keeps:
+
+- an upsert (insert, update, snapshot) is written if its SCN >= that of the row;
+- a delete removes the row if its SCN >= that of the row;
+- an update whose image before has another key deletes that key, too;
+- a truncate at SCN X of a source removes its rows with SCN <= X;
+- the end of a snapshot at SCN B with generation G removes the rows of its source
+  with generation < G and SCN <= B. The rows of that snapshot, and what came
+  after it began, have generation G. An upsert that is older than the row leaves
+  the row as it is but for the generation: it proves that the row is still there;
+- a row without an SCN is older than everything.
+
+So a batch can be applied twice, or batches again from an earlier one, and the
+table ends the same. Nothing here does any I/O, or needs Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from databus.client.spark.targets.book import Book
+from databus.schemas.errors import IncompatibleSchemaError, SettingsError
+
+META = "_databus"
+SOURCE = "_databus_source"
+SCN = "_databus_scn"
+GENERATION = "_databus_generation"
+# Only in changes, never in a table: this one deletes its key.
+DELETE = "_databus_delete"
+BOOKKEEPING = {SCN: pa.int64(), GENERATION: pa.int32(), SOURCE: pa.string()}
+
+LOG_OPS = ("insert", "update", "delete", "truncate")
+MARK_OPS = ("truncate", "snapshot_end")
+_LAST_INDEX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """All rows of a source up to an SCN are gone; with a generation, only older ones."""
+
+    source: str
+    scn: int
+    generation: int | None = None
+    # Of a truncate: its place in the window, which rows of the same window may follow.
+    index: int = _LAST_INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The newest change of each key of one batch, and the batch's marks.
+
+    `rows`: the table's columns, then `_databus_source` (if the target has it),
+    `_databus_scn`, `_databus_generation`, `_databus_delete`; one row per key.
+    `generations`: those of the batch per source. `positions`: newest SCN of the
+    log per physical source.
+    """
+
+    rows: pa.Table
+    keys: tuple[str, ...]
+    marks: tuple[Mark, ...]
+    positions: Mapping[str, int]
+    generations: Mapping[str, tuple[int, ...]]
+
+    @property
+    def columns(self) -> list[str]:
+        """Name the columns of a row in the target."""
+        return [name for name in self.rows.column_names if name != DELETE]
+
+    @property
+    def has_source(self) -> bool:
+        """Say whether rows name their source: then it is part of the key."""
+        return SOURCE in self.keys
+
+    @property
+    def newest_scn(self) -> int:
+        """Return the newest SCN in it, for messages; -1 of nothing."""
+        scns = [*self.positions.values(), *(mark.scn for mark in self.marks)]
+        return max([*scns, pc.max(self.rows[SCN]).as_py() or -1])
+
+    def is_nothing(self) -> bool:
+        """Say whether there was nothing in the batch."""
+        return not (self.rows.num_rows or self.marks or self.positions)
+
+    def numbered(self, book: Book, app_id: str) -> Changes:
+        """Return them with the target's generations instead of the app's."""
+        bases = {
+            source: book.base(app_id, source, min(numbers))
+            for source, numbers in self.generations.items()
+        }
+        if not any(bases.values()):
+            return self
+        marks = tuple(
+            mark
+            if mark.generation is None
+            else replace(mark, generation=mark.generation + bases[mark.source])
+            for mark in self.marks
+        )
+        return replace(self, rows=_with_bases(self.rows, bases), marks=marks)
+
+
+def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = False) -> Changes:
+    """Return what a batch of changes comes to.
+
+    `batch`: rows of one source (or of several of the same columns, with
+    `source_column`), in any order, with the struct `_databus`.
+
+    Raises SettingsError for keys that are no columns, empty keys, and rows of
+    several sources without `source_column`.
+    """
+    check_keys(keys, [name for name in batch.column_names if name != META])
+    meta = _Meta.of(batch)
+    _check_sources(meta.source, source_column)
+    is_mark = pc.is_in(meta.op, pa.array(MARK_OPS))
+    marks = _marks(meta.table.filter(is_mark))
+    rows = _flat(batch, meta).filter(pc.invert(is_mark))
+    whole_key = (*keys, SOURCE) if source_column else tuple(keys)
+    _check_null_keys(rows, keys)
+    rows = newest_per_key(pa.concat_tables([rows, _old_keys(batch, meta, keys)]), whole_key)
+    rows = rows.filter(pc.invert(_covered(rows, marks)))
+    drop = ["_index"] if source_column else ["_index", SOURCE]
+    return Changes(
+        rows=rows.drop_columns(drop).combine_chunks(),
+        keys=whole_key,
+        marks=tuple(marks),
+        positions=_positions(meta),
+        generations=_generations(meta),
+    )
+
+
+def put_changes(
+    rows: pa.Table | None,
+    deletes: pa.Table | None,
+    keys: Sequence[str],
+    scn: int,
+    generation: int,
+) -> Changes:
+    """Return changes that make rows, and keys to delete, as of one SCN.
+
+    `rows`: the table's columns, with `_databus_source` if that is in the keys;
+    `deletes`: the keys' columns at least.
+    """
+    parts = [
+        _stamped(part, scn, generation, is_delete=is_delete)
+        for part, is_delete in ((rows, False), (deletes, True))
+        if part is not None
+    ]
+    if not parts:
+        raise SettingsError("put needs rows or keys to delete; neither is given")
+    merged = pa.concat_tables(parts, promote_options="default")
+    check_keys(keys, merged.column_names)
+    _check_null_keys(merged, keys)
+    codes = key_codes([merged], keys)[0]
+    if len(np.unique(codes)) != len(codes):
+        raise SettingsError(f"put got one key ({', '.join(keys)}) twice")
+    return Changes(merged.combine_chunks(), tuple(keys), (), {}, {})
+
+
+def newest_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return of each key the row with the greatest (`_databus_scn`, `_index`)."""
+    if not rows.num_rows:
+        return rows
+    (codes,) = key_codes([rows], keys)
+    order = np.lexsort((_numbers(rows["_index"]), _numbers(rows[SCN]), codes))
+    sorted_codes = codes[order]
+    is_last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
+    return rows.take(pa.array(np.sort(order[is_last])))
+
+
+def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[np.ndarray]:
+    """Number the keys of some tables: equal keys, equal numbers, whatever their types are.
+
+    A key column must have the same type in all tables.
+    """
+    lengths = [table.num_rows for table in tables]
+    codes = np.zeros(sum(lengths), dtype=np.int64)
+    for key in keys:
+        column = pa.chunked_array([chunk for table in tables for chunk in table[key].chunks])
+        part = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
+        codes = codes * (len(codes) + 1) + np.asarray(part)
+        # Small again after each column, so that no number of columns overflows.
+        codes = np.unique(codes, return_inverse=True)[1] if len(keys) > 1 else codes
+    return np.split(codes, np.cumsum(lengths)[:-1])
+
+
+def check_keys(keys: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise SettingsError unless there are keys, and all of them are columns."""
+    if not keys:
+        raise SettingsError(
+            "no key columns: the source has no primary key that is known here; "
+            "name the columns that make a row unique with keys=[…]"
+        )
+    missing = [key for key in keys if key not in columns]
+    if missing:
+        raise SettingsError(
+            f"key column {', '.join(map(repr, missing))} is not there; "
+            f"columns: {', '.join(columns)}"
+        )
+
+
+def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
+    """Return the target's schema with the columns that are new in a batch at its end.
+
+    Raises IncompatibleSchemaError where a value might not fit the target's type.
+    """
+    fields = list(target)
+    known = {field.name: field.type for field in fields}
+    for field in batch:
+        if field.name not in known:
+            fields.append(pa.field(field.name, field.type))
+        elif not _fits(field.type, known[field.name]):
+            raise IncompatibleSchemaError(
+                name,
+                field.name,
+                f"changes bring {field.type} and the table has {known[field.name]}: "
+                "alter the table, or write into a new one",
+            )
+    return pa.schema(fields)
+
+
+def cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with exactly a schema's columns; those it lacks are null."""
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _fits(given: pa.DataType, held: pa.DataType) -> bool:
+    """Say whether every value of a type is one of another."""
+    if given == held:
+        return True
+    types = pa.types
+    if types.is_signed_integer(given) and types.is_signed_integer(held):
+        return bool(given.bit_width <= held.bit_width)
+    if types.is_decimal(given) and types.is_decimal(held):
+        whole = held.precision - held.scale >= given.precision - given.scale
+        return bool(whole and held.scale >= given.scale)
+    if types.is_timestamp(given) and types.is_timestamp(held):
+        return (given.tz is None) == (held.tz is None) and given.unit == held.unit == "us"
+    text = (types.is_string, types.is_large_string, types.is_string_view)
+    raw = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    return (given == pa.float32() and held == pa.float64()) or any(
+        any(is_a(given) for is_a in kind) and any(is_a(held) for is_a in kind)
+        for kind in (text, raw)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """The fields of `_databus` as columns."""
+
+    table: pa.Table
+
+    @classmethod
+    def of(cls, batch: pa.Table) -> _Meta:
+        struct = batch[META]
+        names = ("op", "scn", "index", "generation", "source", "physical_source")
+        return cls(pa.table({name: pc.struct_field(struct, name) for name in names}))
+
+    @property
+    def op(self) -> pa.ChunkedArray:
+        return self.table["op"]
+
+    @property
+    def source(self) -> pa.ChunkedArray:
+        return self.table["source"]
+
+
+def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
+    """Return rows with what of `_databus` is needed here as columns."""
+    rows = batch.drop_columns([META])
+    fields = meta.table
+    columns = {
+        SOURCE: fields["source"],
+        SCN: fields["scn"].cast(pa.int64()),
+        GENERATION: pc.fill_null(fields["generation"].cast(pa.int32()), 0),
+        DELETE: pc.equal(fields["op"], "delete"),
+        # A row of a snapshot is what its window left, whichever change of it that was.
+        "_index": pc.fill_null(
+            pc.if_else(
+                pc.equal(fields["op"], "snapshot"),
+                pa.scalar(None, pa.int32()),
+                fields["index"].cast(pa.int32()),
+            ),
+            _LAST_INDEX,
+        ),
+    }
+    for name, column in columns.items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
+    """Return deletes of the keys that updates have moved away from."""
+    struct = batch[META]
+    nothing = _flat(batch.slice(0, 0), _Meta(meta.table.slice(0, 0)))
+    if struct.type.get_field_index("before") < 0:
+        return nothing
+    before = pc.struct_field(struct, "before")
+    is_moved = pc.invert(struct.is_valid())
+    for key in keys:
+        old = pc.struct_field(before, key)
+        is_moved = pc.or_(is_moved, pc.fill_null(pc.not_equal(old, batch[key]), False))
+    is_moved = pc.and_(is_moved, pc.and_(before.is_valid(), pc.equal(meta.op, "update")))
+    if not pc.any(is_moved).as_py():
+        return nothing
+    rows = _flat(batch, meta).filter(is_moved)
+    images = before.filter(is_moved)
+    for name in batch.column_names:
+        if name != META:
+            column = pc.struct_field(images, name)
+            rows = rows.set_column(rows.column_names.index(name), name, column)
+    deletes = pa.array(np.ones(rows.num_rows, dtype=bool))
+    return rows.set_column(rows.column_names.index(DELETE), DELETE, deletes).cast(nothing.schema)
+
+
+def _marks(meta: pa.Table) -> list[Mark]:
+    """Return the truncates and ends of snapshots."""
+    return [
+        Mark(
+            source=row["source"],
+            scn=row["scn"],
+            generation=(row["generation"] or 0) if row["op"] == "snapshot_end" else None,
+            index=_LAST_INDEX if row["index"] is None else row["index"],
+        )
+        for row in meta.to_pylist()
+    ]
+
+
+def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Array:
+    """Say which upserts a mark of the same batch takes away again."""
+    covered = pa.array(np.zeros(rows.num_rows, dtype=bool))
+    for mark in marks:
+        is_older: pa.ChunkedArray = pc.less_equal(rows[SCN], mark.scn)
+        if mark.generation is None:
+            follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.greater(rows["_index"], mark.index))
+            is_older = pc.and_(is_older, pc.invert(follows))
+        else:
+            is_older = pc.and_(is_older, pc.less(rows[GENERATION], mark.generation))
+        covered = pc.or_(covered, pc.and_(is_older, pc.equal(rows[SOURCE], mark.source)))
+    return pc.and_(covered, pc.invert(rows[DELETE]))
+
+
+def _positions(meta: _Meta) -> dict[str, int]:
+    """Return the newest SCN of the log per physical source; rows of a snapshot do not count."""
+    moving = meta.table.filter(pc.not_equal(meta.op, "snapshot"))
+    grouped = moving.group_by("physical_source").aggregate([("scn", "max")])
+    return dict(
+        zip(grouped["physical_source"].to_pylist(), grouped["scn_max"].to_pylist(), strict=True)
+    )
+
+
+def _generations(meta: _Meta) -> dict[str, tuple[int, ...]]:
+    """Return the generations of each source in the batch, sorted."""
+    grouped = meta.table.group_by(["source", "generation"]).aggregate([])
+    found: dict[str, set[int]] = {}
+    for row in grouped.to_pylist():
+        found.setdefault(row["source"], set()).add(row["generation"] or 0)
+    return {source: tuple(sorted(numbers)) for source, numbers in found.items()}
+
+
+def _with_bases(rows: pa.Table, bases: Mapping[str, int]) -> pa.Table:
+    """Add to each row's generation what its source's are moved by."""
+    generation = rows[GENERATION]
+    if SOURCE in rows.column_names:
+        names = pa.array(list(bases), pa.string())
+        added = pa.array(list(bases.values()), pa.int32())
+        moved = pc.add(generation, pc.take(added, pc.index_in(rows[SOURCE], names)))
+    else:
+        (base,) = bases.values()
+        moved = pc.add(generation, pa.scalar(base, pa.int32()))
+    return rows.set_column(rows.column_names.index(GENERATION), GENERATION, moved)
+
+
+def _stamped(rows: pa.Table, scn: int, generation: int, *, is_delete: bool) -> pa.Table:
+    """Return rows with the columns that changes have."""
+    given = [name for name in rows.column_names if name in (SCN, GENERATION, DELETE)]
+    rows = rows.drop_columns(given)
+    count = rows.num_rows
+    for name, value, kind in (
+        (SCN, scn, pa.int64()),
+        (GENERATION, generation, pa.int32()),
+        (DELETE, is_delete, pa.bool_()),
+    ):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), count))
+    return rows
+
+
+def _check_sources(source: pa.ChunkedArray, source_column: bool) -> None:
+    """Refuse rows of several sources where nothing in a row tells them apart."""
+    names = sorted(pc.unique(source).to_pylist())
+    if len(names) > 1 and not source_column:
+        raise SettingsError(
+            f"changes of {len(names)} sources ({', '.join(names)}) go into one table: take one "
+            f"with rows_of(batch, source), or open the target with source_column=True, which "
+            f"adds {SOURCE} to its columns and its key"
+        )
+
+
+def _check_null_keys(rows: pa.Table, keys: Sequence[str]) -> None:
+    """Refuse rows of which nobody could say which one they change."""
+    for key in keys:
+        nulls = rows.filter(pc.is_null(rows[key]))
+        if nulls.num_rows:
+            scn = nulls[SCN][0].as_py()
+            raise SettingsError(
+                f"key column {key!r} is null in {nulls.num_rows} rows, the first of SCN {scn}: "
+                "name columns that are never null with keys=[…]"
+            )
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(column)

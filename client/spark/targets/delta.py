@@ -1,0 +1,350 @@
+"""Delta tables through delta-rs: no jar, and each batch exactly once.
+
+One batch is one commit: a MERGE guarded by `_databus_scn`, and the entries of
+the book as app transactions (`databus:<name>`, number). Which entries there are
+is in the table property `databus.names`, for app transactions can be asked for
+by name only; a name is put there before its number first is, which costs a
+commit of its own when an app or a source is new.
+
+A commit is tried on the version that was read and on no other: whoever loses
+against another writer reads again and does it over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from databus.client.spark.targets.book import Book
+from databus.client.spark.targets.changes import (
+    BOOKKEEPING,
+    DELETE,
+    GENERATION,
+    SCN,
+    SOURCE,
+    Changes,
+    Mark,
+    cast_to,
+    put_changes,
+    unified_schema,
+)
+from databus.client.spark.targets.target import (
+    Applied,
+    Put,
+    check_same_keys,
+    no_table,
+    whole_key,
+    with_source,
+)
+from databus.schemas.errors import ConsumerError, SettingsError
+
+_NAMES = "databus.names"
+_KEYS = "databus.keys"
+_PREFIX = "databus:"
+_Done = TypeVar("_Done")
+
+
+class DeltaTarget:
+    """A Delta table.
+
+    Options: `storage_options` as delta-rs takes them; `optimize_every`: after so
+    many batches small files are put together and files older than
+    `vacuum_hours` removed (0: never); `attempts`: how often a commit that loses
+    against another writer is done over.
+    """
+
+    OPTIONS = ("storage_options", "optimize_every", "vacuum_hours", "attempts")
+
+    def __init__(
+        self,
+        uri: str,
+        keys: Sequence[str] | None = None,
+        *,
+        source_column: bool = False,
+        storage_options: dict[str, str] | None = None,
+        optimize_every: int = 0,
+        vacuum_hours: int = 168,
+        attempts: int = 20,
+    ) -> None:
+        self.uri = uri
+        self.source_column = source_column
+        self._path = uri.removeprefix("delta:")
+        self._given_keys = whole_key(keys, source_column)
+        self._storage = storage_options
+        self._optimize_every = optimize_every
+        self._vacuum_hours = vacuum_hours
+        self._attempts = attempts
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the columns that make a row unique; () while nobody has said so."""
+        table = self._table()
+        return self._given_keys or (() if table is None else _keys_of(table))
+
+    def applied(self, app_id: str) -> int | None:
+        """Return the last batch of an app that is applied, or None."""
+        return self._book().applied(app_id)
+
+    def positions(self) -> dict[str, int]:
+        """Return the SCN per physical source up to which everything is applied."""
+        return self._book().positions()
+
+    def schema(self) -> pa.Schema | None:
+        """Return the table's columns, bookkeeping included; None while there is no table."""
+        table = self._table()
+        return None if table is None else _schema_of(table)
+
+    def version(self) -> int | None:
+        """Return the table's version; None while there is no table."""
+        table = self._table()
+        return None if table is None else table.version()
+
+    def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
+        """Apply a batch in one commit, with the note that it is applied.
+
+        Raises SettingsError for another key than the table's,
+        IncompatibleSchemaError for a column of another type, ConsumerError if
+        other writers win every time.
+        """
+        if changes.is_nothing():
+            return Applied(positions=self.positions())
+
+        def attempt() -> Applied:
+            table = self._table() or self._created(changes)
+            _add_bookkeeping(table, changes.has_source)
+            check_same_keys(self.uri, self._given_keys or _keys_of(table), changes.keys)
+            book = _book_of(table)
+            if book.has(app_id, batch_id):
+                return Applied(is_skipped=True, positions=book.positions())
+            after = book.after(app_id, batch_id, changes.positions, changes.generations)
+            _add_names(table, after)
+            notes = [
+                Transaction(f"{_PREFIX}{name}", number)
+                for name, number in after.changed_since(book).items()
+            ]
+            counts = self._merge(table, changes.numbered(book, app_id), notes)
+            return Applied(*counts, positions=after.positions())
+
+        applied = self._retried(attempt, changes.newest_scn)
+        if self._optimize_every and not applied.is_skipped:
+            self._tidy(batch_id)
+        return applied
+
+    def put(
+        self,
+        rows: pa.Table | None = None,
+        deletes: pa.Table | None = None,
+        *,
+        physical_source: str,
+        scn: int,
+        source: str | None = None,
+    ) -> Put:
+        """Make rows, and keys to delete, what the source had at an SCN; see `Target.put`."""
+
+        def attempt() -> Put:
+            table = self._table()
+            if table is None:
+                raise no_table(self.uri)
+            keys = self._given_keys or _keys_of(table)
+            _add_bookkeeping(table, SOURCE in keys)
+            book = _book_of(table)
+            changes = put_changes(
+                with_source(rows, source, keys),
+                with_source(deletes, source, keys),
+                keys,
+                scn,
+                book.counter(source) if source else book.newest_generation(),
+            )
+            takes_new = book.positions().get(physical_source, scn) <= scn
+            written, deleted = self._merge(table, changes, [], takes_new=takes_new)
+            return Put(written, deleted, takes_new)
+
+        return self._retried(attempt, scn)
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Return the table as it is now; Spark reads its files, without a jar.
+
+        Not safe beside a vacuum that removes files of this version. Raises
+        SettingsError while there is no table, and for one that Spark could not
+        read like that (partitions, deletion vectors).
+        """
+        table = self._table()
+        if table is None:
+            raise no_table(self.uri)
+        if table.metadata().partition_columns or pa.table(table.deletion_vectors()).num_rows:
+            raise SettingsError(
+                f"{self.uri}: a table with partition columns or deletion vectors cannot be read "
+                "as plain files: read it with Spark's own Delta connector"
+            )
+        schema = from_arrow_schema(_schema_of(table), prefer_timestamp_ntz=True)
+        files = table.file_uris()
+        if not files:
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*files)
+
+    def close(self) -> None:
+        """Do nothing: a Delta table holds no connection."""
+
+    def _table(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._path, storage_options=self._storage)
+        except TableNotFoundError:
+            return None
+
+    def _book(self) -> Book:
+        table = self._table()
+        return Book() if table is None else _book_of(table)
+
+    def _created(self, changes: Changes) -> DeltaTable:
+        """Make an empty table as the batch has it."""
+        fields = [field for field in changes.rows.schema if field.name != DELETE]
+        return DeltaTable.create(
+            self._path,
+            pa.schema([field.with_nullable(True) for field in fields]),
+            configuration={_NAMES: "[]", _KEYS: json.dumps(changes.keys)},
+            storage_options=self._storage,
+            raise_if_key_not_exists=False,
+        )
+
+    def _retried(self, attempt: Callable[[], _Done], scn: int) -> _Done:
+        """Do a commit over until nobody else has committed in between."""
+        lost: DeltaError | None = None
+        for _ in range(self._attempts):
+            try:
+                return attempt()
+            except CommitFailedError as error:
+                lost = error
+            except DeltaError as error:
+                # Two that make the table at once: one of them finds it made.
+                if "already exists" not in str(error):
+                    raise
+                lost = error
+        raise ConsumerError(
+            scn,
+            f"{self.uri}: other writers won {self._attempts} times ({lost}); let fewer write at "
+            "once, or raise attempts",
+        ) from lost
+
+    def _merge(
+        self,
+        table: DeltaTable,
+        changes: Changes,
+        notes: list[Transaction],
+        *,
+        takes_new: bool = True,
+    ) -> tuple[int, int]:
+        """Merge changes in one commit with notes; return how many rows were written and removed.
+
+        Rows have the target's generations already.
+        """
+        held = _schema_of(table)
+        given = pa.schema([field for field in changes.rows.schema if field.name != DELETE])
+        schema = unified_schema(held, given, self.uri)
+        own = [schema.field(name) for name in changes.columns]
+        source = cast_to(changes.rows, pa.schema([*own, changes.rows.schema.field(DELETE)]))
+        properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
+        merger = table.merge(
+            source,
+            " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in changes.keys),
+            source_alias="s",
+            target_alias="t",
+            merge_schema=len(schema) > len(held),
+            commit_properties=properties,
+        )
+        columns = {_quoted(name): f"s.{_quoted(name)}" for name in changes.columns}
+        is_newer = f"s.{SCN} >= coalesce(t.{SCN}, -1)"
+        merger = (
+            merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")
+            .when_matched_update(columns, f"NOT s.{DELETE} AND {is_newer}")
+            .when_matched_update(
+                {GENERATION: f"s.{GENERATION}"},
+                f"NOT s.{DELETE} AND coalesce(t.{GENERATION}, -1) < s.{GENERATION}",
+            )
+        )
+        if takes_new:
+            merger = merger.when_not_matched_insert(columns, f"NOT s.{DELETE}")
+        if changes.marks:
+            gone = " OR ".join(_gone(mark, changes.has_source) for mark in changes.marks)
+            merger = merger.when_matched_delete(gone).when_not_matched_by_source_delete(gone)
+        version = table.version()
+        figures = merger.execute()
+        if notes and table.version() == version:
+            # Nothing changed, so nothing was committed: the notes must be, all the same.
+            write_deltalake(table, held.empty_table(), mode="append", commit_properties=properties)
+        written = figures["num_target_rows_inserted"] + figures["num_target_rows_updated"]
+        return written, figures["num_target_rows_deleted"]
+
+    def _tidy(self, batch_id: int) -> None:
+        """Put small files together and remove old ones, each so many batches."""
+        table = self._table()
+        if table is None or (batch_id + 1) % self._optimize_every:
+            return
+        try:
+            table.optimize.compact()
+        except CommitFailedError:
+            # Somebody else wrote meanwhile; the next time will do, for rows do not depend on it.
+            return
+        table.vacuum(
+            retention_hours=self._vacuum_hours, dry_run=False, enforce_retention_duration=False
+        )
+
+
+def _schema_of(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def _configuration(table: DeltaTable, name: str) -> list[str]:
+    configuration: dict[str, Any] = table.metadata().configuration
+    names: list[str] = json.loads(configuration.get(name) or "[]")
+    return names
+
+
+def _keys_of(table: DeltaTable) -> tuple[str, ...]:
+    return tuple(_configuration(table, _KEYS))
+
+
+def _book_of(table: DeltaTable) -> Book:
+    numbers = {
+        name: table.transaction_version(f"{_PREFIX}{name}")
+        for name in _configuration(table, _NAMES)
+    }
+    return Book({name: number for name, number in numbers.items() if number is not None})
+
+
+def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
+    """Give a table that somebody else made the columns that the rules need."""
+    names = set(_schema_of(table).names)
+    wanted = [name for name in BOOKKEEPING if name != SOURCE or has_source]
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        fields = pa.schema([(name, BOOKKEEPING[name]) for name in missing])
+        table.alter.add_columns(list(Schema.from_arrow(fields).fields))
+
+
+def _add_names(table: DeltaTable, book: Book) -> None:
+    """See that every entry of a book can be found again."""
+    known = _configuration(table, _NAMES)
+    names = [*known, *(name for name in book.entries if name not in known)]
+    if len(names) > len(known):
+        table.alter.set_table_properties({_NAMES: json.dumps(names)}, raise_if_not_exists=False)
+
+
+def _gone(mark: Mark, has_source: bool) -> str:
+    """Return the condition of a mark on a row of the table."""
+    conditions = [f"coalesce(t.{SCN}, -1) <= {mark.scn}"]
+    if mark.generation is not None:
+        conditions.append(f"coalesce(t.{GENERATION}, -1) < {mark.generation}")
+    if has_source:
+        conditions.append(f"t.{SOURCE} = '{mark.source.replace(chr(39), chr(39) * 2)}'")
+    return f"({' AND '.join(conditions)})"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

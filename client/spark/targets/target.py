@@ -1,0 +1,165 @@
+"""What every target can do, and how one is opened by its URI.
+
+`delta:<path or url>` a Delta table, `parquet:<folder>` Parquet files of this
+project's own layout, `<SQLAlchemy URL>#<table>` a table of a database. The
+rules by which changes are applied are those of `targets.changes`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from databus.client.spark.targets.changes import SOURCE, Changes
+from databus.schemas.errors import SettingsError
+
+# Imported when asked for: each needs a library of its own.
+_FORMS = {
+    "delta": "databus.client.spark.targets.delta:DeltaTarget",
+    "parquet": "databus.client.spark.targets.parquet:ParquetTarget",
+}
+_SQL = "databus.client.spark.targets.sql:SqlTarget"
+_KNOWN = "known are delta:<path or url>, parquet:<folder> and <SQLAlchemy URL>#<table>"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a batch."""
+
+    # Rows of the target that were written, and removed (by deletes, truncates, ends of snapshots).
+    upserts: int = 0
+    deletes: int = 0
+    # It had been applied before: nothing was done.
+    is_skipped: bool = False
+    # Of the target, after the batch: everything up to this SCN is applied.
+    positions: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What became of rows that were put as of one SCN."""
+
+    written: int
+    deleted: int
+    # False: the target was past that SCN, where a row that is missing may have been
+    # deleted since; rows that it did not have were left out. Put them as of a newer SCN.
+    took_new_rows: bool
+
+
+class Target(Protocol):
+    """A table that changes are applied to; one writer of a source at a time, besides `put`."""
+
+    uri: str
+    source_column: bool
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Name the columns that make a row unique; () while nobody has said so."""
+
+    def applied(self, app_id: str) -> int | None:
+        """Return the last batch of an app that is applied, or None."""
+
+    def positions(self) -> dict[str, int]:
+        """Return the SCN per physical source up to which everything is applied."""
+
+    def schema(self) -> pa.Schema | None:
+        """Return the table's columns, bookkeeping included; None while there is no table."""
+
+    def version(self) -> int | None:
+        """Return the number of the newest state; None where states have none."""
+
+    def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
+        """Apply a batch whole, with the note that it is applied, or not at all."""
+
+    def put(
+        self,
+        rows: pa.Table | None = None,
+        deletes: pa.Table | None = None,
+        *,
+        physical_source: str,
+        scn: int,
+        source: str | None = None,
+    ) -> Put:
+        """Make rows, and keys to delete, what the source had at an SCN, whole or not at all.
+
+        Rows of the target that are newer stay. A row that the target does not
+        have is written only if the target's position of that physical source is
+        not past `scn`. `source` fills `_databus_source` where the table has it.
+        """
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Return the table as it is now, with its bookkeeping columns.
+
+        Raises SettingsError while there is no table.
+        """
+
+    def close(self) -> None:
+        """Let go of connections; a target without any has nothing to do."""
+
+
+def open_target(
+    uri: str, keys: Sequence[str] | None = None, *, source_column: bool = False, **options: Any
+) -> Target:
+    """Open a target; a table that is not there is made by the first batch.
+
+    `keys`: the columns that make a row unique; without them those of the table,
+    or of the first batch's schema. `source_column`: several sources go into the
+    table, told apart by the column `_databus_source`, which is then part of the
+    key. `options`: those of the target's class (`DeltaTarget`, `ParquetTarget`,
+    `SqlTarget`).
+
+    Raises SettingsError for a form or an option that is not known.
+    """
+    scheme, _, rest = uri.partition(":")
+    if scheme in _FORMS and rest:
+        place = _FORMS[scheme]
+    elif "://" in uri and "#" in uri:
+        place = _SQL
+    else:
+        raise SettingsError(f"target {uri!r} is of no known form; {_KNOWN}")
+    module, _, name = place.partition(":")
+    cls = getattr(importlib.import_module(module), name)
+    unknown = sorted(set(options) - set(cls.OPTIONS))
+    if unknown:
+        raise SettingsError(
+            f"target {uri!r} has no option {', '.join(unknown)}; "
+            f"it takes {', '.join(cls.OPTIONS) or 'none'}"
+        )
+    target: Target = cls(uri, keys, source_column=source_column, **options)
+    return target
+
+
+def whole_key(keys: Sequence[str] | None, source_column: bool) -> tuple[str, ...]:
+    """Return the key as it is in the table: with the source's name where rows have it."""
+    if not keys:
+        return ()
+    return tuple(dict.fromkeys([*keys, SOURCE] if source_column else keys))
+
+
+def check_same_keys(uri: str, held: Sequence[str], given: Sequence[str]) -> None:
+    """Raise SettingsError if a table is asked to take changes by another key than before."""
+    if held and set(held) != set(given):
+        raise SettingsError(
+            f"target {uri!r} has the key ({', '.join(held)}), changes come with "
+            f"({', '.join(given)}): give the same keys=[…] and source_column, or a new target"
+        )
+
+
+def with_source(table: pa.Table | None, source: str | None, keys: Sequence[str]) -> pa.Table | None:
+    """Return a table with `_databus_source`, if it is in the key and not there yet."""
+    if table is None or SOURCE not in keys or SOURCE in table.column_names:
+        return table
+    if source is None:
+        raise SettingsError(f"rows of this target need {SOURCE}: give source=…")
+    names = pa.repeat(pa.scalar(source, pa.string()), table.num_rows)
+    return table.append_column(SOURCE, names)
+
+
+def no_table(uri: str) -> SettingsError:
+    """Return the error for reading a target that has no table yet."""
+    return SettingsError(f"target {uri!r} has no table yet: its first batch makes it")

@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
-PACKAGING := pyproject.toml setup.py $(shell find schemas relay -name '*.px[id]' -o -name '*.pyx')
+PACKAGING := pyproject.toml setup.py $(shell find schemas relay client -name '*.px[id]' -o -name '*.pyx')
 
 .PHONY: demo test lint bench docs clean
 .SILENT:

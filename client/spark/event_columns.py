@@ -53,6 +53,7 @@ Buffer = event_v2.Buffer
 BATCH_BYTES = 64 << 20  # of events; a batch ends at the first that makes it so large
 SNAPSHOT_END = "snapshot_end"
 
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 _STAY = frozenset({Op.DELETE, Op.TRUNCATE})  # of a snapshot's rows: what is not how a row stands
 
@@ -159,7 +160,7 @@ class EventColumns:
                 raise
             if event.is_control:
                 self._take_control(event, after)
-            elif not self._take_row(event, offset, after - offset):
+            elif not self._take_row_event(event, offset, after - offset):
                 continue
             offset = after
         return offset
@@ -228,28 +229,28 @@ class EventColumns:
 
     # -- row events -------------------------------------------------------------------------
 
-    def _take_row(self, event: Event, offset: int, size_bytes: int) -> bool:
+    def _take_row_event(self, event: Event, offset: int, size_bytes: int) -> bool:
         """Take a row; return False when the compiled way knows its schema from now on."""
-        if event.src_id not in self._sources:
+        source = self._sources.get(event.src_id)
+        if source is None:
             raise UnknownSchemaError(event.src_id, event.schema_id, offset)
+        try:
+            return self._take_row(event, source, offset, size_bytes)
+        except ProtocolError as error:
+            raise ProtocolError(f"{source} at scn {event.scn}: {error.problem}", offset) from error
+
+    def _take_row(self, event: Event, source: str, offset: int, size_bytes: int) -> bool:
         metadata = _metadata_of(event)
         if event.is_truncate:
             self._note_scn(event.scn)
             if self._takes_truncates:
                 head = self._head(event, metadata, Op.TRUNCATE)
-                self._add_mark(self._sources[event.src_id], head)
+                self._add_mark(source, head)
             return True
         if event.payload is None:
-            raise ProtocolError(
-                f"a row of {self._sources[event.src_id]} at scn {event.scn} is lost: "
-                "its event has no payload",
-                offset,
-            )
+            raise ProtocolError("a row is lost: its event has no payload")
         if metadata is not None and metadata.op is Op.TRUNCATE:
-            raise ProtocolError(
-                f"a row of {self._sources[event.src_id]} at scn {event.scn} is said to be all rows",
-                offset,
-            )
+            raise ProtocolError("the table is said to be emptied by the event of a row")
         plan = self._plans.get((event.src_id, event.payload.digest))
         if plan is None:
             plan = self._open_plan(event.src_id, event.payload.digest, offset)
@@ -371,7 +372,10 @@ def _metadata_of(event: Event) -> EventMetadata | None:
     """Return what a relay of this project says of the event; None from another."""
     if event.metadata is None or event.metadata.digest not in METADATA_DIGESTS:
         return None
-    return decode_metadata(event.metadata.data, event.metadata.digest)
+    metadata = decode_metadata(event.metadata.data, event.metadata.digest)
+    if not _INT_MIN <= metadata.row_index <= _INT_MAX:
+        raise ProtocolError(f"a row cannot be the {metadata.row_index}th of its window")
+    return metadata
 
 
 def _is_cut(data: Buffer, offset: int) -> bool:

@@ -21,6 +21,7 @@ from databus.client.spark.column_plan import (
     stored_type,
     wide_decimal_text,
 )
+from databus.schemas.errors import ProtocolError
 from databus.schemas.rows import RowCodec
 
 if TYPE_CHECKING:
@@ -139,10 +140,24 @@ def _wide_decimals(column: AvroColumn, array: pa.Array) -> pa.Array:
 
 
 def _stored(column: AvroColumn, row: Mapping[str, Any]) -> Any:
+    """Return a value as the column's array takes it; raises ProtocolError when it does not fit."""
     value = row[column.name]
+    if value is None:
+        return None
     if column.kind in (Kind.ANY, Kind.WIDE_DECIMAL):
         return any_text(value)
     if column.kind is Kind.TIME and isinstance(value, time):  # of a relay that is not ours
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return seconds * 1_000_000 + value.microsecond
+    if column.kind is Kind.DECIMAL:
+        fits = not value or value.adjusted() < column.precision - column.scale
+    elif (bits := _BITS.get(column.kind)) is not None:
+        fits = -(1 << bits - 1) <= value < 1 << bits - 1
+    else:
+        fits = True
+    if not fits:
+        raise ProtocolError(f"column {column.name!r} has {value}, which is no {column.type_text}")
     return value
+
+
+_BITS = {Kind.INT: 32, Kind.LONG: 64, Kind.TIME: 64}

@@ -166,7 +166,6 @@ def _outputs(scope: _Scope, items: Sequence[Item]) -> list[_Column]:
         place = scope.find(value) if isinstance(value, exp.Column) else None
         written = scope.written(item.tokens, value)
         found.append(_Column(Output(item.name, written), item.node, place, item.literal))
-    _check_names(scope.text, found)
     return found
 
 
@@ -244,6 +243,7 @@ def _bind_union(query: Query, columns: Mapping[Feed, SourceColumns]) -> UnionPla
     text = query.text
     halves = [_half(text, select, columns[_feed(select.relation)]) for select in query.selects]
     first = halves[0]
+    _check_names(text, first.columns)
     for other in halves[1:]:
         _check_alike(text, first, other)
     labels, source_column = _labels(text, halves)
@@ -331,6 +331,7 @@ def _bind_join(text: SqlText, select: Select, columns: Mapping[Feed, SourceColum
     ]
     fact_key = tables[0][1].key
     made, key_at, added = _with_key(scope, _outputs(scope, select.items), select.relation, fact_key)
+    _check_names(text, made)
     condition = _condition(scope, select.where)
     key = [Output(made[at].output.name, name) for at, name in zip(key_at, fact_key, strict=True)]
     return JoinPlan(

@@ -141,7 +141,12 @@ class MysqlTable:
         return definition
 
     def _connect(self) -> Any:
-        options = {"read_timeout": _LONGEST_ANSWER_S, "use_unicode": False, "conv": {}}
+        options: dict[str, Any] = {
+            "read_timeout": _LONGEST_ANSWER_S,
+            "use_unicode": False,
+            "conv": {},
+        }
+        options["read_timeout"] = _LONGEST_ANSWER_S
         connection = connect(self._address, source=self.physical_source, **options)
         self._connection = connection
         self._is_mariadb = b"mariadb" in self._ask("SELECT VERSION()")[0][0].lower()

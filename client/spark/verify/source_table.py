@@ -39,6 +39,9 @@ class Selection(NamedTuple):
     where: str = ""
 
 
+EVERYTHING = Selection()
+
+
 class SourceTable(Protocol):
     """One table of a database that is open; for one thread.
 
@@ -96,7 +99,7 @@ def physical_source_of(settings: RelaySettings, source: str) -> PhysicalSourceSe
 
 @contextmanager
 def open_source_table(
-    physical: PhysicalSourceSettings, source: str, selection: Selection = Selection()
+    physical: PhysicalSourceSettings, source: str, selection: Selection = EVERYTHING
 ) -> Iterator[SourceTable]:
     """Open a table for the length of a `with`; raises SettingsError and SourceError."""
     scheme = parse_uri(physical.uri).scheme

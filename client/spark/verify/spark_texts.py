@@ -6,12 +6,12 @@ Java's digits are not always the fewest, and addresses and JSON of MySQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from databus.client.spark.avro_columns import AvroColumn
 from databus.client.spark.row_types import spark_type
@@ -22,7 +22,7 @@ _IN_PYTHON = frozenset({Form.DOUBLE, Form.INET6, Form.JSON})
 
 def value_of(column: AvroColumn) -> Column:
     """Return a target's column with the type that a stream of the source gives it."""
-    return F.col(quoted(column.name)).cast(spark_type(column))
+    return sf.col(quoted(column.name)).cast(spark_type(column))
 
 
 def quoted(name: str) -> str:
@@ -30,16 +30,12 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def digest_of(
-    columns: Sequence[AvroColumn],
-    dialect: str,
-    value: Callable[[AvroColumn], Column] = value_of,
-) -> Column:
-    """Return the digest of a row as a column; `value` says where the row's columns are."""
-    texts = (_text(form_of(column, dialect), value(column)) for column in columns)
-    parts = [F.coalesce(F.concat(text, F.lit(END)), F.lit(NULL_TEXT)) for text in texts]
-    first = F.substring(F.md5(F.concat(*parts).cast("binary")), 1, HEX_DIGITS)
-    return F.conv(first, 16, 10).cast("bigint")
+def digest_of(columns: Sequence[AvroColumn], dialect: str) -> Column:
+    """Return the digest of a row as a column."""
+    texts = (_text(form_of(column, dialect), value_of(column)) for column in columns)
+    parts = [sf.coalesce(sf.concat(text, sf.lit(END)), sf.lit(NULL_TEXT)) for text in texts]
+    first = sf.substring(sf.md5(sf.concat(*parts).cast("binary")), 1, HEX_DIGITS)
+    return sf.conv(first, 16, 10).cast("bigint")
 
 
 def _text(form: Form, value: Column) -> Column:
@@ -48,13 +44,13 @@ def _text(form: Form, value: Column) -> Column:
         return _python_text(form)(given)
     match form:
         case Form.TEXT:
-            return F.concat(F.octet_length(value).cast("string"), F.lit(":"), value)
+            return sf.concat(sf.octet_length(value).cast("string"), sf.lit(":"), value)
         case Form.TEXT_MD5 | Form.BYTES_MD5:
-            return F.md5(value.cast("binary"))
+            return sf.md5(value.cast("binary"))
         case Form.BYTES:
-            return F.hex(value)
+            return sf.hex(value)
         case Form.TIMESTAMP:
-            return F.unix_micros(value).cast("string")
+            return sf.unix_micros(value).cast("string")
         case Form.NUMBER:
             return value.cast("bigint").cast("string")
         case _:

@@ -141,7 +141,7 @@ class SqliteTable:
         _add(connection, "databus_digest", shape, shape.columns)
         _add(connection, "databus_key_digest", shape, shape.key)
         connection.create_function("databus_any", 1, _any, deterministic=True)
-        connection.create_aggregate("databus_xor", 1, _Xor)  # type: ignore[arg-type]
+        connection.create_aggregate("databus_xor", 1, _Xor)
         return connection
 
     def _condition(self, condition: str) -> str:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import and_, or_
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.spark.avro_columns import AvroColumn
 from databus.client.spark.row_types import arrow_schema, spark_type
 from databus.client.spark.targets.changes import SCN, SOURCE
 from databus.client.spark.targets.target import Target
-from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges
+from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
 from databus.client.spark.verify.shape import Key, Row, Shape
-from databus.client.spark.verify.spark_texts import digest_of, quoted, value_of
+from databus.client.spark.verify.spark_texts import digest_of, value_of
 from databus.schemas.errors import SettingsError
 
 MOST_SPANS = 200  # ranges that Spark is told of, so that files without them are left out
@@ -49,88 +50,73 @@ class TargetTable:
     def digests(self, chunks: Chunks) -> Digests:
         """Return the digests of all chunks that have rows, in one pass over the table."""
         rows = self._rows().select(
-            chunk_column(chunks, self.shape).alias(_CHUNK),
+            _chunk_of(chunks, self.shape).alias(_CHUNK),
             digest_of(self.shape.columns, self.shape.dialect).alias(_DIGEST),
         )
-        found = rows.groupBy(_CHUNK).agg(F.count("*"), F.bit_xor(_DIGEST)).collect()
+        found = rows.groupBy(_CHUNK).agg(sf.count("*"), sf.bit_xor(_DIGEST)).collect()
         return {chunk: ChunkDigest(count, digest) for chunk, count, digest in found}
 
     def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
         """Yield the rows of some chunks."""
-        return self._fetch(in_chunks(chunks, numbers, self.shape))
+        return self._fetch(_is_in(chunks, numbers, self.shape))
 
     def rows_of_keys(self, keys: Sequence[Key]) -> dict[Key, Row]:
         """Return the rows that have these keys, by key."""
-        wanted = key_table(self.shape, keys)
-        rows = self._rows()
-        frame = self._spark.createDataFrame(wanted)
-        same = [
-            value_of(column).eqNullSafe(F.col(f"key.{quoted(f'k{at}')}"))
-            for at, column in enumerate(self.shape.key)
-        ]
-        condition = same[0]
-        for one in same[1:]:
-            condition = condition & one
-        found = rows.join(F.broadcast(frame.alias("key")), condition, "left_semi")
+        frame, is_same = key_frame(self._spark, self.shape, keys)
+        found = self._rows().join(sf.broadcast(frame), is_same, "left_semi")
         return {self.shape.key_of(row): row for row in self._collect(found)}
 
     def _rows(self) -> DataFrame:
         rows = self._target.rows(self._spark)
         if SOURCE in rows.columns:
-            rows = rows.where(F.col(SOURCE) == self.shape.source)
+            rows = rows.where(sf.col(SOURCE) == self.shape.source)
         return rows
 
     def _fetch(self, condition: Column) -> Iterator[Row]:
         return self._collect(self._rows().where(condition))
 
     def _collect(self, rows: DataFrame) -> Iterator[Row]:
-        scn = [F.col(SCN)] if SCN in rows.columns else [F.lit(None).cast("bigint").alias(SCN)]
+        scn = [sf.col(SCN)] if SCN in rows.columns else [sf.lit(None).cast("bigint").alias(SCN)]
         columns = [value_of(column).alias(column.name) for column in self.shape.columns]
         for batch in rows.select(*columns, *scn).toArrow().to_batches():
             yield from batch.to_pylist()
 
 
-def key_table(shape: Shape, keys: Sequence[Key]) -> pa.Table:
-    """Return keys as a table of the columns k0, k1, … of the types they have in Spark."""
-    fields = [StructField(f"k{at}", spark_type(column)) for at, column in enumerate(shape.key)]
-    schema = arrow_schema(StructType(fields))
-    return pa.Table.from_pylist(
-        [{f"k{at}": value for at, value in enumerate(key)} for key in keys], schema=schema
-    )
+def key_frame(spark: SparkSession, shape: Shape, keys: Sequence[Key]) -> tuple[DataFrame, Column]:
+    """Return keys as a frame, and the condition that a row of the table has one of them."""
+    names = [f"_databus_key_{at}" for at in range(len(shape.key))]
+    pairs = list(zip(names, shape.key, strict=True))
+    schema = arrow_schema(StructType([StructField(n, spark_type(column)) for n, column in pairs]))
+    table = pa.Table.from_pylist([dict(zip(names, key, strict=True)) for key in keys], schema)
+    is_same = reduce(and_, (value_of(column) == sf.col(name) for name, column in pairs))
+    return spark.createDataFrame(table), is_same
 
 
-def chunk_column(
-    chunks: Chunks, shape: Shape, value: Callable[[AvroColumn], Column] = value_of
-) -> Column:
-    """Return the number of the chunk that a row is in; `value` is where its columns are."""
+def _chunk_of(chunks: Chunks, shape: Shape) -> Column:
+    """Return the number of the chunk that a row is in."""
     if not isinstance(chunks, KeyRanges):
-        return F.pmod(digest_of(shape.key, shape.dialect, value), F.lit(chunks.count))
+        return sf.pmod(digest_of(shape.key, shape.dialect), sf.lit(chunks.count))
     if not chunks.bounds:
-        return F.lit(0)
-    return _range_of(chunks.bounds)(value(shape.key[0]).cast("bigint"))
+        return sf.lit(0)
+    return _range_of(chunks.bounds)(value_of(shape.key[0]).cast("bigint"))
 
 
-def in_chunks(
-    chunks: Chunks,
-    numbers: Sequence[int],
-    shape: Shape,
-    value: Callable[[AvroColumn], Column] = value_of,
-) -> Column:
-    """Return the condition that a row is in some chunks."""
-    if isinstance(chunks, KeyRanges):
-        spans = chunks.spans(numbers)
-        if len(spans) <= MOST_SPANS:
-            key = value(shape.key[0])
-            condition = F.lit(False)
-            for span in spans:
-                within = F.lit(True)
-                if span.after is not None:
-                    within = within & (key > span.after)
-                if span.last is not None:
-                    within = within & (key <= span.last)
-                condition = condition | within
-            return condition
-    return chunk_column(chunks, shape, value).isin(list(numbers))
+def _is_in(chunks: Chunks, numbers: Sequence[int], shape: Shape) -> Column:
+    """Return the condition that a row is in one of some chunks."""
+    spans = chunks.spans(numbers) if isinstance(chunks, KeyRanges) else []
+    if not 0 < len(spans) <= MOST_SPANS:
+        return _chunk_of(chunks, shape).isin(list(numbers))
+    key = value_of(shape.key[0])
+    return reduce(or_, (_is_within(key, span) for span in spans))
+
+
+def _is_within(key: Column, span: Span) -> Column:
+    condition = sf.lit(True)
+    if span.after is not None:
+        condition = condition & (key > span.after)
+    if span.last is not None:
+        condition = condition & (key <= span.last)
+    return condition
 
 
 def _range_of(bounds: Sequence[int]):  # type: ignore[no-untyped-def]  # of a UDF: no public type

@@ -6,7 +6,7 @@ A row's text is that of its columns in turn, each with `;` behind it; NULL is
 
     whole numbers           its digits
     FLOAT, DOUBLE           0, or sign, digits without zeros at either end, `e`, exponent:
-                            -0.00125 is -125e-2, for -0.125 × 10^-2
+                            -0.00125 is -125e-2, for -0.125 by 10^-2
     DECIMAL                 its digits with all places behind the point
     DATE                    2026-11-21
     DATETIME                2026-11-21 10:00:00.25, without zeros at the fraction's end

@@ -1,0 +1,256 @@
+"""Make the rows right that a comparison reported.
+
+In the target: rows are read from the database again, as of an SCN up to which
+everything was visible, and put into the target as of that SCN. What the stream
+has brought since, or brings later, is newer and stays; a row that the target
+does not have is written only while the target is not past that SCN, for beyond
+it the row may have been deleted.
+
+By touching: the source's rows are updated with the time of now, so that the
+stream brings them. What is in the target alone has no row to be touched, and is
+deleted there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from databus.client.spark.avro_columns import AvroColumn
+from databus.client.spark.row_types import arrow_schema, spark_type
+from databus.client.spark.session import job_session
+from databus.client.spark.targets.target import Put, Target, open_target
+from databus.client.spark.verify.compared import comparer_of
+from databus.client.spark.verify.report import (
+    Compared,
+    Report,
+    Reported,
+    findings_in,
+    keys_of,
+    read_report,
+)
+from databus.client.spark.verify.shape import Key, Row, Shape
+from databus.client.spark.verify.source_table import (
+    Selection,
+    SourceTable,
+    open_source_table,
+    physical_source_of,
+    rows_of_keys,
+)
+from databus.client.spark.verify.steps import OnStep, Step, unseen
+from databus.client.spark.verify.target_table import TargetTable
+from databus.client.spark.verify.verify import Verifier, VerifyOptions, changes_for
+from databus.conf.settings import RelaySettings
+from databus.schemas.errors import ConsumerError, SettingsError, SourceUnavailableError
+
+KEYS_AT_ONCE = 1000
+ATTEMPTS = 20
+_POLL_S = 0.1
+
+
+class How(StrEnum):
+    """In which way rows are made right."""
+
+    TARGET = "target"  # they are written there
+    TOUCH = "touch"  # they are updated in the source
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """How rows are made right; `verify` is how they are compared afterwards.
+
+    Of that, columns and condition are those of the comparison that reported them.
+    """
+
+    how: How = How.TARGET
+    touch_column: str = ""
+    verify: VerifyOptions = field(default_factory=VerifyOptions)
+    patience_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What was done. `left` is what a comparison of the same rows says afterwards."""
+
+    compared: Compared
+    how: How
+    keys: int = 0
+    written: int = 0
+    deleted: int = 0
+    touched: int = 0
+    left: Report | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether none of the rows differs any more."""
+        return self.left is None or self.left.is_same
+
+
+def repair(
+    report: Path,
+    settings: RelaySettings,
+    options: RepairOptions = RepairOptions(),
+    *,
+    spark: SparkSession | None = None,
+    on_step: OnStep = unseen,
+) -> Repaired:
+    """Make the rows right that are in a report, and compare them again.
+
+    Raises SettingsError for a report or options that do not fit, SourceError,
+    and ConsumerError when the target is past what was read at every attempt.
+    """
+    if (options.how is How.TOUCH) != bool(options.touch_column):
+        raise SettingsError("--touch-column goes with --how touch, which needs it")
+    reported = read_report(report)
+    with ExitStack() as stack:
+        target = open_target(reported.compared.target)
+        stack.callback(target.close)
+        table = stack.enter_context(_opened(settings, reported, target))
+        done = Repaired(reported.compared, options.how)
+        keys = keys_of(table.shape, reported.keys)
+        repairer = Repairer(table, target, options, on_step)
+        repairer.repair(keys, done)
+        if keys:
+            spark = spark or job_session("databus repair")
+            done.left = _verify(keys, table, target, reported, options.verify, spark, on_step)
+    return done
+
+
+class Repairer:
+    """Makes rows of one target right."""
+
+    def __init__(
+        self,
+        source: SourceTable,
+        target: Target,
+        options: RepairOptions,
+        on_step: OnStep = unseen,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._options = options
+        self._on_step = on_step
+        self._pause = pause
+
+    def repair(self, keys: Sequence[Key], done: Repaired) -> None:
+        """Make the rows of these keys right, and count what was done."""
+        for group in _groups(keys):
+            if self._options.how is How.TARGET:
+                self._write(group, done)
+            else:
+                self._touch(group, done)
+            done.keys += len(group)
+            self._on_step(Step("repairing", done.keys, len(keys)))
+        if done.touched:
+            self._wait_for_stream()
+
+    def _write(self, keys: Sequence[Key], done: Repaired) -> None:
+        put = self._put(keys, lambda rows: rows)
+        done.written += put.written
+        done.deleted += put.deleted
+
+    def _touch(self, keys: Sequence[Key], done: Repaired) -> None:
+        there = list(rows_of_keys(self._source, keys))
+        self._source.touch(there, self._options.touch_column)
+        done.touched += len(there)
+        if len(there) < len(keys):
+            # What is there by now comes by the stream, too: nothing but deletes.
+            done.deleted += self._put(keys, lambda _: {}).deleted
+
+    def _put(self, keys: Sequence[Key], chosen: Callable[[dict[Key, Row]], dict[Key, Row]]) -> Put:
+        """Put rows that are chosen of those that the source has, and delete what it has not."""
+        for _ in range(ATTEMPTS):
+            scn = self._source.visible_scn()
+            rows = rows_of_keys(self._source, keys)
+            gone = [key for key in keys if key not in rows]
+            chosen_rows = chosen(rows)
+            put = self._target.put(
+                rows_table(self._source.shape, chosen_rows.values()) if chosen_rows else None,
+                keys_table(self._source.shape, gone) if gone else None,
+                physical_source=self._source.physical_source,
+                scn=scn,
+                source=self._source.shape.source,
+            )
+            if put.took_new_rows or not chosen_rows:
+                return put
+        raise ConsumerError(
+            scn,
+            f"{self._target.uri} was past what was read of {self._source.shape.source} "
+            f"{ATTEMPTS} times: is the physical source {self._source.physical_source} of the "
+            "settings the one that the target is filled from?",
+        )
+
+    def _wait_for_stream(self) -> None:
+        scn, name = self._source.newest_scn(), self._source.physical_source
+        deadline = time.monotonic() + self._options.patience_s
+        while (position := self._target.positions().get(name)) is not None and position < scn:
+            if time.monotonic() > deadline:
+                raise SourceUnavailableError(
+                    f"{self._target.uri} stands at scn {position} of {name}, and rows were touched "
+                    f"up to scn {scn}: does the job run that fills it?"
+                )
+            self._pause(_POLL_S)
+
+
+def rows_table(shape: Shape, rows: Iterable[Row]) -> pa.Table:
+    """Return rows as Arrow has them."""
+    return pa.Table.from_pylist([dict(row) for row in rows], _schema(shape.columns))
+
+
+def keys_table(shape: Shape, keys: Iterable[Key]) -> pa.Table:
+    """Return keys as Arrow has them."""
+    rows: list[dict[str, Any]] = [dict(zip(shape.key_names, key, strict=True)) for key in keys]
+    return pa.Table.from_pylist(rows, _schema(shape.key))
+
+
+def _schema(columns: Sequence[AvroColumn]) -> pa.Schema:
+    return arrow_schema(StructType([StructField(c.name, spark_type(c)) for c in columns]))
+
+
+def _groups(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    for at in range(0, len(keys), KEYS_AT_ONCE):
+        yield keys[at : at + KEYS_AT_ONCE]
+
+
+def _opened(settings: RelaySettings, reported: Reported, target: Target):  # type: ignore[no-untyped-def]
+    """Return the table, open, with those of its columns that the target has."""
+    compared = reported.compared
+    physical = physical_source_of(settings, compared.source)
+    held = target.schema()
+    if held is None:
+        raise SettingsError(f"target {compared.target} has no table: load it")
+    with open_source_table(physical, compared.source) as table:
+        names = tuple(name for name in table.shape.names if name in held.names)
+    return open_source_table(physical, compared.source, Selection(names, compared.where))
+
+
+def _verify(
+    keys: Sequence[Key],
+    table: SourceTable,
+    target: Target,
+    reported: Reported,
+    options: VerifyOptions,
+    spark: SparkSession,
+    on_step: OnStep,
+) -> Report:
+    """Compare the rows of some keys, in the columns that the report is about."""
+    selection = Selection(reported.compared.columns, reported.compared.where)
+    options = replace(options, selection=selection)
+    rows = TargetTable(target, table.shape, spark)
+    left = Report(reported.compared)
+    comparer = comparer_of(reported.compared.columns, options.compare)
+    with findings_in(None, left, table.shape, options.most_kept) as findings:
+        changes = changes_for(table, rows, options, spark)
+        verifier = Verifier(table, rows, changes, comparer, options, on_step)
+        verifier.verify_keys(keys, left, findings)
+    return left

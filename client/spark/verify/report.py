@@ -1,0 +1,204 @@
+"""What came out of a comparison: counts, and differing rows, kept in a file of JSON lines.
+
+    {"verify": {"source": …, "target": …, "physicalSource": …, "columns": […], "where": …}}
+    {"key": {"id": 5}, "kind": "missing", "columns": […], "inSource": {…}, "inTarget": null,
+     "sourceScn": …, "targetScn": …, "untilScn": …}
+    {"totals": {"rows": …, …}}
+
+A file without totals is that of a comparison that came to no end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+from databus.client.spark.avro_columns import AvroColumn
+from databus.client.spark.avro_columns import Kind as ColumnKind
+from databus.client.spark.verify.compared import Difference, Kind
+from databus.client.spark.verify.shape import Key, Shape
+from databus.schemas.errors import SettingsError
+from databus.schemas.json_event import json_value
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was compared with what."""
+
+    source: str
+    target: str
+    physical_source: str
+    columns: tuple[str, ...]
+    where: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome. `rows` are those of the source, `target_rows` those of the target.
+
+    `moving` rows differed as they were read, and only because of what was on its
+    way. `unsettled` rows, of a comparison that looks again, were others at every
+    look: nobody knows. `differences` are the first ones; the file has all.
+    """
+
+    compared: Compared
+    rows: int = 0
+    target_rows: int = 0
+    chunks: int = 0
+    differing_chunks: int = 0
+    fetched_rows: int = 0
+    fetched_target_rows: int = 0
+    moving: int = 0
+    unsettled: int = 0
+    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    differences: list[Difference] = field(default_factory=list)
+    position: int | None = None
+    until_scn: int | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether no row differs."""
+        return not any(self.counts.values())
+
+    def totals(self) -> dict[str, Any]:
+        """Return the counts as JSON has them."""
+        return {
+            "isSame": self.is_same,
+            "rows": self.rows,
+            "targetRows": self.target_rows,
+            "chunks": self.chunks,
+            "differingChunks": self.differing_chunks,
+            "fetchedRows": self.fetched_rows,
+            "fetchedTargetRows": self.fetched_target_rows,
+            "moving": self.moving,
+            "unsettled": self.unsettled,
+            **{str(kind): count for kind, count in self.counts.items()},
+            "position": self.position,
+            "untilScn": self.until_scn,
+        }
+
+
+class Findings:
+    """Takes differences as they are found: counts all, keeps some, writes all to a file."""
+
+    def __init__(self, report: Report, shape: Shape, out: IO[str] | None, most_kept: int) -> None:
+        self._report = report
+        self._shape = shape
+        self._out = out
+        self._most_kept = most_kept
+        self._write({"verify": asdict(report.compared)})
+
+    def add(self, found: Difference) -> None:
+        """Take one."""
+        self._report.counts[found.kind] += 1
+        if len(self._report.differences) < self._most_kept:
+            self._report.differences.append(found)
+        self._write(_difference_json(self._shape, found))
+
+    def end(self) -> None:
+        """Write the totals."""
+        self._write({"totals": self._report.totals()})
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        if self._out is not None:
+            print(json.dumps(value, ensure_ascii=False), file=self._out)
+
+
+@contextmanager
+def findings_in(
+    path: Path | None, report: Report, shape: Shape, most_kept: int
+) -> Iterator[Findings]:
+    """Give what takes differences, writing to a file when one is named; raises SettingsError."""
+    if path is None:
+        yield Findings(report, shape, None, most_kept)
+        return
+    try:
+        out = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"report {path}: {error.strerror}") from error
+    with out:
+        yield Findings(report, shape, out, most_kept)
+
+
+def _difference_json(shape: Shape, found: Difference) -> dict[str, Any]:
+    return {
+        "key": json_value(dict(zip(shape.key_names, found.key, strict=True))),
+        "kind": str(found.kind),
+        "columns": list(found.columns),
+        "inSource": json_value(found.in_source),
+        "inTarget": json_value(found.in_target),
+        "sourceScn": found.source_scn,
+        "targetScn": found.target_scn,
+        "untilScn": found.until_scn,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a file says: what was compared, and the keys that differ, as JSON has them."""
+
+    compared: Compared
+    keys: tuple[Mapping[str, Any], ...]
+
+
+def read_report(path: Path) -> Reported:
+    """Read a file that a comparison wrote; raises SettingsError saying the line."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        head = lines[0]["verify"]
+        columns = tuple(head["columns"])
+        compared = Compared(**{**head, "columns": columns})
+        keys = tuple(line["key"] for line in lines if "key" in line)
+    except OSError as error:
+        raise SettingsError(f"report {path}: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise SettingsError(
+            f"report {path} is no file that databus spark verify --report wrote: {error!r}"
+        ) from error
+    if "totals" not in lines[-1]:
+        raise SettingsError(f"report {path} has no totals: the comparison did not come to its end")
+    return Reported(compared, keys)
+
+
+def keys_of(shape: Shape, reported: Sequence[Mapping[str, Any]]) -> list[Key]:
+    """Return keys as a table has them; raises SettingsError for those of another key."""
+    found = []
+    for key in reported:
+        try:
+            values = [_value(column, key[column.name]) for column in shape.key]
+        except (KeyError, ValueError, TypeError, ArithmeticError) as error:
+            raise SettingsError(
+                f"report: {json.dumps(key)} is no key of {shape.source}, which is "
+                f"({', '.join(shape.key_names)}): compare it again"
+            ) from error
+        found.append(tuple(values))
+    return found
+
+
+def _value(column: AvroColumn, value: Any) -> Any:
+    """Return what `json_value` made JSON of."""
+    make = _FROM_JSON.get(column.kind)
+    return value if make is None or value is None else make(value)
+
+
+def _float(value: Any) -> float:
+    return math.nan if value == "NaN" else float(value)
+
+
+_FROM_JSON: Mapping[ColumnKind, Callable[[Any], Any]] = {
+    ColumnKind.BYTES: lambda text: b64decode(text, validate=True),
+    ColumnKind.DECIMAL: Decimal,
+    ColumnKind.DATE: date.fromisoformat,
+    ColumnKind.DATETIME: datetime.fromisoformat,
+    ColumnKind.TIMESTAMP: datetime.fromisoformat,
+    ColumnKind.FLOAT: _float,
+    ColumnKind.DOUBLE: _float,
+}

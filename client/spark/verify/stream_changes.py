@@ -1,0 +1,112 @@
+"""The changes that a comparison replays, read with `format("databus")`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from databus.client.spark import register
+from databus.client.spark.apply import latest_per_key
+from databus.client.spark.change_stream import make_planner
+from databus.client.spark.options import parse_options
+from databus.client.spark.row_types import CHANGE_COLUMN
+from databus.client.spark.verify.replay import NOWHERE, Changes, LastChange
+from databus.client.spark.verify.shape import Key, Row, Shape
+from databus.client.spark.verify.spark_texts import value_of
+from databus.client.spark.verify.target_table import key_frame
+from databus.schemas.errors import SourceUnavailableError
+
+PATIENCE_S = 60.0
+_POLL_S = 0.05
+_PLACE, _IS_ROW, _IS_KEY = "_databus_place", "_databus_is_row", "_databus_is_key"
+
+
+class StreamChanges:
+    """The changes of one source, from its relays and bootstrap servers."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        shape: Shape,
+        physical_source: str,
+        relays: Sequence[str],
+        bootstrap_servers: Sequence[str] = (),
+        where: str = "",
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._spark = spark
+        self._shape = shape
+        self._physical_source = physical_source
+        self._where = where
+        self._pause = pause
+        self._options = {
+            "mode": "changes",
+            "sources": shape.source,
+            "relays": ",".join(relays),
+            "bootstrapServers": ",".join(bootstrap_servers),
+            "layout": "columns",
+        }
+
+    def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
+        """Return the last changes of keys after one SCN, up to another or somewhat farther.
+
+        Waits until a relay is there. Raises SourceUnavailableError when none comes
+        on, and as the data source does.
+        """
+        until = self._newest(reach_scn)
+        if until <= after_scn:
+            return Changes({}, until)
+        register(self._spark)
+        options = {**self._options, "after": str(after_scn), "until": str(until)}
+        changes = self._spark.read.format("databus").options(**options).load()
+        by_key: dict[Key, LastChange] = {}
+        truncated = NOWHERE
+        for place, row, is_row in self._collect(changes, keys):
+            if row is None:
+                truncated = max(truncated, place)
+            else:
+                by_key[self._shape.key_of(row)] = LastChange(place, row if is_row else None)
+        return Changes(by_key, until, truncated)
+
+    def _newest(self, reach_scn: int) -> int:
+        """Return the newest SCN of the relays once it is `reach_scn` or more."""
+        planner = make_planner(parse_options(self._options))
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            while True:
+                newest = planner.targets()[self._physical_source]
+                if newest >= reach_scn:
+                    return newest
+                if time.monotonic() > deadline:
+                    raise SourceUnavailableError(
+                        f"source {self._physical_source}: the relays are at scn {newest} and the "
+                        f"database is at {reach_scn}: does a relay run, and does it read on?"
+                    )
+                self._pause(_POLL_S)
+        finally:
+            planner.close()
+
+    def _collect(
+        self, changes: DataFrame, keys: Sequence[Key]
+    ) -> Iterator[tuple[tuple[int, int], Row | None, bool]]:
+        """Yield (place, row, whether it is there) of the last changes; no row: a truncate."""
+        op = sf.col(f"{CHANGE_COLUMN}.op")
+        is_truncate = op == "truncate"
+        is_there = op != "delete"
+        if self._where:
+            is_there = is_there & sf.coalesce(sf.expr(f"({self._where})"), sf.lit(False))
+        frame, is_same = key_frame(self._spark, self._shape, keys)
+        marked = sf.broadcast(frame.withColumn(_IS_KEY, sf.lit(True)))
+        found = latest_per_key(changes, self._shape.key_names).join(marked, is_same, "left")
+        place = sf.array(f"{CHANGE_COLUMN}.scn", sf.col(f"{CHANGE_COLUMN}.index").cast("bigint"))
+        columns = [value_of(column).alias(column.name) for column in self._shape.columns]
+        rows = found.where(sf.col(_IS_KEY) | is_truncate).select(
+            *columns, place.alias(_PLACE), is_there.alias(_IS_ROW), is_truncate.alias("_truncate")
+        )
+        for row in rows.toArrow().to_pylist():
+            scn, index = row.pop(_PLACE)
+            is_row, is_empty = row.pop(_IS_ROW), row.pop("_truncate")
+            yield (scn, index), None if is_empty else row, is_row

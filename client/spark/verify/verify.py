@@ -1,0 +1,277 @@
+"""Compare a table with the target that was filled from it, while both go on.
+
+Both sides are digested in chunks where they are, and only rows of chunks whose
+digests differ are fetched. What differs there may only be on its way: the target
+says up to which SCN it has everything, the database does so of what was read,
+and the changes since are replayed on both. What differs still is reported.
+
+A target that notes no position is looked at again instead, after a while, until
+a difference has been the same so many times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from databus.client.spark.session import job_session
+from databus.client.spark.targets.changes import SCN
+from databus.client.spark.targets.target import open_target
+from databus.client.spark.verify.chunks import Chunks, Digests, batches, differing
+from databus.client.spark.verify.compared import Comparer, Difference, comparer_of
+from databus.client.spark.verify.replay import Candidate, Changes, judge, since
+from databus.client.spark.verify.report import Compared, Findings, Report, findings_in
+from databus.client.spark.verify.shape import Key, Row
+from databus.client.spark.verify.source_table import (
+    EVERYTHING,
+    Selection,
+    SourceTable,
+    digest_source,
+    open_source_table,
+    physical_source_of,
+    rows_of_keys,
+)
+from databus.client.spark.verify.steps import OnStep, Step, unseen
+from databus.client.spark.verify.stream_changes import StreamChanges
+from databus.client.spark.verify.target_table import TargetTable
+from databus.conf.settings import RelaySettings
+from databus.schemas.errors import SettingsError
+
+FETCH_ROWS = 100_000
+MOST_CANDIDATES = 1_000_000
+NO_POSITION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """How a comparison is made.
+
+    `settle_s`: look again after so many seconds at what differs, instead of
+    replaying changes; a difference that is the same `settle_tries` times is one.
+    """
+
+    relays: tuple[str, ...] = ()
+    bootstrap_servers: tuple[str, ...] = ()
+    selection: Selection = EVERYTHING
+    chunk_rows: int = 2000
+    compare: tuple[str, ...] = ()
+    settle_s: float | None = None
+    settle_tries: int = 3
+    most_looks: int = 20
+    most_kept: int = 20
+
+
+class ChangesBetween(Protocol):
+    """What gives the changes to replay: `StreamChanges`, or a test's own."""
+
+    def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
+        """Return the last changes of keys after one SCN, up to another or somewhat farther."""
+
+
+def verify(
+    source: str,
+    target: str,
+    settings: RelaySettings,
+    options: VerifyOptions = VerifyOptions(),
+    *,
+    report: Path | None = None,
+    spark: SparkSession | None = None,
+    on_step: OnStep = unseen,
+) -> Report:
+    """Compare a source's table with a target, named by its URI.
+
+    `settings` are the relay's: they say where the database is. `report` is a
+    file to write every difference to. Raises SettingsError for what cannot be
+    compared like that, SourceError, and as Spark does.
+    """
+    physical = physical_source_of(settings, source)
+    with ExitStack() as stack:
+        table = stack.enter_context(open_source_table(physical, source, options.selection))
+        opened = open_target(target)
+        stack.callback(opened.close)
+        spark = spark or job_session("databus verify")
+        rows = TargetTable(opened, table.shape, spark)
+        changes = changes_for(table, rows, options, spark)
+        where = options.selection.where
+        compared = Compared(source, target, physical.name, table.shape.names, where)
+        found = Report(compared, position=rows.position(physical.name))
+        findings = stack.enter_context(findings_in(report, found, table.shape, options.most_kept))
+        comparer = comparer_of(table.shape.names, options.compare)
+        verifier = Verifier(table, rows, changes, comparer, options, on_step)
+        verifier.verify(found, findings)
+        findings.end()
+    return found
+
+
+def changes_for(
+    table: SourceTable, target: TargetTable, options: VerifyOptions, spark: SparkSession
+) -> ChangesBetween | None:
+    """Return where changes come from; None when rows are looked at again instead.
+
+    Raises SettingsError when neither is possible.
+    """
+    if options.settle_s is not None:
+        return None
+    if target.position(table.physical_source) is None:
+        raise SettingsError(
+            f"the target notes no position of {table.physical_source}, so it is not known which "
+            "changes are on their way to it: compare with --settle SECONDS, which looks again at "
+            "what differs"
+        )
+    if not options.relays:
+        raise SettingsError("--relay is missing: changes that are on their way are read from it")
+    return StreamChanges(
+        spark,
+        table.shape,
+        table.physical_source,
+        options.relays,
+        options.bootstrap_servers,
+        options.selection.where,
+    )
+
+
+class Verifier:
+    """Compares one table with one target; `changes` None: by looking again."""
+
+    def __init__(
+        self,
+        source: SourceTable,
+        target: TargetTable,
+        changes: ChangesBetween | None,
+        comparer: Comparer,
+        options: VerifyOptions,
+        on_step: OnStep = unseen,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._changes = changes
+        self._comparer = comparer
+        self._options = options
+        self._on_step = on_step
+        self._pause = pause
+
+    def verify(self, report: Report, findings: Findings) -> None:
+        """Compare the whole of both."""
+        chunks, source, target = self._digests(report)
+        numbers = differing(source, target)
+        report.chunks, report.differing_chunks = chunks.count, len(numbers)
+        candidates: list[Candidate] = []
+        for group in batches(numbers, source, target, FETCH_ROWS):
+            candidates += self._fetch(chunks, group, report)
+            if len(candidates) > MOST_CANDIDATES:
+                raise SettingsError(
+                    f"more than {MOST_CANDIDATES} rows differ: load the target anew, "
+                    "and compare then"
+                )
+        self._judge(candidates, report, findings)
+
+    def verify_keys(self, keys: Sequence[Key], report: Report, findings: Findings) -> None:
+        """Compare the rows of some keys."""
+        report.rows = report.target_rows = len(keys)
+        self._judge(self._look(keys), report, findings)
+
+    def _digests(self, report: Report) -> tuple[Chunks, Digests, Digests]:
+        estimate = self._source.estimate_rows()
+
+        def count(rows: int) -> None:
+            report.rows += rows
+            self._on_step(Step("digesting the source", report.rows, estimate))
+
+        chunks, source = digest_source(self._source, self._options.chunk_rows, count)
+        self._on_step(Step("digesting the target", 0, None))
+        target = self._target.digests(chunks)
+        report.target_rows = sum(found.rows for found in target.values())
+        self._on_step(Step("digesting the target", report.target_rows, report.target_rows))
+        return chunks, source, target
+
+    def _fetch(self, chunks: Chunks, group: list[int], report: Report) -> list[Candidate]:
+        """Return the keys of some chunks whose rows are not the same as they are read."""
+        key_of = self._source.shape.key_of
+        # In this order: what each side says that it has for certain is asked for
+        # before its rows are read.
+        position = self._position()
+        target = {key_of(row): row for row in self._target.rows(chunks, group)}
+        report.fetched_target_rows += len(target)
+        scn = self._source.visible_scn()
+        source = {key_of(row): row for row in self._source.rows(chunks, group)}
+        report.fetched_rows += len(source)
+        self._on_step(Step("fetching rows", report.fetched_rows, None))
+        return list(self._unequal(source, target, scn, position))
+
+    def _look(self, keys: Sequence[Key]) -> list[Candidate]:
+        position = self._position()
+        target = self._target.rows_of_keys(keys)
+        scn = self._source.visible_scn()
+        source = rows_of_keys(self._source, keys)
+        return list(self._unequal(source, target, scn, position))
+
+    def _position(self) -> int:
+        position = self._target.position(self._source.physical_source)
+        return NO_POSITION if position is None else position
+
+    def _unequal(
+        self, source: dict[Key, Row], target: dict[Key, Row], scn: int, position: int
+    ) -> Iterator[Candidate]:
+        for key in {**source, **target}:
+            in_source, in_target = source.get(key), target.get(key)
+            if self._comparer.kind(in_source, in_target) is not None:
+                target_scn = None if in_target is None else in_target[SCN]
+                yield Candidate(key, in_source, in_target, scn, position, target_scn)
+
+    def _judge(self, candidates: list[Candidate], report: Report, findings: Findings) -> None:
+        if not candidates:
+            return
+        if self._changes is None:
+            self._settle(candidates, report, findings)
+            return
+        self._on_step(Step("replaying changes", 0, len(candidates)))
+        # All that was read is as of now, or older.
+        reach = self._source.newest_scn()
+        keys = [one.key for one in candidates]
+        changes = self._changes.between(since(candidates), reach, keys)
+        report.until_scn = changes.until_scn
+        differences = 0
+        for found in judge(candidates, changes, self._comparer):
+            findings.add(found)
+            differences += 1
+        report.moving += len(candidates) - differences
+        self._on_step(Step("replaying changes", len(candidates), len(candidates)))
+
+    def _settle(self, candidates: list[Candidate], report: Report, findings: Findings) -> None:
+        """Look again until each candidate is the same, or different in one way often enough."""
+        assert self._options.settle_s is not None
+        seen = {one.key: (one, 1) for one in candidates}
+        for _ in range(self._options.most_looks):
+            for key in [k for k, (_, times) in seen.items() if times >= self._options.settle_tries]:
+                findings.add(self._settled(seen.pop(key)[0]))
+            if not seen:
+                break
+            self._pause(self._options.settle_s)
+            again = {one.key: one for one in self._look(list(seen))}
+            seen = {
+                key: (one, seen[key][1] + 1 if _is_as_before(seen[key][0], one) else 1)
+                for key, one in again.items()
+            }
+            self._on_step(Step("looking again", len(candidates) - len(seen), len(candidates)))
+        report.unsettled += len(seen)
+        report.moving += len(candidates) - sum(report.counts.values()) - len(seen)
+
+    def _settled(self, one: Candidate) -> Difference:
+        found = self._comparer.kind(one.in_source, one.in_target)
+        assert found is not None
+        kind, columns = found
+        scn = one.source_scn
+        return Difference(
+            one.key, kind, columns, one.in_source, one.in_target, scn, one.target_scn, scn
+        )
+
+
+def _is_as_before(before: Candidate, now: Candidate) -> bool:
+    return (before.in_source, before.in_target) == (now.in_source, now.in_target)

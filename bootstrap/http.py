@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from databus.bootstrap.measuring import measure
 from databus.bootstrap.metrics import make_metrics
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.session_parameters import (
+    parse_measure_request,
     parse_page_request,
     parse_sources,
     parse_start_request,
@@ -144,6 +146,17 @@ class PageHandler(BootstrapHandler):
         traffic.size_bytes += len(page.body)
 
 
+class MeasureHandler(BootstrapHandler):
+    """`/measure`: how far so many rows reach, for who plans what to read."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the row or the window that they end with, and how many they are."""
+        request = parse_measure_request(self.parameters(), self.limits)
+        await self.send_json(
+            await self.ask(lambda stores: measure(request, stores, self.pair.listed))
+        )
+
+
 class StatusHandler(BootstrapHandler):
     """`/bootstrapStatus`: how every store was a moment ago, for people and their tools."""
 
@@ -166,6 +179,7 @@ COMMANDS: tuple[tuple[str, type[BootstrapHandler]], ...] = (
     ("/startSCN", StartScnHandler),
     ("/targetSCN", TargetScnHandler),
     ("/bootstrap", PageHandler),
+    ("/measure", MeasureHandler),
     ("/bootstrapStatus", StatusHandler),
     ("/admin", AdminHandler),
 )

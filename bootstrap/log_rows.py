@@ -7,12 +7,23 @@ All functions work within a transaction of the caller's.
 from __future__ import annotations
 
 import heapq
+import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from databus.bootstrap.row_filter import EVERY_KEY, check_range, condition_of, number_of
-from databus.bootstrap.stored import WHOLE_WINDOW, LogPage, LogPlace, LogRow, StoredEvent
+from databus.bootstrap.stored import (
+    NOTHING_YET,
+    WHOLE_WINDOW,
+    LogMeasure,
+    LogPage,
+    LogPlace,
+    LogRow,
+    StoredEvent,
+)
+from databus.schemas.event_v2 import SMALLEST_BYTES, peek
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
 
@@ -37,6 +48,15 @@ _AFTER = """
 select scn, idx, key, event, is_hashed from log_{src_id} indexed by log_{src_id}_place
 where (scn, idx) > (?, ?) and scn <= ? and {condition}
 order by scn, idx
+"""
+_WINDOWS_AFTER = """
+select scn, count(*), sum(length(event)), max(is_hashed = 1)
+from log_{src_id} indexed by log_{src_id}_place
+where (scn, idx) > (?, ?) and scn <= ? and {condition}
+group by scn order by scn
+"""
+_TIMESTAMP = """
+select substr(event, 1, ?) from log_{src_id} indexed by log_{src_id}_place where scn = ? limit 1
 """
 _COUNT_AFTER = """
 select count(*) from (select 1 from log_{src_id} indexed by log_{src_id}_place
@@ -127,13 +147,72 @@ def _rows_after(
 ) -> Iterator[_Row]:
     wanted = filters.get(src_id)
     condition = condition_of(wanted)
-    scn, index = after
-    place = scn, _LAST_INDEX if index == WHOLE_WINDOW else index
     sql = _AFTER.format(src_id=src_id, condition=condition.sql)
-    cursor = connection.execute(sql, (*place, target_scn, *condition.parameters))
+    cursor = connection.execute(sql, (*_beginning(after), target_scn, *condition.parameters))
     for row_scn, row_index, key, event, is_hashed in cursor:
         check_range(condition, wanted, is_hashed, key)
         yield row_scn, row_index, src_id, key, event
+
+
+def measure(
+    connection: sqlite3.Connection,
+    src_ids: Sequence[int],
+    after: LogPlace,
+    target_scn: int,
+    filters: Mapping[int, EventFilter],
+    most_rows: int,
+    most_bytes: int,
+) -> LogMeasure:
+    """Return how far so many of the rows after a place reach, in whole windows.
+
+    The first window with rows counts however large it is.
+    """
+    scn, rows, size_bytes = NOTHING_YET, 0, 0
+    merged = heapq.merge(
+        *(_windows_after(connection, src_id, after, target_scn, filters) for src_id in src_ids)
+    )
+    for window_scn, parts in itertools.groupby(merged, key=itemgetter(0)):
+        counts = [(count, size) for _, count, size in parts]
+        window_rows = sum(count for count, _ in counts)
+        window_bytes = sum(size for _, size in counts)
+        if rows and (rows + window_rows > most_rows or size_bytes + window_bytes > most_bytes):
+            return LogMeasure(scn, rows, size_bytes, _timestamp_of(connection, src_ids, scn))
+        scn, rows, size_bytes = window_scn, rows + window_rows, size_bytes + window_bytes
+    return LogMeasure(target_scn, rows, size_bytes, _timestamp_of(connection, src_ids, target_scn))
+
+
+def _windows_after(
+    connection: sqlite3.Connection,
+    src_id: int,
+    after: LogPlace,
+    target_scn: int,
+    filters: Mapping[int, EventFilter],
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the SCN, rows and bytes of the windows with rows of a source."""
+    wanted = filters.get(src_id)
+    condition = condition_of(wanted)
+    arguments = (*_beginning(after), target_scn, *condition.parameters)
+    sql = _WINDOWS_AFTER.format(src_id=src_id, condition=condition.sql)
+    for scn, count, size, has_hashed in connection.execute(sql, arguments):
+        if has_hashed and condition.has_ranges:
+            for _ in _rows_after(connection, src_id, after, scn, filters):
+                pass  # the filter refuses the row that it cannot be asked about
+        yield scn, count, size
+
+
+def _timestamp_of(connection: sqlite3.Connection, src_ids: Sequence[int], scn: int) -> int:
+    """Return when a window was committed; 0 when there is no row of it."""
+    for src_id in src_ids:
+        sql = _TIMESTAMP.format(src_id=src_id)
+        for (header,) in connection.execute(sql, (SMALLEST_BYTES, scn)):
+            return peek(header).timestamp_ns
+    return 0
+
+
+def _beginning(after: LogPlace) -> LogPlace:
+    """Return the place as the index has it."""
+    scn, index = after
+    return scn, _LAST_INDEX if index == WHOLE_WINDOW else index
 
 
 def count_after(

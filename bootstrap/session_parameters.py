@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
-from databus.schemas.parameters import Parameters, parse_form, parse_json
+from databus.schemas.parameters import Parameters, parse_form, parse_json, parse_number
 from databus.schemas.rendering import AnswerForm
+from databus.schemas.scn import MAX_SCN
 
 FILTER = "filter"
 
@@ -28,23 +30,39 @@ class StartRequest:
     since_scn: int
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A valid request for a page of a snapshot or of a catch-up.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is read of a snapshot or of a catch-up, and from where.
 
     `sources` are ids or names, as text. `every_filter` is for every source
-    that `filters` (by src_id) does not name.
+    that `filters` (by src_id) does not name. Of a snapshot nothing after the
+    row `until_row` is read.
     """
 
     sources: tuple[str, ...]
     checkpoint: Checkpoint
-    form: AnswerForm
     filters: Mapping[int, EventFilter]
     every_filter: EventFilter | None = None
+    until_row: int = MAX_SCN
 
     def filter_of(self, src_id: int) -> EventFilter | None:
         """Return the filter of a source; None when all its rows are wanted."""
         return self.filters.get(src_id, self.every_filter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest(Reading):
+    """A valid request for a page of a snapshot or of a catch-up."""
+
+    form: AnswerForm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest(Reading):
+    """A valid request to count rows: how far so many, and so many bytes of them, reach."""
+
+    most_rows: int
+    most_bytes: int
 
 
 def parse_start_request(parameters: Parameters) -> StartRequest:
@@ -61,12 +79,52 @@ def parse_start_request(parameters: Parameters) -> StartRequest:
 
 def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequest:
     """Return the request; raises InvalidParameterError, CheckpointError."""
+    return PageRequest(
+        **_parse_reading(parameters, limits),
+        form=parse_form(parameters, "batchSize", limits.max_response_bytes),
+    )
+
+
+def parse_measure_request(parameters: Parameters, limits: HttpSettings) -> MeasureRequest:
+    """Return the request; raises InvalidParameterError, CheckpointError."""
+    return MeasureRequest(
+        **_parse_reading(parameters, limits),
+        most_rows=min(parse_number(parameters, "rows", MAX_SCN, least=1), MAX_SCN),
+        most_bytes=min(parse_number(parameters, "bytes", MAX_SCN, least=1), MAX_SCN),
+    )
+
+
+def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, Any]:
     sources = parse_sources(parameters, "sources")
     text, checkpoint = _parse_checkpoint(parameters)
     _check_page(text, checkpoint)
-    form = parse_form(parameters, "batchSize", limits.max_response_bytes)
     filters, every_filter = _parse_filter(parameters, limits)
-    return PageRequest(sources, checkpoint, form, filters, every_filter)
+    return {
+        "sources": sources,
+        "checkpoint": checkpoint,
+        "filters": filters,
+        "every_filter": every_filter,
+        "until_row": _parse_until_row(parameters, checkpoint),
+    }
+
+
+def _parse_until_row(parameters: Parameters, checkpoint: Checkpoint) -> int:
+    until_row = parse_number(parameters, "untilRow", MAX_SCN, least=0)
+    if until_row == MAX_SCN:
+        return until_row
+    if until_row > MAX_SCN:
+        raise InvalidParameterError("untilRow", str(until_row), f"at most {MAX_SCN}")
+    if checkpoint.mode is not ConsumptionMode.SNAPSHOT:
+        raise InvalidParameterError(
+            "untilRow", str(until_row), f"a row's id, only in mode {ConsumptionMode.SNAPSHOT}"
+        )
+    if until_row < checkpoint.snapshot_offset:
+        raise InvalidParameterError(
+            "untilRow",
+            str(until_row),
+            f"not below the checkpoint's snapshot_offset {checkpoint.snapshot_offset}",
+        )
+    return until_row
 
 
 def parse_sources(parameters: Parameters, name: str) -> tuple[str, ...]:

@@ -19,33 +19,37 @@ anew. So an answer and all that its rightness hangs on are read at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from databus.bootstrap.session_parameters import PageRequest, StartRequest
+from databus.bootstrap.session_checks import (
+    STORE_ID_KEY,
+    check_reach,
+    check_served,
+    find_log_place,
+    find_snapshot,
+)
+from databus.bootstrap.session_parameters import PageRequest, Reading, StartRequest
 from databus.bootstrap.source_choice import Choice, Listed, Stores, choose_sources
-from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, LogRow, SourceState, SourceStatus
-from databus.bootstrap.window_offsets import offset_of, place_of
+from databus.bootstrap.store import Reach, reach_of
+from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, LogRow, SourceState
+from databus.bootstrap.window_offsets import offset_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.control import checkpoint_event
 from databus.schemas.errors import (
     BootstrapTooOldError,
-    BootstrapTooYoungError,
     InvalidParameterError,
     SchemaNotFoundError,
 )
 from databus.schemas.event_v2 import encode
-from databus.schemas.filters import EventFilter, NoFilter
+from databus.schemas.filters import EventFilter
 from databus.schemas.rendering import choose_render
 from databus.schemas.rows import schema_id
 from databus.schemas.scn import MAX_SCN
 
-STORE_ID_KEY = "bootstrap_store_id"  # in a checkpoint: whose row ids it has
 # A log longer than this is not counted to its end to see whether it is the shorter way.
 MOST_COUNTED = 10_000
-
-EVERY_ROW = NoFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,9 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
     UnknownSourceError, InvalidParameterError.
     """
-    with _at_one_moment(request.sources, stores, listed) as choice:
+    with at_one_moment(request.sources, stores, listed) as choice:
         for source in choice.sources:
-            _check_served(source)
+            check_served(source)
         scn = choice.store.position().scn
         if scn < request.since_scn:
             raise BootstrapTooOldError(
@@ -88,14 +92,14 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
         if _is_log_shorter(choice, request.since_scn):
             return Start(request.since_scn, choice.store.id)
         for source in choice.sources:
-            _check_reach(source, request.since_scn, scn)
+            check_reach(source, request.since_scn, scn)
         return Start(scn, choice.store.id)
 
 
 def find_target(text: str, stores: Stores, listed: Listed) -> int:
     """Return the SCN to catch up to; raises BootstrapTooOldError, UnknownSourceError."""
-    with _at_one_moment([text], stores, listed) as choice:
-        _check_served(choice.sources[0])
+    with at_one_moment([text], stores, listed) as choice:
+        check_served(choice.sources[0])
         return choice.store.position().scn
 
 
@@ -106,12 +110,12 @@ def read_page(request: PageRequest, stores: Stores, listed: Listed) -> Page:
     UnknownSourceError, InvalidParameterError.
     """
     is_snapshot = request.checkpoint.mode is ConsumptionMode.SNAPSHOT
-    with _at_one_moment(request.sources, stores, listed) as choice:
+    with at_one_moment(request.sources, stores, listed) as choice:
         return (_SnapshotPage if is_snapshot else _CatchUpPage)(choice, request).read()
 
 
 @contextmanager
-def _at_one_moment(texts: Sequence[str], stores: Stores, listed: Listed) -> Iterator[Choice]:
+def at_one_moment(texts: Sequence[str], stores: Stores, listed: Listed) -> Iterator[Choice]:
     """Give the sources asked for; what is read of them inside is of one moment."""
     choice = choose_sources(texts, stores, listed)
     with choice.store.reading():
@@ -166,9 +170,11 @@ class _PageReader:
             fitting.append(form)
         return fitting
 
-    def _close(self, events: Sequence[bytes], checkpoint: Checkpoint, is_over: bool) -> Page:
+    def _close(
+        self, events: Sequence[bytes], rows: int, checkpoint: Checkpoint, *, is_over: bool
+    ) -> Page:
         body = b"".join((*events, self._closing(checkpoint)))
-        return Page(body, checkpoint, is_over, rows=len(events))
+        return Page(body, checkpoint, is_over, rows=rows)
 
     def _pending(self, event: bytes) -> Page:
         form = event if self._render is None else self._render(event)
@@ -186,59 +192,40 @@ class _PageReader:
             raise SchemaNotFoundError(f"no schema has the id {digest.hex()}")
         return self._texts[digest]
 
-    def _filter_of(self, src_id: int) -> EventFilter:
-        return self._request.filter_of(src_id) or EVERY_ROW
-
 
 class _SnapshotPage(_PageReader):
     """Rows of one source in the order of their ids."""
 
     def read(self) -> Page:
         """Return the page."""
-        source = self._source()
-        self._check(source)
-        checkpoint = self._checkpoint
-        found = self._store.snapshot_page(
-            source.name,
-            max(checkpoint.bootstrap_since_scn, 0),
-            checkpoint.bootstrap_start_scn,
-            checkpoint.snapshot_offset,
-            self._filter_of(source.src_id),
-            self._room_bytes,
-            checkpoint.seen_scn,
-        )
-        events = self._fit([row.event for row in found.rows])
-        if found.rows and not events:
-            return self._pending(found.rows[0].event)
-        is_cut = len(events) < len(found.rows)
-        if found.is_last and not is_cut:
-            return self._close(events, self._with_store_id().end_snapshot(), is_over=True)
-        last_id = found.rows[len(events) - 1].id if is_cut else found.last_id
-        after = replace(self._with_store_id(), snapshot_offset=last_id)
-        return self._close(events, after, is_over=False)
+        source = find_snapshot(self._choice, self._checkpoint)
+        reach = snapshot_reach(self._request, source)
+        if self._render is None:
+            data, found = self._store.snapshot_body(source.name, reach, self._room_bytes)
+            if found.size_bytes > self._room_bytes:
+                return Page(
+                    b"",
+                    self._checkpoint,
+                    pending_event_bytes=found.size_bytes + self._closing_bytes,
+                )
+            return self._answer([data], found.rows, None if found.is_last else found.last_id)
+        page = self._store.snapshot_page(source.name, reach, self._room_bytes)
+        events = self._fit([row.event for row in page.rows])
+        if page.rows and not events:
+            return self._pending(page.rows[0].event)
+        if len(events) < len(page.rows):
+            return self._answer(events, len(events), page.rows[len(events) - 1].id)
+        return self._answer(events, len(events), None if page.is_last else page.last_id)
 
-    def _source(self) -> SourceState:
-        name = self._checkpoint.snapshot_source
-        for source in self._choice.sources:
-            if source.name == name:
-                return source
-        raise InvalidParameterError(
-            "checkPoint", name, "snapshot_source is one of the sources asked for"
-        )
-
-    def _check(self, source: SourceState) -> None:
-        checkpoint = self._checkpoint
-        _check_served(source)
-        store_id = checkpoint.extra.get(STORE_ID_KEY, self._store.id)
-        if store_id != self._store.id:
-            raise BootstrapTooYoungError(
-                f"the snapshot was begun on store {store_id}, and this is {self._store.id}: row "
-                "ids mean nothing here; begin again with /startSCN"
-            )
-        start_scn, scn = checkpoint.bootstrap_start_scn, self._store.position().scn
-        known_scn = max(checkpoint.bootstrap_since_scn, 0) or checkpoint.seen_scn
-        _check_reach(source, known_scn, start_scn)
-        _check_not_ahead("start", start_scn, scn)
+    def _answer(self, events: Sequence[bytes], rows: int, last_id: int | None) -> Page:
+        """Return the page of rows up to one, or up to the last one that is wanted (None)."""
+        until_row = self._request.until_row
+        if last_id is not None or until_row < MAX_SCN:
+            offset = until_row if last_id is None else last_id
+            after = replace(self._with_store_id(), snapshot_offset=offset)
+        else:
+            after = self._with_store_id().end_snapshot()
+        return self._close(events, rows, after, is_over=last_id is None)
 
 
 class _CatchUpPage(_PageReader):
@@ -247,112 +234,52 @@ class _CatchUpPage(_PageReader):
     def read(self) -> Page:
         """Return the page."""
         target_scn = self._checkpoint.bootstrap_target_scn
-        self._check()
-        _check_not_ahead("target", target_scn, self._store.position().scn)
         found = self._store.log_page(
             self._choice.src_ids,
-            self._begin(),
+            find_log_place(self._choice, self._checkpoint),
             target_scn,
-            {source.src_id: self._filter_of(source.src_id) for source in self._choice.sources},
+            filters_of(self._request, self._choice.sources),
             self._room_bytes,
         )
         events = self._fit([row.event for row in found.rows])
         if found.rows and not events:
             return self._pending(found.rows[0].event)
+        place, is_over = found.last, found.is_last
         if len(events) < len(found.rows):
-            after = _place_before(found.rows, len(events))
-            return self._close(events, self._at(after), is_over=False)
-        if found.is_last:
-            return self._close(events, self._at((target_scn, WHOLE_WINDOW)), is_over=True)
-        return self._close(events, self._at(found.last), is_over=False)
-
-    def _begin(self) -> LogPlace:
-        scn, offset = self._checkpoint.window_scn, self._checkpoint.window_offset
-        place = place_of(self._store, self._choice.src_ids, scn, offset)
-        if place is None:
-            raise BootstrapTooYoungError(
-                f"window {scn} has no {offset} events of these sources; begin again with /startSCN"
-            )
-        return place
+            place, is_over = _place_before(found.rows, len(events)), False
+        elif is_over:
+            place = target_scn, WHOLE_WINDOW
+        return self._close(events, len(events), self._at(place), is_over=is_over)
 
     def _at(self, place: LogPlace) -> Checkpoint:
         scn, offset = place[0], offset_of(self._store, self._choice.src_ids, place)
         after = replace(self._checkpoint, window_scn=scn, window_offset=offset)
         return replace(after, prev_scn=scn) if after.is_whole_window else after
 
-    def _check(self) -> None:
-        checkpoint = self._checkpoint
-        # Of a window that is half consumed the rest must be there, too.
-        needed_scn = checkpoint.window_scn - (not checkpoint.is_whole_window)
-        for source in self._choice.sources:
-            _check_served(source)
-            if needed_scn < source.log_floor_scn:
-                raise BootstrapTooYoungError(
-                    f"source {source.name}: the log goes back to scn {source.log_floor_scn}, and "
-                    f"the consumer is at scn {checkpoint.window_scn}; begin again with /startSCN"
-                )
+
+def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
+    """Return which rows of a source's snapshot somebody at a checkpoint is still to be sent."""
+    checkpoint = reading.checkpoint
+    return reach_of(
+        max(checkpoint.bootstrap_since_scn, 0),
+        checkpoint.bootstrap_start_scn,
+        checkpoint.snapshot_offset,
+        reading.filter_of(source.src_id),
+        checkpoint.seen_scn,
+        reading.until_row,
+    )
+
+
+def filters_of(reading: Reading, sources: Iterable[SourceState]) -> dict[int, EventFilter]:
+    """Return the filters of those sources that have one, by src_id."""
+    found = {source.src_id: reading.filter_of(source.src_id) for source in sources}
+    return {src_id: wanted for src_id, wanted in found.items() if wanted is not None}
 
 
 def _place_before(rows: Sequence[LogRow], number: int) -> LogPlace:
     """Return the place between a row and the next one that was wanted, too."""
     last = rows[number - 1]
     return last.scn, (last.index if rows[number].scn == last.scn else WHOLE_WINDOW)
-
-
-def _check_served(source: SourceState) -> None:
-    """Raise BootstrapTooOldError unless the source is active."""
-    if source.status is SourceStatus.ACTIVE:
-        return
-    problem = f": {source.problem}" if source.problem else ""
-    raise BootstrapTooOldError(
-        f"source {source.name} is {explain_status(source)}{problem}; ask again later"
-    )
-
-
-def explain_status(source: SourceState) -> str:
-    """Return a source's status in words, with how far its seeding is."""
-    status = source.status.value.replace("_", " ")
-    if source.status is SourceStatus.SEEDING:
-        done = seeded_percent(source)
-        return f"{status}, {source.seed_rows} rows" + ("" if done is None else f" ({done} %)")
-    if source.status is SourceStatus.SEEDING_CATCH_UP:
-        return f"{status}, until scn {source.seed_until_scn}"
-    return status
-
-
-def seeded_percent(source: SourceState) -> int | None:
-    """Return how much of the table is seeded, below 100 while it is; None when nobody knows."""
-    if source.seed_estimate <= 0:
-        return None
-    return min(99, 100 * source.seed_rows // source.seed_estimate)
-
-
-def _check_reach(source: SourceState, since_scn: int, start_scn: int) -> None:
-    """Raise BootstrapTooYoungError when a snapshot at the start SCN cannot be had."""
-    floor_scn = max(source.floor_scn, source.log_floor_scn)
-    if start_scn < floor_scn:
-        raise BootstrapTooYoungError(
-            f"source {source.name}: start scn {start_scn} is older than scn {floor_scn}, where "
-            "what is kept of it begins; begin again with /startSCN"
-        )
-    if 0 < since_scn < min(source.tombstone_floor_scn, start_scn):
-        known = f"from scn {source.tombstone_floor_scn} on"
-    elif source.hole_begin_scn < since_scn < min(source.hole_end_scn, start_scn):
-        known = f"up to scn {source.hole_begin_scn} and from scn {source.hole_end_scn} on"
-    else:
-        return
-    raise BootstrapTooYoungError(
-        f"source {source.name}: which rows were deleted is known {known}, and the consumer is at "
-        f"scn {since_scn}; it must begin with an empty target and an empty checkpoint (windowScn 0)"
-    )
-
-
-def _check_not_ahead(what: str, scn: int, position_scn: int) -> None:
-    if scn > position_scn:
-        raise BootstrapTooOldError(
-            f"{what} scn {scn} is newer than scn {position_scn}, where the producer is; "
-            "ask again later"
-        )
 
 
 def _is_log_shorter(choice: Choice, since_scn: int) -> bool:

@@ -13,6 +13,8 @@ no row is before. So a consumer who may have rows from before it gets it first,
 the seeder sees that what it read before is void, and retention forgets it as it
 forgets any other deletion.
 
+`snapshot_pages` reads whole stretches of it.
+
 All functions work within a transaction of the caller's.
 """
 
@@ -22,11 +24,9 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from databus.bootstrap.row_filter import EVERY_KEY, check_range, condition_of, number_of
-from databus.bootstrap.stored import SnapshotPage, StoredEvent, StoreRow
+from databus.bootstrap.row_filter import EVERY_KEY, number_of
+from databus.bootstrap.stored import StoredEvent, StoreRow
 from databus.schemas.event import WHOLE_TABLE_KEY
-from databus.schemas.filters import EventFilter
-from databus.schemas.scn import MAX_SCN
 
 CREATE = """
 create table snapshot_{src_id} (
@@ -47,19 +47,6 @@ values (?, ?, ?, ?, ?, ?)
 on conflict (key) do update
 set scn = excluded.scn, deleted_ns = excluded.deleted_ns, event = excluded.event
 where excluded.scn >= scn
-"""
-_BY_ID = """
-select id, scn, key, deleted_ns > 0, event, is_hashed from snapshot_{src_id} not indexed
-where id > ? and scn > ? and scn <= ? and (deleted_ns = 0 or scn > ?) and {condition}
-order by id
-"""
-_BY_SCN = """
-select id, scn, key, deleted_ns > 0, event, is_hashed from snapshot_{src_id}
-where id in (
-    select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn
-    where id > ? and scn > ? and scn <= ?
-) and (deleted_ns = 0 or scn > ?) and {condition}
-order by id
 """
 _COUNT_CHANGED = """
 select count(*) from (select 1 from snapshot_{src_id} indexed by snapshot_{src_id}_scn
@@ -94,10 +81,6 @@ _EMPTIED = "select scn, event from snapshot_{src_id} where key = ?"
 _HAS_PARTIAL = "select 1 from snapshot_{src_id} not indexed where deleted_ns < 0 limit 1"
 _COUNT = "select count(*) from snapshot_{src_id}"
 _COUNT_TOMBSTONES = "select count(*) from snapshot_{src_id} where deleted_ns > 0"
-
-# With no more changed rows than this a page looks only at them, and sorts
-# their ids each time; with more, the whole table is passed over, once.
-FEW_CHANGED = 20_000
 
 _EVERY_ROW = "every row"  # a text, which is no row's key: those are numbers and bytes
 _FIRST_ID = 1
@@ -160,40 +143,6 @@ def emptied(connection: sqlite3.Connection, src_id: int) -> StoreRow | None:
     """Return the tombstone of the last TRUNCATE, as long as it is remembered."""
     found = connection.execute(_EMPTIED.format(src_id=src_id), (_EVERY_ROW,)).fetchone()
     return None if found is None else StoreRow(_FIRST_ID, found[0], WHOLE_TABLE_KEY, True, found[1])
-
-
-def page(
-    connection: sqlite3.Connection,
-    src_id: int,
-    since_scn: int,
-    start_scn: int,
-    after_id: int,
-    wanted: EventFilter | None,
-    most_bytes: int,
-    deleted_after_scn: int = MAX_SCN,
-) -> SnapshotPage:
-    """Return rows with `since_scn` < SCN <= `start_scn`; tombstones above `deleted_after_scn`."""
-    condition = condition_of(wanted)
-    is_whole = since_scn <= 0
-    few = not is_whole and count_changed(connection, src_id, since_scn, FEW_CHANGED) < FEW_CHANGED
-    sql = (_BY_SCN if few else _BY_ID).format(src_id=src_id, condition=condition.sql)
-    # Every SCN is positive; rows seeded from an empty log may have 0.
-    since = -1 if is_whole else since_scn
-    cursor = connection.execute(
-        sql, (after_id, since, start_scn, deleted_after_scn, *condition.parameters)
-    )
-    rows: list[StoreRow] = []
-    size_bytes = 0
-    for row_id, scn, key, is_deleted, event, is_hashed in cursor:
-        if is_hashed == EVERY_KEY:
-            key = WHOLE_TABLE_KEY
-        check_range(condition, wanted, is_hashed, key)
-        size_bytes += len(event)
-        if rows and size_bytes > most_bytes:
-            cursor.close()
-            return SnapshotPage(rows, rows[-1].id, is_last=False)
-        rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
-    return SnapshotPage(rows, rows[-1].id if rows else after_id, is_last=True)
 
 
 def count_changed(connection: sqlite3.Connection, src_id: int, since_scn: int, limit: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from databus.bootstrap.sessions import seeded_percent
+from databus.bootstrap.session_checks import seeded_percent
 from databus.bootstrap.store import Store
 from databus.bootstrap.store_readers import OpenStores
 from databus.bootstrap.stored import SourceState, SourceStatus, StoreSizes

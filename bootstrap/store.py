@@ -24,15 +24,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from databus.bootstrap import log_rows, partial_rows, snapshot_rows, source_rows
+from databus.bootstrap import log_rows, partial_rows, snapshot_pages, snapshot_rows, source_rows
+from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.stored import (
     NOTHING_YET,
     WHOLE_WINDOW,
+    LogMeasure,
     LogPage,
     LogPlace,
     LogRow,
     Position,
+    SnapshotBody,
+    SnapshotMeasure,
     SnapshotPage,
     SourceSizes,
     SourceState,
@@ -50,10 +54,14 @@ from databus.schemas.scn import MAX_SCN
 __all__ = [
     "NOTHING_YET",
     "WHOLE_WINDOW",
+    "LogMeasure",
     "LogPage",
     "LogPlace",
     "LogRow",
     "Position",
+    "Reach",
+    "SnapshotBody",
+    "SnapshotMeasure",
     "SnapshotPage",
     "SourceSizes",
     "SourceState",
@@ -62,6 +70,7 @@ __all__ = [
     "StoreRow",
     "StoreSizes",
     "StoredEvent",
+    "reach_of",
 ]
 
 _LEFTOVER_ROWS: Final = 1000  # made tombstones in one transaction
@@ -416,35 +425,31 @@ class Store:
 
     # The server's part
 
-    def snapshot_page(
-        self,
-        name: str,
-        since_scn: int,
-        start_scn: int,
-        after_id: int,
-        wanted: EventFilter | None,
-        most_bytes: int,
-        seen_scn: int = NOTHING_YET,
-    ) -> SnapshotPage:
-        """Return rows with ids above `after_id` and SCNs in (`since_scn`, `start_scn`].
+    def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
+        """Return rows of a source in the order of their ids, at least one when there is one.
 
-        Tombstones only for who may have the row: with `since_scn` > 0 all of
-        them, otherwise those after `seen_scn`, as of which an earlier attempt
-        may have brought rows (-1: none). At least one row when there is one.
         Raises InvalidParameterError when a RANGE filter meets a key that is no number.
         """
-        known_scn = since_scn if since_scn > 0 else seen_scn
         with self.file.reading("reading rows", name):
-            return snapshot_rows.page(
-                self._connection,
-                self.source(name).src_id,
-                since_scn,
-                start_scn,
-                after_id,
-                wanted,
-                most_bytes,
-                MAX_SCN if known_scn == NOTHING_YET else known_scn,
-            )
+            src_id = self.source(name).src_id
+            return snapshot_pages.page(self._connection, src_id, reach, most_bytes)
+
+    def snapshot_body(self, name: str, reach: Reach, most_bytes: int) -> SnapshotBody:
+        """Return the events of the same rows, one behind another: the fast way to many.
+
+        Raises as `snapshot_page`.
+        """
+        with self.file.reading("reading rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.body(self._connection, src_id, reach, most_bytes)
+
+    def measure_snapshot(
+        self, name: str, reach: Reach, most_rows: int, most_bytes: int
+    ) -> SnapshotMeasure:
+        """Return how far so many rows and bytes reach; raises as `snapshot_page`."""
+        with self.file.reading("counting rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.measure(self._connection, src_id, reach, most_rows, most_bytes)
 
     def log_page(
         self,
@@ -461,6 +466,24 @@ class Store:
         """
         with self.file.reading("reading the log", scn=after[0]):
             return log_rows.page(self._connection, src_ids, after, target_scn, filters, most_bytes)
+
+    def measure_log(
+        self,
+        src_ids: Sequence[int],
+        after: LogPlace,
+        target_scn: int,
+        filters: Mapping[int, EventFilter],
+        most_rows: int,
+        most_bytes: int,
+    ) -> LogMeasure:
+        """Return how far so many rows and bytes after a place reach, in whole windows.
+
+        One window at least when there is one; `target_scn` when there are no more.
+        """
+        with self.file.reading("counting the log", scn=after[0]):
+            return log_rows.measure(
+                self._connection, src_ids, after, target_scn, filters, most_rows, most_bytes
+            )
 
     def count_changed(self, name: str, since_scn: int, limit: int) -> int:
         """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""
@@ -480,6 +503,26 @@ class Store:
         """
         with self.file.reading("reading rows", name):
             return snapshot_rows.by_key(self._connection, self.source(name).src_id, keys)
+
+
+def reach_of(
+    since_scn: int,
+    start_scn: int,
+    after_id: int,
+    wanted: EventFilter | None,
+    seen_scn: int = NOTHING_YET,
+    until_id: int = MAX_SCN,
+) -> Reach:
+    """Return which rows somebody needs who has everything up to `since_scn`.
+
+    Those with ids in (`after_id`, `until_id`] and SCNs in (`since_scn`, `start_scn`].
+    Tombstones only for who may have the row: with `since_scn` > 0 all of them,
+    otherwise those after `seen_scn`, as of which an earlier attempt may have
+    brought rows (-1: none).
+    """
+    known_scn = since_scn if since_scn > 0 else seen_scn
+    deleted_after_scn = MAX_SCN if known_scn == NOTHING_YET else known_scn
+    return Reach(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
 
 
 def _last_truncate(events: Sequence[StoredEvent]) -> int | None:

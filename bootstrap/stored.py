@@ -110,6 +110,37 @@ class SnapshotPage:
     is_last: bool
 
 
+class SnapshotMeasure(NamedTuple):
+    """How far so many rows of a snapshot reach: up to id `last_id`, with no rows where it began.
+
+    `size_bytes` are of their events; `is_last`: there are no more.
+    """
+
+    last_id: int
+    rows: int
+    size_bytes: int
+    is_last: bool
+
+
+class SnapshotBody(NamedTuple):
+    """The events of rows in the order of their ids, one behind another, and which those are."""
+
+    data: bytes
+    measure: SnapshotMeasure
+
+
+class LogMeasure(NamedTuple):
+    """How far so many rows of the log reach: up to and with window `scn`.
+
+    `timestamp_ns` is when it was committed, 0 when none of its rows was looked at.
+    """
+
+    scn: int
+    rows: int
+    size_bytes: int
+    timestamp_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class LogPage:
     """Log rows in the order of (SCN, index); `last` is where the next page goes on.

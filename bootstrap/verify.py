@@ -23,7 +23,7 @@ from threading import Event
 from databus.bootstrap.comparison import Comparison, Kind, Look
 from databus.bootstrap.pace import Pace, Progress, Report
 from databus.bootstrap.seeding import OpenScan, only, store_path
-from databus.bootstrap.store import Store
+from databus.bootstrap.store import Store, reach_of
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify_notes import Candidate, Notes
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
@@ -168,7 +168,9 @@ class Verifier:
         """Find what was live in the store from the beginning on and was in no chunk."""
         after_id, is_last = 0, False
         while not is_last:
-            page = self._store.snapshot_page(look.source, 0, begin_scn, after_id, None, _PAGE_BYTES)
+            page = self._store.snapshot_page(
+                look.source, reach_of(0, begin_scn, after_id, None), _PAGE_BYTES
+            )
             unseen = notes.unseen([row.id for row in page.rows])
             for row in page.rows:
                 if row.id in unseen:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import store_path
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.store import SourceStatus, Store, reach_of
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.event_v2 import decode
 from databus.schemas.rows import row_codec, schema_id
@@ -176,7 +176,7 @@ def live_rows(store: Store, source: str) -> Rows:
     """Return the live rows of a store, decoded, by id."""
     state = store.source(source)
     texts = {schema_id(text): text for _, _, text in store.schemas([state.src_id])}
-    page = store.snapshot_page(source, 0, store.position().scn, 0, None, 1 << 40)
+    page = store.snapshot_page(source, reach_of(0, store.position().scn, 0, None), 1 << 40)
     events = (decode(row.event)[0] for row in page.rows)
     rows = (row_codec(texts[event.schema_id]).decode(event.value) for event in events)
     return {row["id"]: row for row in rows}

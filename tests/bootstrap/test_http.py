@@ -16,6 +16,7 @@ from databus.bootstrap.http import make_service
 from databus.bootstrap.pair import Pair
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SettingsError
+from databus.schemas.event_v2 import encode
 from databus.schemas.wire import walk
 from tests.bootstrap.filled import ORDERS, PERSON, SRC_IDS, TEXTS, FilledStore, gone, put, stored
 from tests.bootstrap.serving import FakeWorker, ServedStore, pair_settings
@@ -156,6 +157,39 @@ class TestConversation:
         finally:
             served.close()
 
+    def test_a_snapshot_is_planned_and_read_in_parts(self, served: ServedStore) -> None:
+        measured = json.loads(served.get("/measure", sources=1, checkPoint=SNAPSHOT, rows=4).body)
+        body = served.page(checkPoint=SNAPSHOT).body
+        assert measured["bytes"] == sum(len(encode(event)) for event in list(walk(body))[:4])
+        assert (measured["rows"], measured["isLast"]) == (4, False)
+        answer = served.page(checkPoint=SNAPSHOT, untilRow=measured["snapshotOffset"])
+        events, at = split(answer.body)
+        assert (len(events), at.snapshot_offset) == (4, measured["snapshotOffset"])
+        assert answer.headers["PhaseCompleted"] == "TRUE"
+        rest = served.get("/measure", sources=1, checkPoint=at.to_json())
+        assert json.loads(rest.body) | {"bytes": 0} == {
+            "snapshotOffset": 10,
+            "rows": 6,
+            "bytes": 0,
+            "isLast": True,
+        }
+
+    def test_a_catch_up_is_planned_in_windows(self, served: ServedStore) -> None:
+        for scn in (110, 120, 130):
+            served.filled.apply(scn, put(1, 1, scn), put(1, 2, scn))
+        at = catch_up_at(101, 120).to_json()
+        measured = json.loads(served.get("/measure", sources=1, checkPoint=at, rows=3).body)
+        size = sum(len(encode(event)) for event in split(served.page(checkPoint=at).body)[0][:2])
+        assert measured == {
+            "fromScn": 101,
+            "scn": 110,
+            "rows": 2,
+            "bytes": size,
+            "timestampNs": 1100,
+            "maxScn": 130,
+            "maxTimestampNs": 1300,
+        }
+
     def test_the_start_tells_where_it_was_asked_and_whose_row_ids_follow(
         self, served: ServedStore
     ) -> None:
@@ -216,6 +250,23 @@ class TestBadInput:
             ({"batchSize": "many"}, 400, INVALID, "batchSize"),
             ({"output": "xml"}, 400, INVALID, "json_plain_value"),
             ({"maxev": "two"}, 400, INVALID, "maxev"),
+            ({"untilRow": "-1"}, 400, INVALID, "untilRow"),
+            ({"untilRow": "9" * 19}, 400, INVALID, "at most"),
+            (
+                {
+                    "untilRow": "3",
+                    "checkPoint": snapshot_at(PERSON.source, 101, offset=4).to_json(),
+                },
+                400,
+                INVALID,
+                "snapshot_offset 4",
+            ),
+            (
+                {"untilRow": "3", "checkPoint": catch_up_at(101, 101).to_json()},
+                400,
+                INVALID,
+                "only in mode",
+            ),
             ({"filter": "{"}, 400, INVALID, "JSON"),
             ({"filter": '{"1":{"partitionType":"ROUND"}}'}, 400, INVALID, "ROUND"),
             ({"filter": '{"partitionType":"ROUND"}'}, 400, INVALID, "ROUND"),
@@ -259,6 +310,31 @@ class TestBadInput:
             ("/targetSCN", {}, 400, INVALID),
             ("/targetSCN", {"source": "1,2"}, 400, INVALID),
             ("/targetSCN", {"source": "shop.nothing"}, 404, "UnknownSourceException"),
+            ("/measure", {}, 400, INVALID),
+            ("/measure", {"sources": "1", "checkPoint": "{"}, 400, INVALID),
+            ("/measure", {"sources": "1", "checkPoint": SNAPSHOT, "rows": "0"}, 400, INVALID),
+            ("/measure", {"sources": "1", "checkPoint": SNAPSHOT, "bytes": "x"}, 400, INVALID),
+            ("/measure", {"sources": "1", "checkPoint": SNAPSHOT, "filter": "{"}, 400, INVALID),
+            ("/measure", {"sources": "2", "checkPoint": SNAPSHOT}, 400, INVALID),
+            ("/measure", {"sources": "x", "checkPoint": SNAPSHOT}, 404, "UnknownSourceException"),
+            (
+                "/measure",
+                {"sources": "1", "checkPoint": snapshot_at(PERSON.source, 10**9).to_json()},
+                503,
+                TOO_OLD,
+            ),
+            (
+                "/measure",
+                {"sources": "1", "checkPoint": catch_up_at(101, 10**9).to_json()},
+                503,
+                TOO_OLD,
+            ),
+            (
+                "/measure",
+                {"sources": "1", "checkPoint": catch_up_at(5, 101).to_json()},
+                410,
+                TOO_YOUNG,
+            ),
             ("/register", {"sources": "77"}, 404, "UnknownSourceException"),
             ("/register", {"protocolVersion": "9"}, 400, INVALID),
             ("/stream", {"sources": "1"}, 404, "UnknownCommandException"),

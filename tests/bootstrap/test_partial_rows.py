@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databus.bootstrap.producer import Producer
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.store import SourceStatus, Store, reach_of
 from databus.bootstrap.stored import StoredEvent
 from databus.bootstrap.whole_rows import notes_of
 from databus.schemas.errors import BootstrapError
@@ -134,7 +134,7 @@ def before_in(data: bytes) -> dict[str, Any] | None:
 
 
 def rows_of(store: Store) -> dict[Any, dict[str, Any]]:
-    page = store.snapshot_page(ITEMS.source, 0, 1 << 62, 0, None, 1 << 30)
+    page = store.snapshot_page(ITEMS.source, reach_of(0, 1 << 62, 0, None), 1 << 30)
     return {row.key: row_in(row.event) for row in page.rows}
 
 

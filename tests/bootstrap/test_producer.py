@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from databus.bootstrap.producer import Producer
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.store import SourceStatus, Store, reach_of
 from databus.bootstrap.stored import WHOLE_WINDOW
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
@@ -87,7 +87,7 @@ def log_of(store: Store, *src_ids: int) -> list[bytes]:
 
 
 def rows_of(store: Store, source: str = "shop.orders") -> dict[Any, dict[str, Any]]:
-    page = store.snapshot_page(source, 0, 1 << 62, 0, None, 1 << 30)
+    page = store.snapshot_page(source, reach_of(0, 1 << 62, 0, None), 1 << 30)
     texts = {schema_id(text): text for _, _, text in store.schemas(SRC_IDS.values())}
     events = [decode(row.event)[0] for row in page.rows]
     return {event.key: row_codec(texts[event.schema_id]).decode(event.value) for event in events}
@@ -358,7 +358,7 @@ def test_killed_at_any_moment_the_store_has_each_window_once(tmp_path: Path) -> 
                 found[scn] = found.get(scn, b"") + event
             expected = {scn: b"".join(rows_in(body)) for scn, body in sent.items()}
             assert found == {scn: body for scn, body in expected.items() if body}
-            page = store.snapshot_page("shop.orders", 0, 1 << 62, 0, None, 1 << 30)
+            page = store.snapshot_page("shop.orders", reach_of(0, 1 << 62, 0, None), 1 << 30)
             texts = {schema_id(text): text for _, _, text in store.schemas([src_id])}
             rows = {}
             for row in page.rows:

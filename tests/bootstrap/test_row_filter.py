@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.bootstrap import log_rows, snapshot_rows
+from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows
 from databus.bootstrap.row_filter import condition_of, number_of
+from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.stored import StoredEvent
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import (
@@ -80,12 +81,12 @@ def test_both_kinds_of_tables_answer_as_the_filter_in_memory(
         expected = answer(keys, wanted)
         if expected is None:
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                snapshot_rows.page(connection, 1, 0, 9, 0, wanted, 1000)
+                snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1000)
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
                 log_rows.page(connection, [1], (0, -1), 9, {1: wanted}, 1000)
             return
-        by_id = snapshot_rows.page(connection, 1, 0, 9, 0, wanted, 1000)
-        by_scn = snapshot_rows.page(connection, 1, 4, 9, 0, wanted, 1000)
+        by_id = snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1000)
+        by_scn = snapshot_pages.page(connection, 1, Reach(4, 9, 0, wanted), 1000)
         logged = log_rows.page(connection, [1], (0, -1), 9, {1: wanted}, 1000)
         assert [row.key for row in by_id.rows] == expected
         assert [row.key for row in by_scn.rows] == expected

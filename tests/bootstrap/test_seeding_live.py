@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from databus.bootstrap.seeding import SeedingThread, seed
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.store import SourceStatus, Store, reach_of
 from databus.bootstrap.verify import verify
 from databus.conf.settings import BootstrapSettings
 from databus.demo.processes import Child, python_module
@@ -215,7 +215,9 @@ def test_a_changed_key_makes_a_seeding_begin_again(tmp_path: Path, database: Dat
             after = store.source(live.source)
             live.wait_for_all(store)
             assert len(live_rows(store, live.source)) == ROWS
-            page = store.snapshot_page(live.source, 0, store.position().scn, 0, None, 1 << 40)
+            page = store.snapshot_page(
+                live.source, reach_of(0, store.position().scn, 0, None), 1 << 40
+            )
     assert (before.status, before.seed_rows) == (SourceStatus.SEEDING, 100)
     assert after.floor_scn > before.seed_scn
     assert {type(row.key) for row in page.rows} == {bytes}

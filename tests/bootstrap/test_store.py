@@ -13,10 +13,10 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.bootstrap import snapshot_rows, store_file
+from databus.bootstrap import snapshot_pages, store_file
 from databus.bootstrap import store as store_module
 from databus.bootstrap.migrations import MIGRATIONS
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.store import SourceStatus, Store, reach_of
 from databus.bootstrap.stored import WHOLE_WINDOW
 from databus.schemas.errors import BootstrapError, UnknownSourceError
 from databus.schemas.event import Opcode
@@ -49,7 +49,7 @@ def filled(tmp_path: Path) -> Iterator[FilledStore]:
 
 
 def rows_of(store: Store, since_scn: int = 0, start_scn: int = ALL) -> dict[int | bytes, str]:
-    page = store.snapshot_page(PERSON.source, since_scn, start_scn, 0, None, ALL)
+    page = store.snapshot_page(PERSON.source, reach_of(since_scn, start_scn, 0, None), ALL)
     return {row.key: row_of(decode(row.event)[0])["name"] for row in page.rows}
 
 
@@ -93,7 +93,7 @@ def test_the_last_event_of_a_key_in_a_window_is_the_row(filled: FilledStore) -> 
 
 def test_a_deleted_row_stays_as_a_tombstone_for_those_who_had_it(filled: FilledStore) -> None:
     filled.apply(110, gone(1, 3, 110))
-    page = filled.store.snapshot_page(PERSON.source, SEEDED_SCN, ALL, 0, None, ALL)
+    page = filled.store.snapshot_page(PERSON.source, reach_of(SEEDED_SCN, ALL, 0, None), ALL)
     assert [(row.key, row.is_deleted) for row in page.rows] == [(3, True)]
     assert 3 not in rows_of(filled.store)
     assert filled.store.sizes().sources[PERSON.source].tombstones == 1
@@ -130,7 +130,7 @@ def test_pages_of_any_size_have_every_row_once_in_the_order_of_ids(filled: Fille
             ids, after_id, is_last = [], 0, False
             while not is_last:
                 page = filled.store.snapshot_page(
-                    PERSON.source, since_scn, ALL, after_id, None, most_bytes
+                    PERSON.source, reach_of(since_scn, ALL, after_id, None), most_bytes
                 )
                 assert page.rows
                 size_bytes = sum(len(row.event) for row in page.rows)
@@ -143,9 +143,11 @@ def test_pages_of_any_size_have_every_row_once_in_the_order_of_ids(filled: Fille
 
 def test_many_changed_rows_are_paged_as_few_are(filled: FilledStore) -> None:
     filled.apply(110, *(put(1, key, 110) for key in range(20, 60)), gone(1, 1, 110))
-    few = filled.store.snapshot_page(PERSON.source, 105, ALL, 3, ModFilter(2, 0, 1), ALL)
-    with patch.object(snapshot_rows, "FEW_CHANGED", 5):
-        many = filled.store.snapshot_page(PERSON.source, 105, ALL, 3, ModFilter(2, 0, 1), ALL)
+    few = filled.store.snapshot_page(PERSON.source, reach_of(105, ALL, 3, ModFilter(2, 0, 1)), ALL)
+    with patch.object(snapshot_pages, "FEW_CHANGED", 5):
+        many = filled.store.snapshot_page(
+            PERSON.source, reach_of(105, ALL, 3, ModFilter(2, 0, 1)), ALL
+        )
     assert few == many
     assert len(few.rows) == 20
 

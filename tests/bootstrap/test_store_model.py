@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from databus.bootstrap import store as store_module
 from databus.bootstrap.retention import Retention
-from databus.bootstrap.store import SourceState, SourceStatus, Store
+from databus.bootstrap.store import SourceState, SourceStatus, Store, reach_of
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.settings import BootstrapSettings, build_settings
 from databus.schemas.event_v2 import decode
@@ -287,7 +287,7 @@ class StoreMachine(RuleBasedStateMachine):
     def served_rows_are_the_sources(self) -> None:
         scn = self.store.position().scn
         for state in filter(is_active, self.store.sources()):
-            page = self.store.snapshot_page(state.name, 0, scn, 0, None, 1 << 30)
+            page = self.store.snapshot_page(state.name, reach_of(0, scn, 0, None), 1 << 30)
             rows = {row.key: row_of(decode(row.event)[0])["name"] for row in page.rows}
             assert rows == self.database.at(scn)[state.src_id]
 
@@ -356,10 +356,7 @@ class StoreMachine(RuleBasedStateMachine):
             return False
         page = self.store.snapshot_page(
             state.name,
-            consumer.since_scn,
-            consumer.start_scn,
-            consumer.after_id,
-            consumer.wanted,
+            reach_of(consumer.since_scn, consumer.start_scn, consumer.after_id, consumer.wanted),
             PAGE_BYTES,
         )
         for row in page.rows:

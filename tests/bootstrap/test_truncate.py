@@ -20,7 +20,7 @@ from databus.bootstrap.retention import Retention
 from databus.bootstrap.session_parameters import parse_page_request, parse_start_request
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
 from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.store import SourceStatus, Store, reach_of
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError
@@ -89,7 +89,7 @@ def events_of(filled: FilledStore, at: Checkpoint, **more: str) -> list[Event]:
 
 
 def keys_of(filled: FilledStore, source: str = PERSON.source) -> list[int | bytes]:
-    page = filled.store.snapshot_page(source, 0, 1 << 62, 0, None, 1 << 30)
+    page = filled.store.snapshot_page(source, reach_of(0, 1 << 62, 0, None), 1 << 30)
     return [row.key for row in page.rows]
 
 
@@ -281,7 +281,7 @@ def test_the_producer_takes_it_from_the_relay(tmp_path: Path) -> None:
         finally:
             assert producer.stop(10)
     with closing(Store.open(path)) as store:
-        page = store.snapshot_page("shop.orders", 5, 10, 0, None, 1 << 30)
+        page = store.snapshot_page("shop.orders", reach_of(5, 10, 0, None), 1 << 30)
         assert [row.key for row in page.rows] == [b"", 3]
         log = store.log_page([ORDERS_ID], (0, -1), 10, {}, 1 << 30)
         assert [decode(row.event)[0].key for row in log.rows] == [1, 2, b"", 3]

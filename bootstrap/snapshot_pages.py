@@ -1,0 +1,211 @@
+"""Reading a snapshot table in the order of its ids: pages of rows, and how far so many reach.
+
+Two ways. Row by row where each row is looked at. Where only the events are
+wanted, SQLite puts a page together: first the rows of an id range are counted,
+ranges as wide as what came before lets expect, then their events are joined in
+one statement, so that no row becomes an object and other threads may run.
+
+All functions work within a transaction of the caller's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from functools import cache
+from typing import NamedTuple
+
+from databus.bootstrap.row_filter import EVERY_KEY, Condition, check_range, condition_of
+from databus.bootstrap.snapshot_rows import count_changed
+from databus.bootstrap.stored import SnapshotBody, SnapshotMeasure, SnapshotPage, StoreRow
+from databus.schemas.event import WHOLE_TABLE_KEY
+from databus.schemas.filters import EventFilter
+from databus.schemas.scn import MAX_SCN
+
+_BY_ID = """
+from snapshot_{src_id} not indexed
+where id > ? and id <= ? and scn > ? and scn <= ? and (deleted_ns = 0 or scn > ?) and {condition}
+"""
+_BY_SCN = """
+from snapshot_{src_id}
+where id in (
+    select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn
+    where id > ? and id <= ? and scn > ? and scn <= ?
+) and (deleted_ns = 0 or scn > ?) and {condition}
+"""
+_ROWS = "select id, scn, key, deleted_ns > 0, event, is_hashed {rows} order by id"
+_SIZES = "select id, length(event), key, is_hashed {rows} order by id"
+_SUMS = "select count(*), max(id), sum(length(event)), {hashed} {rows}"
+# SQLite joins the bytes as they are, zeros too in the order of its walk.
+_BODY = "select cast(group_concat(event, '') as blob) {rows}"
+_ANY = "select 1 {rows} limit 1"
+_LAST_ID = "select max(id) from snapshot_{src_id}"
+_PROBE = """
+select cast(group_concat(piece, '') as blob) from (select x'00ff' piece union all select x'80')
+"""
+
+# With no more changed rows than this a page looks only at them, and sorts
+# their ids each time; with more, the whole table is passed over, once.
+FEW_CHANGED = 20_000
+
+_FIRST_IDS = 64  # looked at before anything is known about the rows
+_SPARSER = 4  # so much more is looked at after a range without rows
+_SHARE = 0.9  # of what is expected to fit is looked at in one go
+
+
+class Reach(NamedTuple):
+    """Which rows of a source are read.
+
+    Those with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn`
+    that pass the filter; tombstones only with SCNs above `deleted_after_scn`.
+    """
+
+    since_scn: int
+    start_scn: int
+    after_id: int
+    wanted: EventFilter | None = None
+    until_id: int = MAX_SCN
+    deleted_after_scn: int = MAX_SCN
+
+
+class _Rows:
+    """The rows of a reach, as SQL."""
+
+    def __init__(self, connection: sqlite3.Connection, src_id: int, reach: Reach) -> None:
+        self._execute = connection.execute
+        self._src_id = src_id
+        self._reach = reach
+        self.condition: Condition = condition_of(reach.wanted)
+        is_whole = reach.since_scn <= 0
+        self.are_few = (
+            not is_whole
+            and count_changed(connection, src_id, reach.since_scn, FEW_CHANGED) < FEW_CHANGED
+        )
+        self._rows = (_BY_SCN if self.are_few else _BY_ID).format(
+            src_id=src_id, condition=self.condition.sql
+        )
+        # Every SCN is positive; rows seeded from an empty log may have 0.
+        since = -1 if is_whole else reach.since_scn
+        self._parameters = (
+            since, reach.start_scn, reach.deleted_after_scn, *self.condition.parameters
+        )  # fmt: skip
+
+    def ask(
+        self, sql: str, after_id: int | None = None, until_id: int | None = None
+    ) -> sqlite3.Cursor:
+        """Run a statement over the rows, or those of a narrower range of ids."""
+        begin = self._reach.after_id if after_id is None else after_id
+        end = self._reach.until_id if until_id is None else until_id
+        hashed = "max(is_hashed = 1)" if self.condition.has_ranges else "0"
+        text = sql.format(rows=self._rows, hashed=hashed)
+        return self._execute(text, (begin, end, *self._parameters))
+
+    def last_id(self) -> int:
+        """Return the last id that a row may have."""
+        (last,) = self._execute(_LAST_ID.format(src_id=self._src_id)).fetchone()
+        return min(self._reach.until_id, 0 if last is None else last)
+
+    def check(self, is_hashed: int, key: int | bytes) -> None:
+        """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+        check_range(self.condition, self._reach.wanted, is_hashed, key)
+
+
+def page(
+    connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
+) -> SnapshotPage:
+    """Return the first rows of a reach; one at least when there is one."""
+    asked = _Rows(connection, src_id, reach)
+    cursor = asked.ask(_ROWS)
+    rows: list[StoreRow] = []
+    size_bytes = 0
+    for row_id, scn, key, is_deleted, event, is_hashed in cursor:
+        if is_hashed == EVERY_KEY:
+            key = WHOLE_TABLE_KEY
+        asked.check(is_hashed, key)
+        size_bytes += len(event)
+        if rows and size_bytes > most_bytes:
+            cursor.close()
+            return SnapshotPage(rows, rows[-1].id, is_last=False)
+        rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
+    return SnapshotPage(rows, rows[-1].id if rows else reach.after_id, is_last=True)
+
+
+def body(
+    connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
+) -> SnapshotBody:
+    """Return the events of the rows that `page` returns, one behind another."""
+    asked = _Rows(connection, src_id, reach)
+    if asked.are_few or not joins_bytes():
+        read = page(connection, src_id, reach, most_bytes)
+        data = b"".join([row.event for row in read.rows])
+        return SnapshotBody(
+            data, SnapshotMeasure(read.last_id, len(read.rows), len(data), read.is_last)
+        )
+    found = _measure_ranges(asked, reach.after_id, MAX_SCN, most_bytes)
+    if not found.rows:
+        return SnapshotBody(b"", found)
+    return SnapshotBody(asked.ask(_BODY, until_id=found.last_id).fetchone()[0], found)
+
+
+def measure(
+    connection: sqlite3.Connection, src_id: int, reach: Reach, most_rows: int, most_bytes: int
+) -> SnapshotMeasure:
+    """Return how far so many rows and bytes reach; one row at least when there is one."""
+    asked = _Rows(connection, src_id, reach)
+    if not asked.are_few:
+        return _measure_ranges(asked, reach.after_id, most_rows, most_bytes)
+    found = SnapshotMeasure(reach.after_id, 0, 0, is_last=True)
+    for row_id, length, key, is_hashed in asked.ask(_SIZES):
+        asked.check(is_hashed, key)
+        fits = found.rows < most_rows and found.size_bytes + length <= most_bytes
+        if found.rows and not fits:
+            return found._replace(is_last=False)
+        found = SnapshotMeasure(row_id, found.rows + 1, found.size_bytes + length, is_last=True)
+    return found
+
+
+@cache
+def joins_bytes() -> bool:
+    """Say whether this SQLite joins bytes as they are: older ones stop at a zero."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return bool(connection.execute(_PROBE).fetchone()[0] == b"\x00\xff\x80")
+
+
+def _measure_ranges(
+    asked: _Rows, after_id: int, most_rows: int, most_bytes: int
+) -> SnapshotMeasure:
+    """Count ranges of ids, narrower ones where a range has too many rows."""
+    at, last_id, rows, size_bytes = after_id, after_id, 0, 0
+    end_id, width = asked.last_id(), _FIRST_IDS
+    is_over = False  # not all up to `end_id` fits
+    while at < end_id:
+        until = min(at + width, end_id)
+        count, last, size, has_hashed = asked.ask(_SUMS, at, until).fetchone()
+        if has_hashed:
+            _check_hashed(asked, at, until)
+        fits = rows + count <= most_rows and size_bytes + (size or 0) <= most_bytes
+        if count and not fits and (rows or count > 1):
+            end_id, is_over = until, True
+            if until - at == 1:
+                break
+        elif count:
+            last_id, rows, size_bytes = last, rows + count, size_bytes + size
+            at = until
+            if not fits or rows == most_rows:
+                is_over = asked.ask(_ANY, at).fetchone() is not None
+                break
+        else:
+            at = until
+        if not count:
+            width *= _SPARSER
+        elif rows:
+            expected = min((most_rows - rows) / rows, (most_bytes - size_bytes) / size_bytes)
+            width = max(1, int((at - after_id) * expected * _SHARE))
+        if is_over:
+            width = max(1, min(width, (end_id - at) // 2))
+    return SnapshotMeasure(last_id, rows, size_bytes, is_last=not is_over)
+
+
+def _check_hashed(asked: _Rows, after_id: int, until_id: int) -> None:
+    for _, _, key, is_hashed in asked.ask(_SIZES, after_id, until_id):
+        asked.check(is_hashed, key)

@@ -37,6 +37,10 @@ class ChangeStream:
         self._planner = make_planner(self._options)
         self._targets: dict[str, int] | None = None
 
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._planner.close()
+
     def aim_at_newest(self) -> None:
         """From now on read up to what is the newest now, and no farther."""
         self._targets = self._planner.targets()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from databus.client.spark.change_stream import make_planner
 from databus.client.spark.offsets import AtScn, InSnapshot
-from databus.client.spark.options import parse_options
+from databus.client.spark.options import SourceOptions, parse_options
+from databus.client.spark.planner import Planner
 from databus.client.spark.ranges import range_to_text, ranges_between
 from databus.schemas.errors import SettingsError
 
@@ -19,18 +21,22 @@ def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
     parsed = parse_options(options)
     if parsed.after is None:
         raise SettingsError("option after is missing: the SCN after which changes are wanted")
-    planner = make_planner(parsed)
+    with contextlib.closing(make_planner(parsed)) as planner:
+        return _ranges(planner, parsed, parsed.after)
+
+
+def _ranges(planner: Planner, options: SourceOptions, after: int) -> list[str]:
     if len(planner.by_physical) > 1:
         raise SettingsError(
             f"option after is an SCN, and the sources belong to {', '.join(planner.by_physical)}: "
             "read those of one physical source at a time"
         )
     (name,) = planner.by_physical
-    until = planner.targets()[name] if parsed.until is None else parsed.until
-    place = AtScn(parsed.after)
+    until = planner.targets()[name] if options.until is None else options.until
+    place = AtScn(after)
     found: list[str] = []
     while place.scn < until:
-        further = planner.next_places({name: place}, parsed.max_rows_per_trigger, {name: until})
+        further = planner.next_places({name: place}, options.max_rows_per_trigger, {name: until})
         end = further[name]
         if isinstance(end, InSnapshot):
             raise SettingsError(
@@ -40,7 +46,7 @@ def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
         if end == place:
             raise SettingsError(f"{name}: scn {until} has not come yet, the newest is {place.scn}")
         sources = planner.by_physical[name]
-        ranges = ranges_between(name, sources, place, end, parsed.shards)
+        ranges = ranges_between(name, sources, place, end, options.shards)
         found += [range_to_text(one) for one in ranges]
         place = end
     return found

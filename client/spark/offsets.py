@@ -30,6 +30,7 @@ class AtScn:
     """Everything up to window `scn` is read.
 
     `from_scn`: where the first batch of a physical source begins, in its end alone.
+    `scn` -1: of a relay that had no window yet, so that all of them are to come.
     `time_ms`: of the commit of that window, 0 when not known.
     """
 
@@ -106,12 +107,12 @@ def from_offset(offset: Mapping[str, Any], sources: Iterable[str]) -> Places:
 
 def start_of(end: AtScn, start: Place | None) -> int:
     """Return the SCN after which the windows of a batch begin; raises CheckpointError."""
-    if isinstance(start, AtScn):
+    if end.from_scn is not None:
+        scn = end.from_scn
+    elif isinstance(start, AtScn):
         scn = start.scn
     elif isinstance(start, InSnapshot):
         scn = start.at_scn
-    elif end.from_scn is not None:
-        scn = end.from_scn
     else:
         raise CheckpointError(f"the query's checkpoint does not say where scn {end.scn} came from")
     if scn > end.scn:

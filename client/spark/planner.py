@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from databus.client.answers import is_too_old, is_too_young, read_scn
 from databus.client.spark.blocking import Answer, ServerPool
@@ -59,6 +60,12 @@ class Planner:
         self._by_physical: dict[str, tuple[str, ...]] = {}
         # The newest windows that relays have spoken of.
         self.newest: dict[str, AtScn] = {}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._relays.close()
+        if self._bootstraps is not None:
+            self._bootstraps.close()
 
     @property
     def by_physical(self) -> Mapping[str, tuple[str, ...]]:
@@ -130,14 +137,34 @@ class Planner:
                 f"option start = {start}: no relay holds the changes of {name} from then on "
                 f"({error}); choose a later time, earliest or beginning"
             ) from error
-        return AtScn(found.scn, 0, found.time_ms, found.from_scn)
+        return self._first(name, found)
+
+    def _first(self, name: str, found: LogMeasure) -> AtScn:
+        """Return where a first batch leads, and in it after which SCN that begins."""
+        from_scn = found.from_scn
+        if from_scn < 0 <= found.scn:  # the ring has everything from its oldest window on
+            answer = self._relays.get(f"/bufferInfo/inbound/{quote(name)}/0", {})
+            from_scn = int(answer.json()["minScn"]) - 1
+        return AtScn(found.scn, 0, found.time_ms, from_scn)
 
     def _further(self, name: str, place: AtScn, rows: int | None, target: int | None) -> Place:
+        if place.scn < 0:
+            return self._from_empty_ring(name, place, rows, target)
         try:
             found = self._measure_ring(name, online_at(place.scn), {}, rows, target)
         except ScnNotFoundError as error:
             return self._from_bootstrap(name, place, rows, target, error)
         return _moved(place, found)
+
+    def _from_empty_ring(
+        self, name: str, place: AtScn, rows: int | None, target: int | None
+    ) -> Place:
+        """Go on from where there was no window, unless the first ones are gone already."""
+        found = self._measure_ring(name, Checkpoint.flexible(), {}, rows, target)
+        if found.from_scn >= 0:
+            lost = ScnNotFoundError(0, found.from_scn)
+            return self._from_bootstrap(name, AtScn(0), rows, target, lost)
+        return place if found.scn < 0 else self._first(name, found)
 
     def _from_words(
         self, name: str, start: Any, rows: int | None = None, target: int | None = None

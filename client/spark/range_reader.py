@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +28,7 @@ from databus.client.spark.event_columns import EventColumns, UnknownSchemaError
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from databus.client.spark.requests import catch_up, filters_text, online_at, sharded, snapshot
-from databus.client.spark.row_types import WriterSchema
+from databus.client.spark.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DatabusError,
@@ -41,6 +40,7 @@ from databus.schemas.errors import (
 
 MAX_FETCH_BYTES = 16 << 20
 WAIT_MS = 1000
+MOST_READERS = 8
 WHOLE_WINDOW = -1
 
 
@@ -53,6 +53,12 @@ class RangeReader:
         servers = options.bootstrap_servers
         self._bootstraps = ServerPool(servers, options.retry_seconds) if servers else None
         self._schemas: dict[str, list[WriterSchema]] = {}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._relays.close()
+        if self._bootstraps is not None:
+            self._bootstraps.close()
 
     def read(self, one: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the range's rows as batches of exactly the target's schema.
@@ -83,10 +89,13 @@ class RangeReader:
             target,
             self.schemas(sources),
             physical_source=one.physical_source,
+            layout=layout_of(target),
             generation=one.generation,
             takes_truncates=takes_truncates,
-            on_new_column=self._options.on_new_column,
             as_snapshot=as_snapshot,
+            on_new_column=self._options.on_new_column,
+            as_text=self._options.columns_as_text,
+            batch_rows=self._options.batch_rows,
         )
 
     def schemas(self, sources: Sequence[str], is_again: bool = False) -> list[WriterSchema]:
@@ -125,14 +134,31 @@ class RangeReader:
         yield from columns.flush()
 
 
+def layout_of(target: pa.Schema) -> Layout:
+    """Return how rows lie in a schema of changes: no column of a table is a struct."""
+    first = target.field(0)
+    return (
+        "structs" if first.name != CHANGE_COLUMN and pa.types.is_struct(first.type) else "columns"
+    )
+
+
+_readers: dict[str, RangeReader] = {}
+
+
 def range_reader(options: Mapping[str, str]) -> RangeReader:
     """Return the reader of these options, one in each worker process: its connections are kept."""
-    return _reader_of(json.dumps(dict(options), sort_keys=True))
+    text = json.dumps(dict(options), sort_keys=True)
+    if text not in _readers:
+        if len(_readers) >= MOST_READERS:
+            close_readers()
+        _readers[text] = RangeReader(parse_options(options))
+    return _readers[text]
 
 
-@lru_cache(maxsize=8)
-def _reader_of(text: str) -> RangeReader:
-    return RangeReader(parse_options(json.loads(text)))
+def close_readers() -> None:
+    """Let go of the connections of all readers of this process."""
+    while _readers:
+        _readers.popitem()[1].close()
 
 
 class _Reading:
@@ -165,7 +191,7 @@ class _Reading:
         end = (one.to_scn, WHOLE_WINDOW)
         while place != end:
             try:
-                answer = self._ask_relay(place, one.to_scn)
+                answer = self._ask_relay_after(place, one.to_scn)
             except ScnNotFoundError as error:
                 self._need_bootstrap(one, place, error)
                 break
@@ -211,6 +237,15 @@ class _Reading:
         yield from self._flush()
 
     # Requests
+
+    def _ask_relay_after(self, place: tuple[int, int], to_scn: int) -> Answer:
+        try:
+            return self._ask_relay(place, to_scn)
+        except ScnNotFoundError:
+            if place[1] != WHOLE_WINDOW:
+                raise
+            # The ring may begin with the very next window and not know what was before it.
+            return self._ask_relay((place[0] + 1, 0), to_scn)
 
     def _ask_relay(self, place: tuple[int, int], to_scn: int) -> Answer:
         parameters = {
@@ -320,7 +355,7 @@ class _Reading:
         """Yield what is held, without what was given; note how far window `partial_scn` is."""
         given_scn, given_index = self._given
         for batch in self._columns.flush():
-            told = batch.column("_databus")
+            told = batch.column(CHANGE_COLUMN)
             scns, indexes = pc.struct_field(told, "scn"), pc.struct_field(told, "index")
             if partial_scn >= 0:
                 last = pc.max(indexes.filter(pc.equal(scns, partial_scn))).as_py()

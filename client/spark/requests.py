@@ -16,7 +16,10 @@ Parameters = dict[str, str]
 
 
 class LogMeasure(NamedTuple):
-    """How far so many rows reach: windows after `from_scn` up to `scn`."""
+    """How far so many rows reach: windows after `from_scn` up to `scn`.
+
+    -1 is what a ring says that has evicted nothing, or held nothing, yet.
+    """
 
     from_scn: int
     scn: int

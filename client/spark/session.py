@@ -8,7 +8,12 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+# Spark looks for an interruption in the text of a query's error with a regular expression
+# that needs stack for each character: with Java's default a long traceback ends the query's
+# thread with a StackOverflowError, and the error is never seen.
+STACK = "-Xss8m"
 _SETTINGS = {
+    "spark.driver.extraJavaOptions": STACK,
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -120,7 +120,9 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: what is read is held for others, too."""
 
     def stop(self) -> None:
-        """Do nothing: nothing is held that must be let go of."""
+        """Let go of the connections of the planning."""
+        if self._made is not None:
+            self._made.close()
 
 
 def _ours(module: str) -> Any:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from databus.client.spark.session import job_session
+from databus.client.spark.session import STACK, job_session
+from databus.client.spark.targets.target import Target, open_target
+from databus.demo.private_mariadb import HOST
 from tests.conftest import PATIENCE_S
 from tests.leaks import take_stock, what_is_left
 
-JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
+JAVA_OPTIONS = f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
 CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -60,6 +63,37 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
     merger.when_matched_delete().execute()
 
 
+@pytest.fixture(params=["delta", "parquet", "sqlite", "mariadb"])
+def target_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Name a table of each kind of target that is not there yet; needs `tests.mariadb`."""
+    if request.param == "delta":
+        request.getfixturevalue("delta_runtime")
+    elif request.param == "mariadb":
+        server, name = (database := request.getfixturevalue("database")).server, database.name
+        login = f"{server.user}:{server.password}@{HOST}:{server.port}"
+        return f"mysql+pymysql://{login}/{name}?charset=utf8mb4#person"
+    forms = {
+        "delta": f"delta:{tmp_path}/person",
+        "parquet": f"parquet:{tmp_path}/person",
+        "sqlite": f"sqlite:///{tmp_path}/person.db#person",
+    }
+    return forms[str(request.param)]
+
+
+@pytest.fixture
+def opened(target_uri: str) -> Iterator[Callable[..., Target]]:
+    """Open the same target again and again, as restarts do."""
+    made: list[Target] = []
+
+    def open_again(keys: Sequence[str] | None = ("id",), **options: Any) -> Target:
+        made.append(open_target(target_uri, keys, **options))
+        return made[-1]
+
+    yield open_again
+    for target in made:
+        target.close()
+
+
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Look as everywhere, but for what Spark's driver keeps open to the JVM as long as it runs.
@@ -67,6 +101,10 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     It opens a connection for each thread of the JVM that calls Python, and lets
     go of it when that thread is collected.
     """
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and callspec.params.get("target_uri") == "mariadb":
+        # The session's server is no test's, even if this one is the first to ask for it.
+        request.getfixturevalue("mariadb")
     has_spark = "spark" in request.fixturenames
     before = take_stock()
     yield

@@ -39,6 +39,7 @@ class FakeRelay:
 
     newest: int = 100
     floor: int = 0
+    oldest: int = 1
     physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -51,6 +52,8 @@ class FakeRelay:
                     for name, of in self.physical.items()
                 ]
             )
+        if path.startswith("/bufferInfo/inbound/"):
+            return answer({"minScn": self.oldest})
         assert path == "/measure"
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
         begin = self.floor if checkpoint.is_flexible else checkpoint.window_scn

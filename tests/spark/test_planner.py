@@ -54,6 +54,28 @@ def test_a_query_that_waits_for_its_start_plans_nothing() -> None:
     assert step(planner(FakeRelay(newest=60), start="70"), None) is None
 
 
+def test_a_ring_that_has_evicted_nothing_is_read_from_its_oldest_window() -> None:
+    relay = FakeRelay(floor=-1, newest=9, oldest=4)
+    assert step(planner(relay, start="earliest"), None) == AtScn(9, 0, 9_000, from_scn=3)
+
+
+def test_latest_on_a_ring_without_a_window_is_everything_that_comes() -> None:
+    relay = FakeRelay(floor=-1, newest=-1)
+    planning = planner(relay, start="latest")
+    place = step(planning, None)
+    assert place == AtScn(-1, 0, place.time_ms, from_scn=-1)
+    relay.newest, relay.oldest = 8, 5
+    further = step(planning, place, None)
+    assert (further.scn, further.from_scn) == (8, 4)
+
+
+def test_first_windows_that_a_ring_evicted_unseen_are_not_skipped() -> None:
+    place = AtScn(-1, from_scn=-1)
+    with pytest.raises(SettingsError, match="bootstrapServers"):
+        step(planner(FakeRelay(floor=30)), place)
+    assert isinstance(step(planner(FakeRelay(floor=30), FakeBootstrap()), place), InSnapshot)
+
+
 def test_a_batch_has_at_most_so_many_rows_and_all_without_a_limit() -> None:
     planning = planner(FakeRelay())
     assert step(planning, AtScn(20), 7) == AtScn(27, 0, 27_000)

@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 from databus.client.spark.targets.changes import changes_of
-from databus.client.spark.targets.target import Target, open_target
+from databus.client.spark.targets.target import Target
 from tests.spark.changing_source import ChangingSource, Checkpoint, begun
 from tests.spark.target_rows import rows_of_target
 
-pytestmark = pytest.mark.usefixtures("delta_runtime")
+pytest_plugins = ["tests.mariadb"]
 
-Open = Callable[[bool], Target]
-
-
-@pytest.fixture(params=["delta"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    forms = {
-        "delta": f"delta:{tmp_path}/person",
-        "parquet": f"parquet:{tmp_path}/person",
-        "sqlite": f"sqlite:///{tmp_path}/person.db#person",
-    }
-    return forms[request.param]
-
-
-@pytest.fixture
-def opened(uri: str) -> Iterator[Open]:
-    """Open the target again and again, as restarts do."""
-    made: list[Target] = []
-
-    def open_again(source_column: bool) -> Target:
-        made.append(open_target(uri, ["id"], source_column=source_column))
-        return made[-1]
-
-    yield open_again
-    for target in made:
-        target.close()
+Open = Callable[..., Target]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -53,7 +28,7 @@ def test_after_any_changes_replays_and_new_checkpoints_a_target_equals_its_sourc
         ChangingSource(f"shop{n}.person", f"shop{n}", random.Random(f"{seed}.{n}"))
         for n in range(count)
     ]
-    target = opened(count > 1)
+    target = opened(source_column=count > 1)
     checkpoint = begun("app0", sources)
     for step in range(40):
         for source in sources:
@@ -62,7 +37,7 @@ def test_after_any_changes_replays_and_new_checkpoints_a_target_equals_its_sourc
         event = chance.random()
         if event < 0.05:
             target.close()
-            target = opened(count > 1)
+            target = opened(source_column=count > 1)
         elif event < 0.12:
             reader = chance.choice(checkpoint.readers)
             reader.begin_snapshot(reader.generation + 1)

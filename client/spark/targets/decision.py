@@ -1,0 +1,137 @@
+"""Which rows of a target a batch's changes write, remove or only touch: the rules as columns.
+
+Used by the targets that have no MERGE of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from databus.client.spark.targets.changes import (
+    DELETE,
+    GENERATION,
+    SCN,
+    SOURCE,
+    Changes,
+    Mark,
+    cast_to,
+    key_codes,
+)
+
+Mask = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """For each change what it does; masks as long as the changes."""
+
+    at: Mask  # which of the rows held has its key; -1: none
+    replaces: Mask
+    removes: Mask
+    inserts: Mask
+    # The row is newer; that it is there is all that the change says.
+    touches: Mask
+
+
+def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decision:
+    """Say what each change does to the rows held: their keys, SCN and generation.
+
+    The keys have the types of the changes'.
+    """
+    rows = changes.rows
+    held_codes, codes = key_codes(
+        [held.select(changes.keys), rows.select(changes.keys)], changes.keys
+    )
+    place = np.full(max([-1, *held_codes, *codes]) + 1, -1, dtype=np.int64)
+    place[held_codes] = np.arange(len(held_codes))
+    at = place[codes]
+    is_held = at >= 0
+    is_delete = numbers(rows[DELETE]).astype(bool)
+    is_newer = is_held & (numbers(rows[SCN]) >= _taken(held[SCN], at))
+    is_older = is_held & ~is_newer
+    is_of_later = _taken(held[GENERATION], at) < numbers(rows[GENERATION])
+    return Decision(
+        at=at,
+        replaces=is_newer & ~is_delete,
+        removes=is_newer & is_delete,
+        inserts=~is_held & ~is_delete & takes_new,
+        touches=is_older & ~is_delete & is_of_later,
+    )
+
+
+def merged(
+    held: pa.Table, changes: Changes, *, takes_new: bool = True
+) -> tuple[pa.Table, int, int]:
+    """Return a table after changes, and how many rows were written and removed.
+
+    `held` has the columns of the changes at least, with types that hold theirs.
+    """
+    rows = cast_to(changes.rows, _schema_for(held, changes))
+    decision = decide(held, _with_rows(changes, rows), takes_new=takes_new)
+    at, touches = decision.at, decision.touches
+    generation = _filled(held[GENERATION]).copy()
+    generation[at[touches]] = numbers(rows[GENERATION])[touches]
+    is_touched = np.zeros(held.num_rows, dtype=bool)
+    is_touched[at[touches]] = True
+    is_replaced = np.zeros(held.num_rows, dtype=bool)
+    is_replaced[at[decision.replaces]] = True
+    is_gone = np.zeros(held.num_rows, dtype=bool)
+    for mark in changes.marks:
+        is_gone |= _covered(held, generation, mark)
+    is_gone &= ~(is_touched | is_replaced)
+    is_gone[at[decision.removes]] = True
+    kept = _with_generation(held, generation).filter(pa.array(~(is_gone | is_replaced)))
+    is_written = decision.replaces | decision.inserts
+    places = pa.array(at[is_written], mask=at[is_written] < 0)
+    written = rows.filter(pa.array(is_written))
+    columns = [
+        written[field.name]
+        if field.name in changes.rows.column_names
+        # A column that the changes do not have stays as it is.
+        else held[field.name].take(places)
+        for field in held.schema
+    ]
+    table = pa.concat_tables([kept, pa.table(columns, schema=held.schema)])
+    return table, int(is_written.sum() + touches.sum()), int(is_gone.sum())
+
+
+def numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column without nulls as an array."""
+    return np.asarray(column)
+
+
+def _schema_for(held: pa.Table, changes: Changes) -> pa.Schema:
+    return pa.schema([*held.schema, changes.rows.schema.field(DELETE)])
+
+
+def _with_rows(changes: Changes, rows: pa.Table) -> Changes:
+    return Changes(rows, changes.keys, changes.marks, changes.positions, changes.generations)
+
+
+def _with_generation(held: pa.Table, generation: np.ndarray) -> pa.Table:
+    column = pa.array(generation, held.schema.field(GENERATION).type, mask=generation < 0)
+    return held.set_column(held.column_names.index(GENERATION), GENERATION, column)
+
+
+def _covered(held: pa.Table, generation: np.ndarray, mark: Mark) -> np.ndarray:
+    is_covered: np.ndarray = _filled(held[SCN]) <= mark.scn
+    if mark.generation is not None:
+        is_covered &= generation < mark.generation
+    if SOURCE in held.column_names:
+        is_covered &= np.asarray(pc.fill_null(pc.equal(held[SOURCE], mark.source), False))
+    return is_covered
+
+
+def _filled(column: pa.ChunkedArray) -> np.ndarray:
+    """Return an SCN or generation as numbers, those unknown older than all others."""
+    return np.asarray(pc.fill_null(column, -1))
+
+
+def _taken(column: pa.ChunkedArray, at: np.ndarray) -> np.ndarray:
+    """Return the numbers of a column at some rows; anything where there is none."""
+    values: np.ndarray = np.append(_filled(column), -1)[at]
+    return values

@@ -234,13 +234,13 @@ def test_unions_and_types_of_other_relays_are_read() -> None:
     ],
 )
 def test_a_type_that_is_no_columns_is_refused_by_name(avro_type: Any) -> None:
-    with pytest.raises(SchemaError, match="shop.t, column 'c': its type .* in schema version 1"):
+    with pytest.raises(SchemaError, match=r"shop\.t, column 'c': its type .* in schema version 1"):
         row_schema([foreign(("c", avro_type))])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fields": 1}', '{"fields": [{"name": "a"}]}'])
 def test_what_is_no_schema_is_refused(text: str) -> None:
-    with pytest.raises(SchemaError, match="shop.t: schema version 7 is not that of a record"):
+    with pytest.raises(SchemaError, match=r"shop\.t: schema version 7 is not that of a record"):
         row_schema([WriterSchema(SOURCE, 40, 7, text)])
 
 
@@ -314,7 +314,7 @@ def test_columns_cannot_be_shared_by_sources_that_differ(
 
 def test_a_table_with_a_column_of_our_name_needs_structs() -> None:
     row = row_schema([version(1, ("id", "int"), ("_DATABUS", "int"))])
-    with pytest.raises(SettingsError, match="shop.t has a column '_DATABUS' itself"):
+    with pytest.raises(SettingsError, match=r"shop\.t has a column '_DATABUS' itself"):
         changes_schema({SOURCE: row})
     assert changes_schema({SOURCE: row}, "structs").names == [SOURCE, "_databus"]
 

@@ -1,0 +1,174 @@
+"""Events of rows as a relay makes them, and what becomes of them as Spark's records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from databus.client.spark import event_columns
+from databus.client.spark.column_cutter import ColumnCutter
+from databus.client.spark.event_columns import EventColumns
+from databus.client.spark.row_types import (
+    Layout,
+    WriterSchema,
+    arrow_schema,
+    changes_schema,
+    row_schema,
+)
+from databus.schemas import event_v2
+from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.metadata import (
+    EventMetadata,
+    Notes,
+    Op,
+    encode_metadata,
+    metadata_part,
+)
+from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.table import Column, Table
+from databus.schemas.table_schema import avro_schema
+
+SOURCE, OTHER = "shop.t", "shop.u"
+SRC_IDS = {SOURCE: 40, OTHER: 41}
+TIME_NS = 1_700_000_000_123_456_789
+TIME = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
+WAYS = ["compiled", "python"]
+
+
+def read_by(way: str) -> Any:
+    return patch.object(event_columns, "new_cutter", ColumnCutter if way == "compiled" else None)
+
+
+def version(
+    number: int,
+    columns: Mapping[str, str],
+    source: str = SOURCE,
+    dialect: str = "mysql",
+    nullable: bool = True,
+) -> WriterSchema:
+    made = tuple(
+        Column(name, sql_type, place, nullable)
+        for place, (name, sql_type) in enumerate(columns.items())
+    )
+    text = avro_schema(Table(source, made, dialect))
+    return WriterSchema(source, SRC_IDS[source], number, text)
+
+
+def target_of(
+    schemas: Sequence[WriterSchema],
+    layout: Layout = "columns",
+    before_images: bool = True,
+    as_text: Sequence[str] = (),
+) -> pa.Schema:
+    by_source: dict[str, list[WriterSchema]] = {}
+    for schema in schemas:
+        by_source.setdefault(schema.source, []).append(schema)
+    rows = {source: row_schema(versions, as_text) for source, versions in by_source.items()}
+    return arrow_schema(changes_schema(rows, layout, before_images))
+
+
+def make_columns(
+    schemas: Sequence[WriterSchema],
+    target: pa.Schema | None = None,
+    layout: Layout = "columns",
+    **options: Any,
+) -> EventColumns:
+    if target is None:
+        target = target_of(schemas, layout)
+    return EventColumns(target, schemas, physical_source="main", layout=layout, **options)
+
+
+def row_event(
+    schema: WriterSchema,
+    row: Mapping[str, Any],
+    op: Op = Op.INSERT,
+    scn: int = 5,
+    index: int = 0,
+    before: Mapping[str, Any] | None = None,
+    notes: Notes | None = None,
+    key: int | bytes = 1,
+    **fields: Any,
+) -> Event:
+    """Make a row's event as the relay's encoder makes it."""
+    codec = row_codec(schema.text)
+    absent, before_absent, _, _ = notes or Notes()
+    told = EventMetadata(
+        op,
+        fields.pop("gtid", "0-1-7"),
+        row_index=index,
+        before=None if before is None else codec.encode(before, before_absent),
+        notes=notes,
+    )
+    return Event(
+        scn,
+        TIME_NS,
+        schema.src_id,
+        0,
+        key,
+        Opcode.DELETE if op is Op.DELETE else Opcode.UPSERT,
+        Part(codec.encode(row, absent), schema_id(schema.text)),
+        fields.pop("metadata", metadata_part(encode_metadata(told))),
+        **fields,
+    )
+
+
+def wire(*events: Event) -> bytes:
+    return b"".join(map(event_v2.encode, events))
+
+
+def rows_of(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Return the batches' rows in the order of their windows; each batch must be sound."""
+    for batch in batches:
+        batch.validate(full=True)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return sorted(rows, key=order)
+
+
+def order(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Order records by their windows."""
+    return row["_databus"]["scn"], row["_databus"]["index"] or 0, str(row)
+
+
+def read(columns: EventColumns, *events: Event) -> list[dict[str, Any]]:
+    data = wire(*events)
+    assert columns.take(data) == len(data)
+    return rows_of(columns.flush())
+
+
+FOREIGN = WriterSchema(
+    SOURCE,
+    40,
+    1,
+    '{"type":"record","name":"t","fields":[{"name":"a","type":["string","null"]},'
+    '{"name":"b","type":"boolean"},{"name":"c","type":["null","boolean"]},'
+    '{"name":"d","type":["long"]},{"name":"e","type":["bytes","null","double"]}]}',
+)
+
+
+ONE = version(1, {"id": "bigint", "note": "varchar(9)"})
+ROW, OLD = {"id": 1, "note": "new"}, {"id": 1, "note": "old"}
+
+
+def told(**changed: Any) -> dict[str, Any]:
+    return {
+        "op": "insert",
+        "scn": 5,
+        "index": 0,
+        "time": TIME,
+        "physical_source": "main",
+        "source": SOURCE,
+        "schema_version": 1,
+        "generation": 0,
+        "gtid": "0-1-7",
+        "before": None,
+        **changed,
+    }
+
+
+def truncate(scn: int = 5, src_id: int = 40, index: int = 0) -> Event:
+    metadata = metadata_part(encode_metadata(EventMetadata(Op.TRUNCATE, "0-1-7", row_index=index)))
+    return Event(scn, TIME_NS, src_id, 0, b"", Opcode.DELETE, None, metadata)

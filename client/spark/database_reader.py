@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +36,15 @@ from databus.client.spark.row_types import (
 )
 from databus.client.spark.table_columns import choose_columns
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, load_settings
-from databus.relay.sources.table_scan import Chunk, KeyRange, TableScan, open_scan
+from databus.relay.sources.table_scan import (
+    NO_KEY_RANGES,
+    Chunk,
+    KeyRange,
+    TableScan,
+    open_scan,
+)
 from databus.schemas.errors import SettingsError
+from databus.schemas.filters import AnyOf, EventFilter, NoFilter, RangeFilter
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 
@@ -79,12 +87,18 @@ class DatabaseReader:
         with closing(_opened(database)) as scan:
             table = scan.table(self._source)
             whole = scan.key_range(self._source)
+        wanted = _wanted_range(self._options.filters.get(self._source))
         if whole is None:
+            if wanted is not None:
+                raise SettingsError(NO_KEY_RANGES.format(self._source))
             return [DatabasePartition(database, table, None)]
-        parts = whole.split(self._options.partitions or DEFAULT_PARTITIONS)
         # What is inserted while the first tasks run belongs to a range, too.
-        parts[0] = KeyRange(min(parts[0].first, _LEAST), parts[0].last)
-        parts[-1] = KeyRange(parts[-1].first, max(parts[-1].last, _GREATEST))
+        ends = wanted or KeyRange(min(whole.first, _LEAST), max(whole.last, _GREATEST))
+        begin, end = max(whole.first, ends.first), min(whole.last, ends.last)
+        inner = KeyRange(begin, end) if begin <= end else ends
+        parts = inner.split(self._options.partitions or DEFAULT_PARTITIONS)
+        parts[0] = KeyRange(ends.first, parts[0].last)
+        parts[-1] = KeyRange(parts[-1].first, ends.last)
         return [DatabasePartition(database, table, part) for part in parts]
 
     def read(self, partition: DatabasePartition) -> Iterator[pa.RecordBatch]:
@@ -160,17 +174,32 @@ def _checked(options: SourceOptions) -> SourceOptions:
     return options
 
 
-def _database(options: SourceOptions) -> PhysicalSourceSettings:
-    assert options.settings is not None, "checked"
-    settings = load_settings(options.settings, RelaySettings)
-    source = options.sources[0]
+def physical_source_of(source: str, file: Path) -> PhysicalSourceSettings:
+    """Return the physical source that a relay's settings file has a source in.
+
+    Raises SettingsError when there is none.
+    """
+    settings = load_settings(file, RelaySettings)
     for physical in settings.physical_sources:
         if source in physical.source_names:
             return physical
     known = [name for one in settings.physical_sources for name in one.source_names]
-    raise SettingsError(
-        f"{options.settings} has no source {source!r}; it has {', '.join(sorted(known))}"
-    )
+    raise SettingsError(f"{file} has no source {source!r}; it has {', '.join(sorted(known))}")
+
+
+def _database(options: SourceOptions) -> PhysicalSourceSettings:
+    assert options.settings is not None, "checked"
+    return physical_source_of(options.sources[0], options.settings)
+
+
+def _wanted_range(wanted: EventFilter | None) -> KeyRange | None:
+    if isinstance(wanted, AnyOf) and len(wanted.filters) == 1:
+        wanted = wanted.filters[0]
+    if wanted is None or isinstance(wanted, NoFilter):
+        return None
+    if isinstance(wanted, RangeFilter):
+        return KeyRange(wanted.start, wanted.end - 1)
+    raise SettingsError("option filters: with mode=database it is one RANGE, or none")
 
 
 def _opened(database: PhysicalSourceSettings) -> TableScan:

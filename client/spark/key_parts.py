@@ -19,7 +19,9 @@ def split_keys(wanted: EventFilter | None, parts: int) -> list[EventFilter | Non
         case AnyOf((one,)):
             return split_keys(one, parts)
         case ModFilter(num_buckets, start, end):
-            return [ModFilter(num_buckets, a, b) for a, b in _split(start, end, parts)]
+            # Below 0 there is but one key's rest: what is parted is the others.
+            (_, first), *others = _split(max(0, start), end, parts) if end > 0 else [(start, end)]
+            return [ModFilter(num_buckets, a, b) for a, b in [(start, first), *others]]
         case RangeFilter(start, end):
             return [RangeFilter(a, b) for a, b in _split(start, end, parts)]
     return [wanted]

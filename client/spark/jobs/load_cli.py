@@ -1,0 +1,135 @@
+"""`databus spark load`: tables, or a query over them, copied into targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from databus.client.spark.jobs.load import CHUNK_ROWS, Loaded, LoadProgress, Report
+from databus.client.spark.jobs.load import load as load_table
+from databus.client.spark.jobs.load_query import load_query
+from databus.client.spark.session import job_session
+
+
+@click.command()
+@click.argument("places", metavar="SOURCE TARGET [SOURCE TARGET]...", nargs=-1, required=True)
+@click.option("--bootstrap", "bootstraps", multiple=True, help="A bootstrap server's URL.")
+@click.option("--columns", default="", help="Columns to copy, with commas; the key's among them.")
+@click.option("--where", default="", help="A condition in Spark SQL: which rows to copy.")
+@click.option("--as-of", type=click.IntRange(min=0), help="The SCN; the newest when left out.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Tasks that read at a time.")
+@click.option(
+    "--chunk-rows",
+    type=click.IntRange(min=1),
+    default=CHUNK_ROWS,
+    show_default=True,
+    help="Rows written in one commit; the driver has them in memory.",
+)
+@click.option("--from-database", is_flag=True, help="Read the database itself; needs --settings.")
+@click.option(
+    "--settings",
+    type=click.Path(path_type=Path),
+    help="A relay's settings file, for --from-database.",
+)
+@click.option("--sql", help="A SELECT over sources; then TARGET is the one argument.")
+@click.option("--keys", default="", help="With --sql: the columns that make a row unique.")
+@click.option("--again", is_flag=True, help="Begin anew, where a load was left unfinished.")
+def load(
+    places: tuple[str, ...],
+    bootstraps: tuple[str, ...],
+    columns: str,
+    where: str,
+    as_of: int | None,
+    partitions: int | None,
+    chunk_rows: int,
+    from_database: bool,
+    settings: Path | None,
+    sql: str | None,
+    keys: str,
+    again: bool,
+) -> None:
+    """Copy tables into targets, as of an SCN; a load that was killed goes on where it was.
+
+    A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. Rows of
+    it that the table does not have are removed.
+
+    Example: databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116
+    """
+    if from_database != (settings is not None):
+        raise click.UsageError("--from-database and --settings go together")
+    if sql is not None:
+        if len(places) != 1 or columns or where or from_database:
+            raise click.UsageError(
+                "with --sql give TARGET alone; columns and conditions are in the SELECT"
+            )
+        spark = job_session("databus load")
+        found = load_query(
+            spark,
+            sql,
+            places[0],
+            keys=_names(keys),
+            bootstrap_servers=bootstraps,
+            as_of=as_of,
+            partitions=partitions,
+        )
+        click.echo(_outcome(found))
+        return
+    if len(places) % 2:
+        raise click.UsageError("give each SOURCE with its TARGET")
+    spark = job_session("databus load")
+    with shown_progress() as report:
+        for source, target in zip(places[::2], places[1::2], strict=True):
+            loaded = load_table(
+                spark,
+                source,
+                target,
+                bootstrap_servers=bootstraps,
+                settings=settings,
+                columns=_names(columns),
+                where=where,
+                as_of=as_of,
+                partitions=partitions,
+                chunk_rows=chunk_rows,
+                again=again,
+                report=report,
+            )
+            click.echo(_outcome(loaded))
+
+
+@contextmanager
+def shown_progress() -> Iterator[Report]:
+    """Show a bar for each table on stderr, when somebody is there to see it."""
+    console = Console(stderr=True)
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def report(progress: LoadProgress) -> None:
+        if progress.source not in tasks:
+            tasks[progress.source] = bars.add_task(progress.source, words="")
+        words = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s, "
+        words += f"chunk {progress.chunk} of {progress.chunks}"
+        total = progress.estimate or None
+        bars.update(tasks[progress.source], completed=progress.rows, total=total, words=words)
+
+    with bars:
+        yield report
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _outcome(loaded: Loaded) -> str:
+    rest = f", {loaded.skipped} of {loaded.chunks} chunks were there" if loaded.skipped else ""
+    return f"{loaded.source} → {loaded.target}: {loaded.rows} rows as of scn {loaded.scn}{rest}"

@@ -7,7 +7,6 @@ all rows where that was not built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +43,7 @@ class PieceBuilder:
     def __init__(self, codec: RowCodec, columns: tuple[AvroColumn, ...]) -> None:
         self._codec = codec
         self._columns = columns
+        self._nulls = [None] * len(columns)
         self._begin()
 
     def _begin(self) -> None:
@@ -59,16 +59,20 @@ class PieceBuilder:
 
         `size_bytes` is counted and nothing else.
         """
-        decoded = self._codec.decode(row)
-        decoded_before = None if before is None else self._codec.decode(before)
+        values = self._values(row)
+        values_before = None if before is None else self._values(before)
         self._heads.append(head)
-        for column, values in zip(self._columns, self._row, strict=True):
-            values.append(_stored(column, decoded))
-        for column, values in zip(self._columns, self._before, strict=True):
-            values.append(None if decoded_before is None else _stored(column, decoded_before))
-        self._has_before.append(decoded_before is not None)
+        self._has_before.append(values_before is not None)
+        for column, value in zip(self._row, values, strict=True):
+            column.append(value)
+        for column, value in zip(self._before, values_before or self._nulls, strict=True):
+            column.append(value)
         self.rows += 1
         self.size_bytes += size_bytes
+
+    def _values(self, data: bytes) -> list[Any]:
+        row = self._codec.decode(data)
+        return [_stored(column, row[column.name]) for column in self._columns]
 
     def finish(self) -> Piece:
         """Return what was collected, and begin anew."""
@@ -139,9 +143,8 @@ def _wide_decimals(column: AvroColumn, array: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _stored(column: AvroColumn, row: Mapping[str, Any]) -> Any:
+def _stored(column: AvroColumn, value: Any) -> Any:
     """Return a value as the column's array takes it; raises ProtocolError when it does not fit."""
-    value = row[column.name]
     if value is None:
         return None
     if column.kind in (Kind.ANY, Kind.WIDE_DECIMAL):

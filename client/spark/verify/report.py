@@ -44,6 +44,9 @@ class Compared:
 class Report:
     """The outcome. `rows` are those of the source, `target_rows` those of the target.
 
+    `differing_rows` are those of the source in the chunks that differed, as they
+    were digested: about so many were fetched.
+
     `moving` rows differed as they were read, and only because of what was on its
     way. `unsettled` rows, of a comparison that looks again, were others at every
     look: nobody knows. `differences` are the first ones; the file has all.
@@ -54,6 +57,7 @@ class Report:
     target_rows: int = 0
     chunks: int = 0
     differing_chunks: int = 0
+    differing_rows: int = 0
     fetched_rows: int = 0
     fetched_target_rows: int = 0
     moving: int = 0
@@ -76,6 +80,7 @@ class Report:
             "targetRows": self.target_rows,
             "chunks": self.chunks,
             "differingChunks": self.differing_chunks,
+            "differingRows": self.differing_rows,
             "fetchedRows": self.fetched_rows,
             "fetchedTargetRows": self.fetched_target_rows,
             "moving": self.moving,

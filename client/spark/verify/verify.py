@@ -162,6 +162,7 @@ class Verifier:
         chunks, source, target = self._digests(report)
         numbers = differing(source, target)
         report.chunks, report.differing_chunks = chunks.count, len(numbers)
+        report.differing_rows = sum(source[one].rows for one in numbers if one in source)
         candidates: list[Candidate] = []
         for group in batches(numbers, source, target, FETCH_ROWS):
             candidates += self._fetch(chunks, group, report)

@@ -37,8 +37,9 @@ class Stage:
     """Database and relay on a free port; a context manager.
 
     `statements` make the tables; `ring_bytes` is the ring's size in the
-    settings' words; `command_module` is what is run as `databus`. Raises
-    ChildError when the relay does not come up.
+    settings' words; `command_module` is what is run as `databus`;
+    `physical_source` names the database. Raises ChildError when the relay does
+    not come up.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Stage:
         port: int = 0,
         ring_bytes: str = "16MiB",
         command_module: str = "databus.conf.cli",
+        physical_source: str = "shop",
     ) -> None:
         self.dialect = dialect
         self.port = port or free_port()
@@ -58,6 +60,7 @@ class Stage:
         self._sources = sources
         self._ring_bytes = ring_bytes
         self._command_module = command_module
+        self._physical_source = physical_source
         self._stack = ExitStack()
         self._bootstrap: Child | None = None
         self._bootstrap_port = 0
@@ -86,7 +89,9 @@ class Stage:
         try:
             self.database = self._stack.enter_context(private_database(self.dialect, self.folder))
             self._make_tables()
-            settings = relay_settings(self.database, self._sources, self.port, self._ring_bytes)
+            settings = relay_settings(
+                self.database, self._sources, self.port, self._ring_bytes, self._physical_source
+            )
             self.settings_file.write_text(settings, encoding="utf-8")
         except BaseException:
             self.close()
@@ -115,7 +120,9 @@ class Stage:
         It can serve a source once that has a change and was seeded: `is_seeded`.
         """
         self._bootstrap_port = free_port()
-        settings = bootstrap_settings(self.database, self._sources, self.url, self._bootstrap_port)
+        settings = bootstrap_settings(
+            self.database, self._sources, self.url, self._bootstrap_port, self._physical_source
+        )
         file = self.folder / "bootstrap.toml"
         file.write_text(settings, encoding="utf-8")
         command = python_module(self._command_module, "bootstrap", "run", "-c", file)
@@ -185,7 +192,11 @@ class Stage:
 
 
 def relay_settings(
-    database: Database, sources: Sequence[str], port: int, ring_bytes: str = "16MiB"
+    database: Database,
+    sources: Sequence[str],
+    port: int,
+    ring_bytes: str = "16MiB",
+    physical_source: str = "shop",
 ) -> str:
     """Return the TOML of a relay that reads these sources from their first change on.
 
@@ -197,7 +208,7 @@ def relay_settings(
         "[http]",
         f"port = {port}",
         "",
-        *_physical_source(database, sources),
+        *_physical_source(database, sources, physical_source),
         'start = "earliest"',
         f"ring_bytes = {json.dumps(ring_bytes)}",
     ]
@@ -205,7 +216,11 @@ def relay_settings(
 
 
 def bootstrap_settings(
-    database: Database, sources: Sequence[str], relay_url: str, port: int
+    database: Database,
+    sources: Sequence[str],
+    relay_url: str,
+    port: int,
+    physical_source: str = "shop",
 ) -> str:
     """Return the TOML of a bootstrap pair over a relay of these sources."""
     lines = [
@@ -215,15 +230,15 @@ def bootstrap_settings(
         "[http]",
         f"port = {port}",
         "",
-        *_physical_source(database, sources),
+        *_physical_source(database, sources, physical_source),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _physical_source(database: Database, sources: Sequence[str]) -> list[str]:
+def _physical_source(database: Database, sources: Sequence[str], name: str) -> list[str]:
     lines = [
         "[[physical_sources]]",
-        'name = "shop"',
+        f"name = {json.dumps(name)}",
         f"uri = {json.dumps(database.uri)}",
         f"sources = {json.dumps(list(sources))}",
     ]

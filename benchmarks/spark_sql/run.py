@@ -1,0 +1,248 @@
+"""Two shops under change, three jobs that follow them, stopped and started; then the comparison."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+
+from benchmarks.report import Figure, at_most
+from benchmarks.spark_sql.jobs import JOBS, expected, in_order, make_view, write_jobs
+from benchmarks.spark_sql.shop import SOURCES, Shop, Sizes, create
+from databus.client.spark.session import job_session
+from databus.client.spark.sql.job_file import SqlJob, read_job
+from databus.client.spark.sql.run import RunSummary, run
+from databus.client.spark.targets.target import open_target
+from databus.demo.databases import Dialect
+from databus.demo.processes import stopped_by_signals, wait_until
+from databus.demo.stage import Stage
+
+SEEDED_TIMEOUT_S = 60.0
+BEGUN_TIMEOUT_S = 120.0
+MOST_PROBLEMS_SHOWN = 20
+
+SPARK = {
+    "spark.master": "local[2,4]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asks for."""
+
+    dialect: Dialect
+    changes: int
+    seed: int
+
+    @property
+    def orders(self) -> int:
+        """Facts at the start."""
+        return max(60, self.changes // 5)
+
+    @property
+    def rows_per_batch(self) -> int:
+        """Small enough for the load and the changes to be several batches."""
+        return max(50, self.changes // 8)
+
+
+@dataclass
+class Outcome:
+    """What happened, for the last line."""
+
+    changes: int = 0
+    transactions: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    batches: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    problem_count: int = 0
+    total_s: float = 0.0
+
+    def add(self, problem: str) -> None:
+        """Count a problem, and keep it if there are not many yet."""
+        self.problem_count += 1
+        if len(self.problems) < MOST_PROBLEMS_SHOWN:
+            self.problems.append(problem)
+
+
+class Following:
+    """A job that runs on a thread until it is stopped."""
+
+    def __init__(self, job: SqlJob, spark: SparkSession) -> None:
+        self._query: StreamingQuery | None = None
+        self._batches = 0
+        self.summary = RunSummary()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(job, spark), name=job.name)
+
+    def start(self) -> None:
+        """Start it."""
+        self._thread.start()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a batch was applied; raises what it died of."""
+        if self._error is not None:
+            raise self._error
+        return self._batches > 0
+
+    def stop(self) -> RunSummary:
+        """Stop it, in a batch or between two; raises what it died of before."""
+        if self._query is not None:
+            self._query.stop()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self.summary
+
+    def _run(self, job: SqlJob, spark: SparkSession) -> None:
+        try:
+            self.summary = run(job, spark, on_start=self._take, on_batch=self._count)
+        except BaseException as error:  # raised again by whoever waits for it
+            self._error = error
+
+    def _take(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    def _count(self, _: object) -> None:
+        self._batches += 1
+
+
+def compare(plan: Plan, spark: SparkSession) -> Outcome:
+    """Do it all; leaves nothing behind. Raises DatabusError when a part of it fails."""
+    began = time.monotonic()
+    outcome = Outcome()
+    statements = create(plan.dialect)
+    with stopped_by_signals(), ExitStack() as stack:
+        stages = [
+            stack.enter_context(Stage(plan.dialect, statements, SOURCES, physical_source=name))
+            for name in ("east", "west")
+        ]
+        shops = [
+            Shop(stage.database, plan.seed + number, Sizes.of(plan.orders))
+            for number, stage in enumerate(stages)
+        ]
+        for stage, shop in zip(stages, shops, strict=True):
+            _prepare(stage, shop)
+        east, west = shops
+        make_view(east)
+        folder = stages[0].folder
+        files = write_jobs(folder, stages[0], stages[1], plan.rows_per_batch)
+        jobs = {name: read_job(file) for name, file in files.items()}
+        _follow(jobs, spark, shops, plan.changes, outcome)
+        for name, job in jobs.items():
+            _check(name, job, spark, expected(name, east, west), outcome)
+    outcome.total_s = time.monotonic() - began
+    return outcome
+
+
+def _prepare(stage: Stage, shop: Shop) -> None:
+    shop.fill()
+    stage.start_relay()
+    shop.touch()
+    stage.start_bootstrap()
+    wait_until(lambda: stage.is_seeded, SEEDED_TIMEOUT_S, "the bootstrap pair")
+
+
+def _follow(
+    jobs: dict[str, SqlJob], spark: SparkSession, shops: list[Shop], changes: int, outcome: Outcome
+) -> None:
+    """Run the jobs beside the changes; stop them half-way, and let them catch up in the end."""
+    writer = _written(shops, changes)
+    for share in (1, 2):
+        following = {name: Following(job, spark) for name, job in jobs.items()}
+        for one in following.values():
+            one.start()
+        try:
+            for one in following.values():
+                wait_until(lambda one=one: one.has_begun, BEGUN_TIMEOUT_S, "a batch")  # type: ignore[misc]
+            while outcome.changes < changes * share // 2:
+                outcome.changes += next(writer)
+                outcome.transactions += 1
+        finally:
+            for name, one in following.items():
+                outcome.batches[name] += one.stop().batches
+    for name, job in jobs.items():
+        outcome.batches[name] += run(job, spark, available_now=True).batches
+
+
+def _written(shops: list[Shop], changes: int) -> Iterator[int]:
+    """Commit in both shops by turns, four times as often in the first."""
+    east, west = (shop.transactions(changes) for shop in shops)
+    while True:
+        for _ in range(4):
+            yield next(east)
+        yield next(west)
+
+
+def _check(
+    name: str, job: SqlJob, spark: SparkSession, rows: list[tuple[Any, ...]], outcome: Outcome
+) -> None:
+    target = open_target(job.settings.target)
+    held = target.rows(spark)
+    columns = [column for column in held.columns if not column.startswith("_databus")]
+    found = in_order(held.select(*columns).collect())
+    outcome.rows[name] = len(found)
+    missing, extra = Counter(rows) - Counter(found), Counter(found) - Counter(rows)
+    for row in missing.elements():
+        outcome.add(f"{name}: the database has {row}, the target has not")
+    for row in extra.elements():
+        outcome.add(f"{name}: the target has {row}, the database has not")
+    if not rows:
+        outcome.add(f"{name}: there was nothing to compare")
+
+
+def last_line(plan: Plan, outcome: Outcome) -> str:
+    """Return the counts."""
+    rows = ", ".join(
+        f"{name} {outcome.rows[name]} rows in {outcome.batches[name]} batches" for name in JOBS
+    )
+    return (
+        f"{plan.dialect}, seed {plan.seed}: {outcome.changes} changes in {outcome.transactions} "
+        f"transactions over {plan.orders} orders a shard; {rows}; jobs stopped twice; "
+        f"{outcome.total_s:.0f} s: {outcome.problem_count or 'no'} problems"
+    )
+
+
+def figures(short: bool = False) -> list[Figure]:
+    """Run all jobs with a fixed seed; one figure says how many rows were off."""
+    plan = Plan("sqlite", 200, 1) if short else Plan("mysql", 10_000, 1)
+    spark = job_session("databus-benchmark", SPARK)
+    problems = compare(plan, spark).problem_count
+    name = f"spark SQL jobs {plan.dialect} ({plan.changes} changes)"
+    return [Figure(name, problems, "problems", at_most(0))]
+
+
+@click.command()
+@click.option("--source", "dialect", type=click.Choice(["sqlite", "mysql"]), default="mysql")
+@click.option("--changes", type=click.IntRange(20), default=10_000, show_default=True)
+@click.option("--seed", type=int, help="Repeats the changes; drawn when left out.")
+def main(dialect: Dialect, changes: int, seed: int | None) -> None:
+    """Follow random changes with three SQL jobs; exit 1 and say so when a row is off."""
+    plan = Plan(dialect, changes, random.randrange(10**6) if seed is None else seed)
+    click.echo(f"seed {plan.seed}")
+    spark = job_session("databus-benchmark", SPARK)
+    spark.sparkContext.setLogLevel("ERROR")
+    console = Console(stderr=True)
+    try:
+        with console.status("following …"):
+            outcome = compare(plan, spark)
+    finally:
+        spark.stop()
+    for problem in outcome.problems:
+        click.echo(f"PROBLEM: {problem}")
+    click.echo(last_line(plan, outcome))
+    raise SystemExit(1 if outcome.problem_count else 0)

@@ -28,6 +28,8 @@ META = pa.struct(
         ("before", ROW),
     ]
 )
+# As with option beforeImages=false.
+META_ALONE = pa.struct([part for part in META if part.name != "before"])
 SCHEMA = pa.schema([*ROW, ("_databus", META)])
 
 Change = dict[str, Any]

@@ -19,6 +19,8 @@ from tests.conftest import PATIENCE_S
 from tests.leaks import take_stock, what_is_left
 
 JAVA_OPTIONS = f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
+# What a kind of target needs for the whole session.
+LASTING = {"delta": "delta_runtime", "mariadb": "mariadb"}
 CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -66,9 +68,7 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(params=["delta", "parquet", "sqlite", "mariadb"])
 def target_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Name a table of each kind of target that is not there yet; needs `tests.mariadb`."""
-    if request.param == "delta":
-        request.getfixturevalue("delta_runtime")
-    elif request.param == "mariadb":
+    if request.param == "mariadb":
         server, name = (database := request.getfixturevalue("database")).server, database.name
         login = f"{server.user}:{server.password}@{HOST}:{server.port}"
         return f"mysql+pymysql://{login}/{name}?charset=utf8mb4#person"
@@ -102,9 +102,10 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     go of it when that thread is collected.
     """
     callspec = getattr(request.node, "callspec", None)
-    if callspec is not None and callspec.params.get("target_uri") == "mariadb":
-        # The session's server is no test's, even if this one is the first to ask for it.
-        request.getfixturevalue("mariadb")
+    kind = "" if callspec is None else callspec.params.get("target_uri")
+    if kind in LASTING:
+        # What lasts for the session is no test's, even if this one is the first to need it.
+        request.getfixturevalue(LASTING[kind])
     has_spark = "spark" in request.fixturenames
     before = take_stock()
     yield

@@ -318,8 +318,13 @@ def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
     images = before.filter(is_moved)
     for name in batch.column_names:
         if name != META:
-            column = pc.struct_field(images, name)
-            rows = rows.set_column(rows.column_names.index(name), name, column)
+            at = rows.column_names.index(name)
+            # An image of the key is enough for a delete.
+            if images.type.get_field_index(name) >= 0:
+                column = pc.struct_field(images, name)
+            else:
+                column = pa.nulls(rows.num_rows, batch.schema.field(name).type)
+            rows = rows.set_column(at, name, column)
     deletes = pa.array(np.ones(rows.num_rows, dtype=bool))
     return rows.set_column(rows.column_names.index(DELETE), DELETE, deletes).cast(nothing.schema)
 

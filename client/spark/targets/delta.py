@@ -52,7 +52,7 @@ _Done = TypeVar("_Done")
 
 
 class DeltaTarget:
-    """A Delta table.
+    """A Delta table; for one thread at a time.
 
     Options: `storage_options` as delta-rs takes them; `optimize_every`: after so
     many batches small files are put together and files older than
@@ -81,6 +81,9 @@ class DeltaTarget:
         self._optimize_every = optimize_every
         self._vacuum_hours = vacuum_hours
         self._attempts = attempts
+        # As last seen, so that a batch reads of the log only what is new in it.
+        self._held: DeltaTable | None = None
+        self._held_book: tuple[int, Book] | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ class DeltaTarget:
             table = self._table() or self._created(changes)
             _add_bookkeeping(table, changes.has_source)
             check_same_keys(self.uri, self._given_keys or _keys_of(table), changes.keys)
-            book = _book_of(table)
+            book = self._book_of(table)
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
             after = book.after(app_id, batch_id, changes.positions, changes.generations)
@@ -130,6 +133,7 @@ class DeltaTarget:
                 for name, number in after.changed_since(book).items()
             ]
             counts = self._merge(table, changes.numbered(book, app_id), notes)
+            self._held_book = table.version(), after
             return Applied(*counts, positions=after.positions())
 
         applied = self._retried(attempt, changes.newest_scn)
@@ -154,7 +158,7 @@ class DeltaTarget:
                 raise no_table(self.uri)
             keys = self._given_keys or _keys_of(table)
             _add_bookkeeping(table, SOURCE in keys)
-            book = _book_of(table)
+            book = self._book_of(table)
             changes = put_changes(
                 with_source(rows, source, keys),
                 with_source(deletes, source, keys),
@@ -190,17 +194,32 @@ class DeltaTarget:
         return spark.read.schema(schema).parquet(*files)
 
     def close(self) -> None:
-        """Do nothing: a Delta table holds no connection."""
+        """Forget what is known of the table; it holds no connection."""
+        self._held = self._held_book = None
 
     def _table(self) -> DeltaTable | None:
+        """Return the table in its newest version; None while there is none."""
+        if self._held is not None:
+            self._held.update_incremental()
+            return self._held
         try:
-            return DeltaTable(self._path, storage_options=self._storage)
+            self._held = DeltaTable(self._path, storage_options=self._storage)
         except TableNotFoundError:
             return None
+        return self._held
 
     def _book(self) -> Book:
         table = self._table()
-        return Book() if table is None else _book_of(table)
+        return Book() if table is None else self._book_of(table)
+
+    def _book_of(self, table: DeltaTable) -> Book:
+        version = table.version()
+        if self._held_book is None or self._held_book[0] != version:
+            names = _configuration(table, _NAMES)
+            numbers = {name: table.transaction_version(f"{_PREFIX}{name}") for name in names}
+            known = {name: number for name, number in numbers.items() if number is not None}
+            self._held_book = version, Book(known)
+        return self._held_book[1]
 
     def _created(self, changes: Changes) -> DeltaTable:
         """Make an empty table as the batch has it."""
@@ -220,6 +239,8 @@ class DeltaTarget:
             try:
                 return attempt()
             except CommitFailedError as error:
+                # What was begun on this object is not to be seen again.
+                self._held = None
                 lost = error
             except DeltaError as error:
                 # Two that make the table at once: one of them finds it made.
@@ -308,14 +329,6 @@ def _configuration(table: DeltaTable, name: str) -> list[str]:
 
 def _keys_of(table: DeltaTable) -> tuple[str, ...]:
     return tuple(_configuration(table, _KEYS))
-
-
-def _book_of(table: DeltaTable) -> Book:
-    numbers = {
-        name: table.transaction_version(f"{_PREFIX}{name}")
-        for name in _configuration(table, _NAMES)
-    }
-    return Book({name: number for name, number in numbers.items() if number is not None})
 
 
 def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:

@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -51,7 +52,7 @@ from databus.client.spark.targets.changes import (
     put_changes,
     unified_schema,
 )
-from databus.client.spark.targets.decision import Decision, decide
+from databus.client.spark.targets.decision import decide
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -366,21 +367,19 @@ class _Batch:
 
     def run(self) -> tuple[int, int]:
         """Do what the rules say; return how many rows were written and removed."""
-        decision = self._decide()
-        touched = self._touch(decision)
-        removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
-        if removed:
-            decision = self._decide()
-        self._run(self._table.delete().where(self._of_key), decision.removes, with_row=False)
+        decision = decide(self._held(), self._changes, takes_new=self._takes_new)
+        written = decision.replaces | decision.inserts | decision.touches
         names = self._changes.columns
         values: Values = {name: sa.bindparam(f"_{name}") for name in names}
-        self._run(self._table.update().where(self._of_key).values(values), decision.replaces)
-        self._run(self._table.insert().values(values), decision.inserts, with_key=False)
-        written = int(decision.replaces.sum() + decision.inserts.sum()) + touched
-        return written, removed + int(decision.removes.sum())
-
-    def _decide(self) -> Decision:
-        return decide(self._held(), self._changes, takes_new=self._takes_new)
+        generation: Values = {GENERATION: values[GENERATION]}
+        update = self._table.update().where(self._of_key)
+        self._run(self._table.delete().where(self._of_key), decision.removes, [])
+        self._run(update.values(generation), decision.touches, [GENERATION])
+        self._run(update.values(values), decision.replaces, names)
+        # What is written by now is newer than the marks, or of their generation.
+        removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
+        self._run(self._table.insert().values(values), decision.inserts, names)
+        return int(written.sum()), removed + int(decision.removes.sum())
 
     def _held(self) -> pa.Table:
         """Return key, SCN and generation of the rows that there are changes of."""
@@ -407,12 +406,6 @@ class _Batch:
             [tuple(row[column.name] for column in columns) for row in asked]
         )
 
-    def _touch(self, decision: Decision) -> int:
-        update = self._table.update().where(self._of_key)
-        generation: Values = {GENERATION: sa.bindparam(f"_{GENERATION}")}
-        self._run(update.values(generation), decision.touches)
-        return int(decision.touches.sum())
-
     def _remove_covered(self, mark: Mark) -> int:
         """Remove what a truncate or the end of a snapshot takes away."""
         columns = self._table.c
@@ -421,27 +414,25 @@ class _Batch:
             conditions.append(sa.func.coalesce(columns[GENERATION], -1) < mark.generation)
         if self._changes.has_source:
             conditions.append(columns[SOURCE] == mark.source)
+        rows = self._changes.rows
+        follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.invert(rows[DELETE]))
+        if mark.generation is None and pc.any(follows).as_py():
+            # Of the truncate's own window, and after it.
+            kept = _values(rows.select(self._changes.keys).filter(follows))
+            conditions.append(sa.not_(self._is_one_of(kept)))
         return self._connection.execute(self._table.delete().where(*conditions)).rowcount
 
-    def _run(
-        self, statement: sa.Executable, mask: Any, *, with_key: bool = True, with_row: bool = True
-    ) -> None:
-        """Run a statement for each of some changes."""
+    def _run(self, statement: sa.Executable, mask: Any, names: Sequence[str]) -> None:
+        """Run a statement for each of some changes, with the key and some columns of each."""
         rows = _values(self._changes.rows.filter(pa.array(mask)))
-        if not rows:
-            return
-        parameters = [
-            {
-                **({f"_{name}": row[name] for name in self._changes.columns} if with_row else {}),
-                **(
-                    {found.key: row[name] for name, found in self._is_key.items()}
-                    if with_key
-                    else {}
-                ),
-            }
-            for row in rows
-        ]
-        self._connection.execute(statement, parameters)
+        is_insert = isinstance(statement, sa.Insert)
+        keys = {} if is_insert else {of.key: name for name, of in self._is_key.items()}
+        parameters = {**keys, **{f"_{name}": name for name in names}}
+        if rows:
+            self._connection.execute(
+                statement,
+                [{given: row[name] for given, name in parameters.items()} for row in rows],
+            )
 
 
 def _own_tables() -> tuple[sa.Table, sa.Table]:

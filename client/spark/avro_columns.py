@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from databus.schemas.errors import SchemaError
@@ -80,6 +81,7 @@ _LOGICAL = {
 _ANY_BRANCHES = frozenset({"null", "long", "double", "string", "bytes"})
 
 
+@lru_cache(maxsize=4096)
 def columns_of(schema: WriterSchema) -> tuple[AvroColumn, ...]:
     """Return a schema's columns in their order.
 

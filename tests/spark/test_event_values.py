@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from databus.client.spark.piece_builder import PieceBuilder
+from databus.schemas.control import end_of_period
 from databus.schemas.metadata import (
     Op,
 )
@@ -122,6 +125,25 @@ def test_what_has_no_type_comes_as_text(
     events = [row_event(schema, {"c": value}, index=n) for n, (value, _) in enumerate(pairs)]
     rows = read(make_columns([schema]), *events)
     assert [row["c"] for row in rows] == [text for _, text in pairs]
+
+
+PLAIN = [*EXTREMES, *((dialect, t, [v for v, _ in pairs]) for dialect, t, pairs in TEXTS)]
+
+
+@pytest.mark.parametrize(("dialect", "sql_type", "values"), PLAIN, ids=[t for _, t, _ in PLAIN])
+def test_the_compiled_way_leaves_no_plain_row_to_the_other(
+    dialect: str, sql_type: str, values: list[Any]
+) -> None:
+    schema = version(1, {"c": sql_type}, dialect=dialect)
+    events = [
+        row_event(schema, {"c": value}, Op.UPDATE, index=n, before={"c": None}, key=key)
+        for n, value in enumerate([*values, None])
+        for key in (1, b"1,2")
+    ]
+    columns = make_columns([schema])
+    with patch.object(PieceBuilder, "append", side_effect=AssertionError(sql_type)):
+        assert len(read(columns, *events, end_of_period(5, 5))) == len(events)
+    assert columns.window_scn == 5
 
 
 AS_TEXT: list[tuple[str, Any, str]] = [

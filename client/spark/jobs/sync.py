@@ -1,0 +1,200 @@
+"""A table copied into a target, and kept equal to it: one job, started again by itself.
+
+A target that `load` has filled is followed from the load's SCN on; any other is
+filled first, from the bootstrap servers. Where it is, Spark's checkpoint and the
+target know: killed at any point it goes on, and each batch is applied once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from databus.client.back_off import BackOff
+from databus.client.spark import register
+from databus.client.spark.apply import apply_changes
+from databus.client.spark.change_stream import make_planner
+from databus.client.spark.jobs.restarts import Restarts
+from databus.client.spark.options import Named, parse_options
+from databus.client.spark.targets.target import Target, open_target
+from databus.conf.settings import BackOffSettings
+
+LOOK_S = 1
+MOST_RESTARTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SyncProgress:
+    """How far it is. SCNs by physical source; in a snapshot there is none yet.
+
+    `rows` were written or removed since the job began, `lag_s` is between the
+    commits of the newest window and of the last one applied.
+    """
+
+    rows: int = 0
+    batches: int = 0
+    scns: Mapping[str, int] = field(default_factory=dict)
+    newest_scns: Mapping[str, int] = field(default_factory=dict)
+    lag_s: float | None = None
+    restarts: int = 0
+
+
+Report = Callable[[SyncProgress], None]
+
+
+def sync(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    *,
+    relays: Sequence[str],
+    bootstrap_servers: Sequence[str] = (),
+    checkpoint: str,
+    available_now: bool = False,
+    every_s: float = 1.0,
+    options: Mapping[str, str] | None = None,
+    most_restarts: int = MOST_RESTARTS,
+    stop: threading.Event | None = None,
+    report: Report = lambda _: None,
+) -> SyncProgress:
+    """Follow a table until `stop` is set, or with `available_now` up to what is the newest.
+
+    `checkpoint` is a folder of this job alone. `options` are more of
+    `format("databus")`. `report` is called once a second. A batch begins
+    every `every_s` seconds when there is something new.
+
+    Raises ConsumerError when the query fails for a reason that another start
+    does not cure, or `most_restarts` times without a batch in between;
+    SettingsError for arguments.
+    """
+    register(spark)
+    given = {
+        **(options or {}),
+        "mode": "changes",
+        "sources": source,
+        "relays": ",".join(relays),
+        "bootstrapServers": ",".join(bootstrap_servers),
+    }
+    opened = open_target(target)
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
+    )
+    try:
+        job = _Job(spark, opened, given, checkpoint, trigger, most_restarts, report)
+        return job.run(stop or threading.Event())
+    finally:
+        opened.close()
+
+
+class _Job:
+    """One source and its target."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: Target,
+        options: Mapping[str, str],
+        checkpoint: str,
+        trigger: Mapping[str, Any],
+        most_restarts: int,
+        report: Report,
+    ) -> None:
+        parse_options(options)
+        self._spark = spark
+        self._target = target
+        self._options = options
+        self._checkpoint = checkpoint
+        self._trigger = trigger
+        self._report = report
+        self._restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
+        self._progress = SyncProgress()
+
+    def run(self, stop: threading.Event) -> SyncProgress:
+        """Run queries, one after another, until one ends by itself or is stopped."""
+        while not stop.is_set():
+            try:
+                query = self._start()
+                self._follow(query, stop)
+            except PySparkException as error:
+                scn = max(self._progress.scns.values(), default=0)
+                wait_s = self._restarts.wait_s(str(error), self._options["sources"], scn)
+                self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
+                stop.wait(wait_s)
+                continue
+            break
+        self._report(self._progress)
+        return self._progress
+
+    def _start(self) -> StreamingQuery:
+        stream = self._spark.readStream.format("databus").options(**self._options)
+        changes = stream.option("start", self._begin()).load()
+        writer = changes.writeStream.foreachBatch(self._apply)
+        return (
+            writer.option("checkpointLocation", self._checkpoint).trigger(**self._trigger).start()
+        )
+
+    def _begin(self) -> str:
+        """Return where to begin without a checkpoint: where the target is, or with all rows."""
+        positions = self._target.positions()
+        if not any(positions.values()):
+            return Named.BEGINNING
+        (physical,) = make_planner(parse_options(self._options)).by_physical
+        return str(positions.get(physical) or Named.BEGINNING)
+
+    def _apply(self, batch: DataFrame, batch_id: int) -> None:
+        applied = apply_changes(batch, batch_id, self._target)
+        self._restarts.progressed()
+        now = self._progress
+        rows = now.rows + applied.upserts + applied.deletes
+        scns = applied.positions
+        self._progress = replace(now, rows=rows, batches=now.batches + 1, scns=scns)
+
+    def _follow(self, query: StreamingQuery, stop: threading.Event) -> None:
+        try:
+            while not query.awaitTermination(LOOK_S):
+                self._tell(query)
+                if stop.is_set():
+                    break
+            self._tell(query)
+        finally:
+            query.stop()
+
+    def _tell(self, query: StreamingQuery) -> None:
+        last = query.lastProgress
+        if last is not None and last.sources:
+            told = last.sources[0]
+            at, newest = _places(told.endOffset), _places(told.latestOffset)
+            self._progress = replace(
+                self._progress,
+                newest_scns={name: place["scn"] for name, place in newest.items()},
+                lag_s=_lag_s(at, newest),
+            )
+        self._report(self._progress)
+
+
+def _places(offset: str | None) -> dict[str, dict[str, Any]]:
+    """Return the places in the log that an offset names; none for those in a snapshot."""
+    found = json.loads(offset) if offset else None  # Spark says "null", too
+    places = found["physical"] if found else {}
+    return {name: place for name, place in places.items() if "scn" in place}
+
+
+def _lag_s(
+    at: Mapping[str, Mapping[str, int]], newest: Mapping[str, Mapping[str, int]]
+) -> float | None:
+    lags = [
+        0.0
+        if at[name]["scn"] >= newest[name]["scn"]
+        else (newest[name]["timeMs"] - at[name]["timeMs"]) / 1000
+        for name in newest
+        if name in at
+    ]
+    return max(lags, default=None)

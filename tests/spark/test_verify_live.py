@@ -29,6 +29,7 @@ from databus.schemas.errors import SettingsError
 from tests.spark.table_shop import TableShop, table_shop
 
 ROWS = 400
+PATIENCE_S = 300
 CHUNK_ROWS = 20
 PEOPLE = [("Ana", "es", "1970"), ("ana", "es", "1980"), ("Bo ", "se", "x"), ("Bo", "se", None)]
 Pair = tuple[tuple[Any, ...], str]
@@ -54,7 +55,8 @@ class Lake:
     def catch_up(self) -> None:
         """Bring everything that there is now."""
         self._shop.scn()
-        self._query().trigger(availableNow=True).start().awaitTermination(60)
+        query = self._query().trigger(availableNow=True).start()
+        assert query.awaitTermination(PATIENCE_S)
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
@@ -108,9 +110,13 @@ def settings_of(shop: TableShop) -> RelaySettings:
     return load_settings(shop.relay.file, RelaySettings)
 
 
-def options_of(shop: TableShop, **more: Any) -> VerifyOptions:
-    servers = {"relays": (shop.relay.url,), "bootstrap_servers": (shop.server,)}
-    return VerifyOptions(**servers, chunk_rows=CHUNK_ROWS, most_kept=100, **more)
+def options_of(shop: TableShop) -> VerifyOptions:
+    return VerifyOptions(
+        relays=(shop.relay.url,),
+        bootstrap_servers=(shop.server,),
+        chunk_rows=CHUNK_ROWS,
+        most_kept=100,
+    )
 
 
 def orders_of(shop: TableShop) -> list[tuple[Any, ...]]:
@@ -190,7 +196,7 @@ def test_a_target_without_positions_is_looked_at_again(
 ) -> None:
     settings, selection = settings_of(shop), Selection(("name",), "land = 'es'")
     with pytest.raises(SettingsError, match="--settle SECONDS"):
-        verify("shop.people", people, settings, VerifyOptions(), spark=spark)
+        verify("shop.people", people, settings, VerifyOptions(selection=selection), spark=spark)
     with pytest.raises(SettingsError, match=r"no column 'born'.*--columns name,land"):
         verify("shop.people", people, settings, VerifyOptions(settle_s=0), spark=spark)
 

@@ -166,7 +166,7 @@ def test_a_table_that_was_emptied_has_only_what_came_behind() -> None:
 
 
 def is_near(source: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
-    return abs(source["n"] - target["n"]) < 1
+    return bool(abs(source["n"] - target["n"]) < 1)
 
 
 def never(source: Mapping[str, Any], target: Mapping[str, Any]) -> bool:

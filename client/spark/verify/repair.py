@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -112,9 +112,9 @@ def repair(
         raise SettingsError("--touch-column goes with --how touch, which needs it")
     reported = read_report(report)
     with ExitStack() as stack:
-        target = open_target(reported.compared.target)
+        table = stack.enter_context(_source_of(settings, reported))
+        target = open_target(reported.compared.target, _missing_keys(reported, table.shape))
         stack.callback(target.close)
-        table = stack.enter_context(_opened(settings, reported, target))
         done = Repaired(reported.compared, options.how)
         keys = keys_of(table.shape, reported.keys)
         repairer = Repairer(table, target, options, on_step)
@@ -222,16 +222,23 @@ def _groups(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
         yield keys[at : at + KEYS_AT_ONCE]
 
 
-def _opened(settings: RelaySettings, reported: Reported, target: Target):  # type: ignore[no-untyped-def]
-    """Return the table, open, with those of its columns that the target has."""
+def _source_of(settings: RelaySettings, reported: Reported) -> AbstractContextManager[SourceTable]:
+    """Return the table, to be opened, with those of its columns that the target has."""
     compared = reported.compared
     physical = physical_source_of(settings, compared.source)
-    held = target.schema()
+    with closing(open_target(compared.target)) as target:
+        held = target.schema()
     if held is None:
         raise SettingsError(f"target {compared.target} has no table: load it")
     with open_source_table(physical, compared.source) as table:
         names = tuple(name for name in table.shape.names if name in held.names)
     return open_source_table(physical, compared.source, Selection(names, compared.where))
+
+
+def _missing_keys(reported: Reported, shape: Shape) -> Sequence[str] | None:
+    """Return what makes a row of the target unique, if the target does not know it itself."""
+    with closing(open_target(reported.compared.target)) as target:
+        return None if target.keys else shape.key_names
 
 
 def _verify(

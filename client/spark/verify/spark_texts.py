@@ -6,7 +6,8 @@ Java's digits are not always the fewest, and addresses and JSON of MySQL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -57,11 +58,19 @@ def _text(form: Form, value: Column) -> Column:
             return value.cast("string")
 
 
-def _python_text(form: Form):  # type: ignore[no-untyped-def]  # of a UDF, which has no public type
-    # By its name: the workers look it up in a module of their own.
+def _python_text(form: Form) -> Callable[[Column], Column]:
+    make = TEXTS[form]
+
     def texts(values: pa.Array) -> pa.Array:
-        make = TEXTS[form]
         found = [None if value is None else make(value) for value in values.to_pylist()]
         return pa.array(found, pa.string())
 
-    return arrow_udf(texts, "string")
+    return in_python(texts, "string")
+
+
+def in_python(function: Callable[[pa.Array], pa.Array], result: str) -> Callable[[Column], Column]:
+    """Return what makes a column of another one with a function that workers run."""
+    # Its kind is told by the annotations; the stubs know only how it was told before.
+    make: Any = arrow_udf
+    made: Callable[[Column], Column] = make(function, result)
+    return made

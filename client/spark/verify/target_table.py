@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import and_, or_
 
@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
 from databus.client.spark.row_types import arrow_schema, spark_type
@@ -18,7 +17,7 @@ from databus.client.spark.targets.changes import SCN, SOURCE
 from databus.client.spark.targets.target import Target
 from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
 from databus.client.spark.verify.shape import Key, Row, Shape
-from databus.client.spark.verify.spark_texts import digest_of, value_of
+from databus.client.spark.verify.spark_texts import digest_of, in_python, value_of
 from databus.schemas.errors import SettingsError
 
 MOST_SPANS = 200  # ranges that Spark is told of, so that files without them are left out
@@ -119,7 +118,7 @@ def _is_within(key: Column, span: Span) -> Column:
     return condition
 
 
-def _range_of(bounds: Sequence[int]):  # type: ignore[no-untyped-def]  # of a UDF: no public type
+def _range_of(bounds: Sequence[int]) -> Callable[[Column], Column]:
     ends = np.array(bounds, dtype=np.int64)
 
     def numbers(keys: pa.Array) -> pa.Array:
@@ -127,4 +126,4 @@ def _range_of(bounds: Sequence[int]):  # type: ignore[no-untyped-def]  # of a UD
         found = np.searchsorted(ends, keys.fill_null(0).to_numpy(zero_copy_only=False), "left")
         return pa.array(found.astype(np.int32), pa.int32())
 
-    return arrow_udf(numbers, "int")
+    return in_python(numbers, "int")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from databus.client.spark.blocking import ServerPool
@@ -76,7 +76,7 @@ class ChangeStream:
                 self._planner.by_physical[name],
                 begins.get(name),
                 place,
-                self._options.shards,
+                self._options.shard_count,
             )
         ]
 
@@ -126,13 +126,5 @@ def read_changes(
 
 
 def _rows(limit: ReadLimit) -> int | None:
-    """Return how many rows a limit allows; None = all there are.
-
-    A limit in bytes has been turned into the option maxBytesPerTrigger: Spark's own are not
-    asked for unless the source names them as its default.
-    """
-    if isinstance(limit, ReadMaxRows):
-        return limit.max_rows
-    if isinstance(limit, ReadMaxBytes):
-        return max(1, limit.max_bytes)
-    return None
+    """Return how many rows a limit allows; None = all there are."""
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else None

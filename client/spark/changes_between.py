@@ -46,7 +46,7 @@ def _ranges(planner: Planner, options: SourceOptions, after: int) -> list[str]:
         if end == place:
             raise SettingsError(f"{name}: scn {until} has not come yet, the newest is {place.scn}")
         sources = planner.by_physical[name]
-        ranges = ranges_between(name, sources, place, end, options.shards)
+        ranges = ranges_between(name, sources, place, end, options.shard_count)
         found += [range_to_text(one) for one in ranges]
         place = end
     return found

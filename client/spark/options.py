@@ -115,8 +115,12 @@ class SourceOptions(Settings):
     max_bytes_per_trigger: int = Field(
         256 << 20, ge=1, description="Bytes of a micro-batch, as events"
     )
-    shards: int = Field(
-        2, ge=1, le=1024, description="Tasks of a micro-batch, by the rest of the key's division"
+    shards: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Tasks of a micro-batch, by the rest of the key's division; left out: 2, "
+        "or 1 with filters, for a source has one filter",
     )
     batch_rows: int = Field(20_000, ge=1, le=1_000_000, description="Rows of an Arrow batch")
     fetch_bytes: int = Field(2 << 20, ge=4096, description="Bytes of one answer")
@@ -142,6 +146,11 @@ class SourceOptions(Settings):
     settings: Path | None = Field(
         None, description="`database`: a relay's settings file, for its URI and passwords"
     )
+
+    @property
+    def shard_count(self) -> int:
+        """How many tasks share a range."""
+        return self.shards or (1 if self.filters else 2)
 
 
 def option_names() -> list[str]:
@@ -169,6 +178,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     strange = sorted({*parsed.filters} - {*parsed.sources})
     if strange:
         raise SettingsError(f"filters: {', '.join(strange)} is not among the option sources")
+    if parsed.filters and parsed.shard_count > 1:
+        raise SettingsError("option shards is 1 with filters: a source has one filter")
     return parsed
 
 

@@ -153,8 +153,25 @@ class Planner:
         try:
             found = self._measure_ring(name, online_at(place.scn), {}, rows, target)
         except ScnNotFoundError as error:
-            return self._from_bootstrap(name, place, rows, target, error)
+            found_next = self._after_unknown(name, place, rows, target)
+            if found_next is None:
+                return self._from_bootstrap(name, place, rows, target, error)
+            found = found_next
         return _moved(place, found)
+
+    def _after_unknown(
+        self, name: str, place: AtScn, rows: int | None, target: int | None
+    ) -> LogMeasure | None:
+        """Measure from the very next SCN, with which a ring may begin that knows nothing older.
+
+        Not after 0, which is no window but means that rows are wanted that are in no log.
+        """
+        if place.scn == 0:
+            return None
+        try:
+            return self._measure_ring(name, online_at(place.scn + 1, 0), {}, rows, target)
+        except ScnNotFoundError:
+            return None
 
     def _from_empty_ring(
         self, name: str, place: AtScn, rows: int | None, target: int | None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from databus.client.bootstrap_steps import STORE_ID_KEY
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.errors import ServerError, SettingsError
+from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, ModFilter, filters_to_json
 
 Parameters = dict[str, str]
@@ -73,12 +73,9 @@ def beginning_after(since_scn: int) -> Checkpoint:
 def sharded(
     filters: Mapping[str, EventFilter], sources: Sequence[str], shard: int, shards: int
 ) -> dict[str, EventFilter]:
-    """Return the filters by source of one shard; raises SettingsError where both are wanted."""
-    wanted = {name: one for name, one in filters.items() if name in sources}
+    """Return the filters by source of one shard; there is none besides when there are several."""
     if shards == 1:
-        return wanted
-    if wanted:
-        raise SettingsError("option filters goes with shards = 1: one filter a source")
+        return {name: one for name, one in filters.items() if name in sources}
     mod = ModFilter(shards, shard, shard + 1)
     return dict.fromkeys(sources, mod)
 

@@ -214,6 +214,35 @@ def test_a_query_that_slept_past_the_ring_goes_on_from_the_log_without_a_gap(
     assert table.ops.count("snapshot") == 199
 
 
+def test_a_query_that_no_log_reaches_reads_everything_anew_and_the_mark_clears_the_rest(
+    pair: tuple[RunningRelay, RunningPair, str],
+    place: SqlitePlace,
+    tmp_path: Path,
+    open_query: Callable[..., Query],
+) -> None:
+    relay, old, url = pair
+    query = open_query(relays=relay.url, bootstrapServers=url, sources="shop.orders")
+    table = applied(query)
+    write_past_the_ring(place, relay)
+    place.run("DELETE FROM orders WHERE id < 10")
+    write_past_the_ring(place, relay)
+    old.producer.stop()
+    folder = tmp_path / "new"
+    folder.mkdir()
+    new = RunningPair(folder, relay).start()
+    try:
+        new.seed()
+        with serving(new.server("new-server")) as (new_url,):
+            query.options["bootstrapServers"] = new_url
+            query.restart()
+            while table.rows != place.shop.rows():
+                table.apply(query.wait_for_batch())
+    finally:
+        new.producer.stop()
+    assert table.ops.count("snapshot_end") == 2
+    assert "delete" not in table.ops
+
+
 def test_a_column_that_comes_later_ends_the_query_and_its_restart_takes_it_in(
     relay: RunningRelay,
     shop: Shop,

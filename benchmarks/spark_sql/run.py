@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import click
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from benchmarks.report import Figure, at_most
@@ -81,12 +81,13 @@ class Outcome:
 class Following:
     """A job that runs on a thread until it is stopped."""
 
-    def __init__(self, job: SqlJob, spark: SparkSession) -> None:
-        self._query: StreamingQuery | None = None
+    def __init__(self, name: str, job: SqlJob, spark: SparkSession) -> None:
+        self.name = name
+        self._stop = threading.Event()
         self._batches = 0
         self.summary = RunSummary()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(job, spark), name=job.name)
+        self._thread = threading.Thread(target=self._run, args=(job, spark), name=name)
 
     def start(self) -> None:
         """Start it."""
@@ -101,8 +102,7 @@ class Following:
 
     def stop(self) -> RunSummary:
         """Stop it, in a batch or between two; raises what it died of before."""
-        if self._query is not None:
-            self._query.stop()
+        self._stop.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -110,12 +110,9 @@ class Following:
 
     def _run(self, job: SqlJob, spark: SparkSession) -> None:
         try:
-            self.summary = run(job, spark, on_start=self._take, on_batch=self._count)
+            self.summary = run(job, spark, stop=self._stop, on_batch=self._count)
         except BaseException as error:  # raised again by whoever waits for it
             self._error = error
-
-    def _take(self, query: StreamingQuery) -> None:
-        self._query = query
 
     def _count(self, _: object) -> None:
         self._batches += 1
@@ -163,20 +160,25 @@ def _follow(
     """Run the jobs beside the changes; stop them half-way, and let them catch up in the end."""
     writer = _written(shops, changes)
     for share in (1, 2):
-        following = {name: Following(job, spark) for name, job in jobs.items()}
-        for one in following.values():
-            one.start()
+        following = [Following(name, job, spark) for name, job in jobs.items()]
+        started = []
         try:
-            for one in following.values():
-                wait_until(lambda one=one: one.has_begun, BEGUN_TIMEOUT_S, "a batch")  # type: ignore[misc]
+            for one in following:  # each alone, for starting is all the CPU's work
+                started.append(one)
+                one.start()
+                wait_until(partial(_has_begun, one), BEGUN_TIMEOUT_S, "a batch")
             while outcome.changes < changes * share // 2:
                 outcome.changes += next(writer)
                 outcome.transactions += 1
         finally:
-            for name, one in following.items():
-                outcome.batches[name] += one.stop().batches
+            for one in started:
+                outcome.batches[one.name] += one.stop().batches
     for name, job in jobs.items():
         outcome.batches[name] += run(job, spark, available_now=True).batches
+
+
+def _has_begun(following: Following) -> bool:
+    return following.has_begun
 
 
 def _written(shops: list[Shop], changes: int) -> Iterator[int]:

@@ -8,6 +8,7 @@ _databus             as the stream has it, without `before`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,10 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructType
 
+from databus.client.spark import register
 from databus.client.spark.change_stream import changes_type, make_planner
 from databus.client.spark.options import parse_options
 from databus.client.spark.row_types import CHANGE_COLUMN, KEY
-from databus.client.spark.source import DatabusDataSource
 from databus.client.spark.sql.job_file import Servers, SqlJob
 from databus.client.spark.sql.plan import Feed, SourceColumns, quoted
 from databus.schemas.errors import SettingsError
@@ -51,6 +52,8 @@ def _options(job: SqlJob, servers: Servers, feeds: Sequence[Feed]) -> dict[str, 
         "sources": ",".join(dict.fromkeys(feed.source for feed in feeds)),
         "relays": ",".join(servers.relays),
         "bootstrapServers": ",".join(servers.bootstrap_servers),
+        # What a SELECT does not name does not end its job.
+        "onNewColumn": "ignore",
         "maxRowsPerTrigger": str(job.settings.max_rows_per_trigger),
     }
 
@@ -62,7 +65,8 @@ def types_of(job: SqlJob, feeds: Sequence[Feed]) -> dict[Feed, StructType]:
         schema = changes_type(group.options)
         named = [feed for feed in group.feeds if feed.physical_source]
         if named:
-            _check_physical(named, make_planner(parse_options(group.options)).by_physical)
+            with closing(make_planner(parse_options(group.options))) as planner:
+                _check_physical(named, planner.by_physical)
         for feed in group.feeds:
             row = schema[feed.source].dataType
             assert isinstance(row, StructType)
@@ -80,7 +84,7 @@ def columns_of(row: StructType) -> SourceColumns:
 
 def read_feeds(spark: SparkSession, job: SqlJob, feeds: Sequence[Feed]) -> DataFrame:
     """Return the stream of all changes of the feeds."""
-    spark.dataSource.register(DatabusDataSource)
+    register(spark)
     streams = [
         in_one_shape(
             spark.readStream.format("databus").options(**group.options).load(), group.feeds

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException, ParseException, StreamingQueryException
@@ -11,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from databus.client.back_off import BackOff
+from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binding import bind, feeds_of
 from databus.client.spark.sql.explain import explain_keys
@@ -21,10 +25,13 @@ from databus.client.spark.sql.mirrors import open_mirrors
 from databus.client.spark.sql.plan import Feed, Plan, UnionPlan
 from databus.client.spark.sql.selected import selected_changes
 from databus.client.spark.sql.wide_rows import all_facts, wide_changes
-from databus.client.spark.targets.target import Applied, open_target
-from databus.schemas.errors import ConsumerError, DatabusError, SettingsError
+from databus.client.spark.targets.target import Applied, Target, open_target
+from databus.conf.settings import BackOffSettings
+from databus.schemas.errors import DatabusError, SettingsError
 
 Batches = UnionBatches | JoinBatches
+LOOK_S = 1
+MOST_RESTARTS = 10
 
 
 class BatchDone(NamedTuple):
@@ -36,11 +43,12 @@ class BatchDone(NamedTuple):
 
 @dataclass(slots=True)
 class RunSummary:
-    """What a run did; rows of the target that were written and removed."""
+    """What a run did: rows of the target written and removed, SCNs by physical source."""
 
     batches: int = 0
     upserts: int = 0
     deletes: int = 0
+    restarts: int = 0
     positions: dict[str, int] = field(default_factory=dict)
 
     def take(self, applied: Applied) -> None:
@@ -56,85 +64,119 @@ def run(
     spark: SparkSession,
     *,
     available_now: bool = False,
+    stop: threading.Event | None = None,
+    most_restarts: int = MOST_RESTARTS,
     on_plan: Callable[[list[str]], None] = lambda _: None,
     on_batch: Callable[[BatchDone], None] = lambda _: None,
-    on_start: Callable[[StreamingQuery], None] = lambda _: None,
 ) -> RunSummary:
-    """Keep a job's target equal to its SELECT.
+    """Keep a job's target equal to its SELECT until `stop` is set.
 
-    Goes on for ever, or with `available_now` until everything is applied that
-    is there at the start. `on_batch` is called after each batch, on Spark's
-    thread; `on_start` gets the query, for whoever wants to stop it.
+    With `available_now` it ends when all is applied that was there at the start.
+    Servers that are away are waited for, and a query that they ended is started
+    again, `most_restarts` times without a batch in between. `on_plan` gets
+    sentences about the sources' columns; `on_batch` is called after each batch,
+    on a thread of Spark's.
 
-    Raises DatabusError: SettingsError for a SELECT that does not fit its
-    sources, the target's errors, ConsumerError when the query fails.
+    Raises SettingsError for a SELECT that does not fit its sources and for a
+    checkpoint of another job, the target's errors as they are, ConsumerError
+    when the query fails.
     """
-    rows = types_of(job, feeds_of(job.query))
-    plan = bind(job.query, {feed: columns_of(row) for feed, row in rows.items()})
-    folder = open_folder(job)
-    batches = _batches(job, spark, plan, rows, folder)
-    changes = read_feeds(spark, job, plan.feeds)
-    _check_expressions(job, batches, changes)
-    on_plan(explain_keys(plan))
-    following = _Following(batches, on_batch)
-    query = following.start(job, folder, changes, available_now=available_now)
-    on_start(query)
-    following.wait(query)
-    return following.summary
-
-
-@dataclass(slots=True)
-class _Following:
-    """A query under way; its batches come on a thread of Spark's."""
-
-    batches: Batches
-    on_batch: Callable[[BatchDone], None]
-    summary: RunSummary = field(default_factory=RunSummary)
-    failure: DatabusError | None = None
-
-    def start(
-        self, job: SqlJob, folder: JobFolder, changes: DataFrame, *, available_now: bool
-    ) -> StreamingQuery:
-        writer = changes.writeStream.foreachBatch(self._apply).option(
-            "checkpointLocation", str(folder.stream)
-        )
-        if available_now:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{job.settings.trigger_seconds} seconds").start()
-
-    def wait(self, query: StreamingQuery) -> None:
-        """Wait for the end; raises the error of a batch as it was."""
+    running = _Running(job, spark, stop or threading.Event(), on_batch)
+    restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
+    running.on_applied = restarts.progressed
+    while not running.stop.is_set():
+        on_plan(running.prepare())
         try:
-            query.awaitTermination()
+            running.follow(available_now=available_now)
+            break
         except StreamingQueryException as error:
-            if self.failure is not None:
-                raise self.failure from error
-            scn = max(self.summary.positions.values(), default=-1)
-            raise ConsumerError(scn, f"the query has failed: {_cause(error)}") from error
+            if running.failure is not None:
+                raise running.failure from error
+            scn = max(running.summary.positions.values(), default=0)
+            running.stop.wait(restarts.wait_s(str(error), job.name, scn))
+            running.summary.restarts += 1
+        finally:
+            running.close()
+    return running.summary
+
+
+class _Running:
+    """A job and its query; its batches come on a thread of Spark's."""
+
+    def __init__(
+        self,
+        job: SqlJob,
+        spark: SparkSession,
+        stop: threading.Event,
+        on_batch: Callable[[BatchDone], None],
+    ) -> None:
+        self.stop = stop
+        self.summary = RunSummary()
+        self.failure: DatabusError | None = None
+        self.on_applied: Callable[[], None] = lambda: None
+        self._job = job
+        self._spark = spark
+        self._on_batch = on_batch
+
+    def prepare(self) -> list[str]:
+        """Ask for the sources' columns, bind, open; return what there is to say of it."""
+        rows = types_of(self._job, feeds_of(self._job.query))
+        columns = {feed: columns_of(row) for feed, row in rows.items()}
+        self._folder = open_folder(self._job, columns)
+        plan = bind(self._job.query, self._folder.columns)
+        self._target = _target(self._job, plan)
+        self._batches = _batches(self._spark, plan, rows, self._folder, self._target)
+        self._changes = read_feeds(self._spark, self._job, plan.feeds)
+        _check_expressions(self._job, self._batches, self._changes)
+        self._folder.keep()
+        return explain_keys(plan)
+
+    def follow(self, *, available_now: bool) -> None:
+        """Run one query until it ends, or until it is to be stopped."""
+        writer = self._changes.writeStream.foreachBatch(self._apply).option(
+            "checkpointLocation", str(self._folder.stream)
+        )
+        every = f"{self._job.settings.trigger_seconds} seconds"
+        query: StreamingQuery = (
+            writer.trigger(availableNow=True).start()
+            if available_now
+            else writer.trigger(processingTime=every).start()
+        )
+        try:
+            while not query.awaitTermination(LOOK_S) and not self.stop.is_set():
+                pass
         finally:
             query.stop()
 
+    def close(self) -> None:
+        """Let go of the target's connections."""
+        self._target.close()
+
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            applied = self.batches.apply(batch, batch_id)
+            applied = self._batches.apply(batch, batch_id)
         except DatabusError as error:
             self.failure = error
             raise
         self.summary.take(applied)
-        self.on_batch(BatchDone(batch_id, applied))
+        self.on_applied()
+        self._on_batch(BatchDone(batch_id, applied))
+
+
+def _target(job: SqlJob, plan: Plan) -> Target:
+    several = isinstance(plan, UnionPlan) and len(plan.branches) > 1
+    return open_target(job.settings.target, plan.key, source_column=several)
 
 
 def _batches(
-    job: SqlJob,
     spark: SparkSession,
     plan: Plan,
     rows: Mapping[Feed, StructType],
     folder: JobFolder,
+    target: Target,
 ) -> Batches:
     if isinstance(plan, UnionPlan):
-        target = open_target(job.settings.target, plan.key, source_column=len(plan.branches) > 1)
         return UnionBatches(plan, target, folder.app_id)
-    target = open_target(job.settings.target, plan.key)
     mirrors = open_mirrors(plan.mirrors, rows, folder.mirrors)
     return JoinBatches(plan, spark, mirrors, target, folder.app_id)
 
@@ -148,11 +190,5 @@ def _check_expressions(job: SqlJob, batches: Batches, changes: DataFrame) -> Non
             keys = all_facts(batches.plan, batches.spark, batches.mirrors)
             wide_changes(batches.plan, batches.spark, batches.mirrors, [keys])
     except (AnalysisException, ParseException) as error:
-        raise SettingsError(f"{job.name}: Spark says: {error.getMessage()}") from error
-
-
-def _cause(error: StreamingQueryException) -> str:
-    """Return what a query died of: the last thing that was raised, of a long chain."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if ".errors." in line or "Error: " in line]
-    return (raised or lines)[-1]
+        said = " ".join((error.getMessage() or str(error)).split())
+        raise SettingsError(f"{job.name}: Spark says: {said}") from error

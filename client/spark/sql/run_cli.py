@@ -5,13 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
-from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -58,12 +56,12 @@ def _run_with_progress(job: SqlJob, *, available_now: bool) -> RunSummary:
     console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     total = RunSummary()
-    with (
-        Progress(*columns, console=console, transient=True) as progress,
-        _stopped_by_signals() as follow,
-    ):
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress(*columns, console=console, transient=True))
         task = progress.add_task("starting Spark", total=None)
         spark = job_session(f"databus {job.name}")
+        # Only now: Spark takes Ctrl-C for itself when it starts.
+        stop = stack.enter_context(_set_by_signals())
 
         def show(done: BatchDone) -> None:
             total.take(done.applied)
@@ -84,7 +82,7 @@ def _run_with_progress(job: SqlJob, *, available_now: bool) -> RunSummary:
             available_now=available_now,
             on_plan=show_plan,
             on_batch=show,
-            on_start=follow,
+            stop=stop,
         )
 
 
@@ -94,23 +92,22 @@ def _listed(summary: RunSummary) -> str:
 
 
 @contextmanager
-def _stopped_by_signals() -> Iterator[Callable[[StreamingQuery], None]]:
-    """Give what takes a query that SIGTERM and Ctrl-C are to stop; before that they do as ever.
+def _set_by_signals() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and Ctrl-C set; a second signal does what it does by default.
 
     A batch under way is left: it comes again at the next start.
     """
-    before: dict[signal.Signals, Any] = {}
+    stop = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
 
-    def follow(query: StreamingQuery) -> None:
-        def stop(number: int, frame: object) -> None:  # noqa: ARG001 - the shape of a handler
-            # Not here: the thread that is interrupted waits for Spark's answer already.
-            threading.Thread(target=query.stop, name="databus-stop").start()
+    def end(number: int, frame: object) -> None:  # noqa: ARG001 - the shape of a handler
+        stop.set()
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, stop)
-
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
-        yield follow
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -21,6 +21,7 @@ MODULES = (
     "torture",
     "catch_up",
     "bootstrap_torture",
+    "spark_sql",
 )
 
 

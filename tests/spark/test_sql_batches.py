@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -271,8 +271,8 @@ def test_a_wide_table_equals_the_view_after_every_batch(
     spark: SparkSession, tmp_path: Path, select: str, seed: int
 ) -> None:
     shop, job = Shop(seed), Job(spark, tmp_path, select)
-    for batch_id in range(4):
-        for _ in range(40):
+    for batch_id in range(2):
+        for _ in range(60):
             shop.change()
         job.apply(batch_id, shop.taken())
         assert job.rows() == shop.view(select), f"batch {batch_id}"
@@ -286,13 +286,10 @@ def test_truncates_and_snapshots_on_either_side_reach_the_wide_table(
     for _ in range(60):
         shop.change()
     shop.taken()
-    tables = ("orders", "customers", "countries")
-    # The snapshot comes in several batches, each table's on its own.
-    for batch_id, table in enumerate(tables):
-        job.apply(batch_id, shop.snapshot(table, 0))
+    snapshot = [change for table in KEYS for change in shop.snapshot(table, 0)]
+    job.apply(0, snapshot)
     assert job.rows() == shop.view(LEFT)
-    steps: Sequence[tuple[str, int]] = [("countries", 3), ("orders", 5)]
-    for table, batch_id in steps:
+    for batch_id, table in enumerate(("countries", "orders"), 1):
         shop.truncate(table)
         for _ in range(10):
             shop.change()
@@ -302,8 +299,7 @@ def test_truncates_and_snapshots_on_either_side_reach_the_wide_table(
     for _ in range(60):
         shop.change()
     shop.taken()
-    everything = [change for table in tables for change in shop.snapshot(table, 1)]
-    job.apply(6, everything)
+    job.apply(3, [change for table in KEYS for change in shop.snapshot(table, 1)])
     assert job.rows() == shop.view(LEFT)
     assert job.rows()
 
@@ -319,7 +315,7 @@ def test_a_batch_that_comes_again_after_a_crash_ends_the_same(
     for _ in range(60):
         shop.change()
     job.apply(0, shop.taken())
-    for crash_at in ("customers", "countries", "target"):
+    for batch_id, crash_at in enumerate(("customers", "target"), 1):
         for _ in range(20):
             shop.change()
         if crash_at == "target":
@@ -327,7 +323,6 @@ def test_a_batch_that_comes_again_after_a_crash_ends_the_same(
         batch = shop.taken()
         victims = {feed.source: mirror.target for feed, mirror in job.mirrors.items()}
         victim = {"target": job.target}.get(crash_at) or victims[f"shop.{crash_at}"]
-        batch_id = 1 + ("customers", "countries", "target").index(crash_at)
         with monkeypatch.context() as patched:
             patched.setattr(victim, "apply", _crash)
             with pytest.raises(CrashError):

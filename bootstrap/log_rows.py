@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from databus.bootstrap.row_filter import EVERY_KEY, check_range, condition_of, number_of
+from databus.bootstrap.row_filter import EVERY_KEY, Condition, check_range, condition_of, number_of
+from databus.bootstrap.sqlite_bytes import joins_bytes
 from databus.bootstrap.stored import (
     NOTHING_YET,
     WHOLE_WINDOW,
+    LogBody,
     LogMeasure,
     LogPage,
     LogPlace,
@@ -45,7 +47,7 @@ insert into log_{src_id} (scn, idx, key, number, is_hashed, at_ns, event)
 values (?, ?, ?, ?, ?, ?, ?)
 """
 _AFTER = """
-select scn, idx, key, event, is_hashed from log_{src_id} indexed by log_{src_id}_place
+select scn, idx, {src_id}, key, event, is_hashed from log_{src_id} indexed by log_{src_id}_place
 where (scn, idx) > (?, ?) and scn <= ? and {condition}
 order by scn, idx
 """
@@ -55,6 +57,12 @@ from log_{src_id} indexed by log_{src_id}_place
 where (scn, idx) > (?, ?) and scn <= ? and {condition}
 group by scn order by scn
 """
+_EVENTS = """
+select scn, idx, event from log_{src_id} indexed by log_{src_id}_place
+where (scn, idx) > (?, ?) and scn <= ? and {condition}
+"""
+# SQLite keeps the order of what it joins: it merges the tables by their indexes.
+_BODY = "select cast(group_concat(event, '') as blob) from ({events} order by 1, 2)"
 _TIMESTAMP = """
 select substr(event, 1, ?) from log_{src_id} indexed by log_{src_id}_place where scn = ? limit 1
 """
@@ -118,24 +126,22 @@ def page(
     most_bytes: int,
 ) -> LogPage:
     """Return the sources' rows after a place, up to and with window `target_scn`."""
-    merged = heapq.merge(
-        *(_rows_after(connection, src_id, after, target_scn, filters) for src_id in src_ids)
-    )
-    rows: list[LogRow] = []
+    cursors = [_rows_after(connection, src_id, after, target_scn, filters) for src_id in src_ids]
+    found: list[_Row] = []
     size_bytes = 0
-    for scn, index, src_id, key, event in merged:
-        size_bytes += len(event)
-        if rows and size_bytes > most_bytes:
-            last = rows[-1]
-            return LogPage(
-                rows, (last.scn, last.index if scn == last.scn else WHOLE_WINDOW), is_last=False
-            )
-        rows.append(LogRow(scn, index, src_id, key, event))
-    return LogPage(rows, (target_scn, WHOLE_WINDOW), is_last=True)
+    last, is_last = (target_scn, WHOLE_WINDOW), True
+    for row in cursors[0] if len(cursors) == 1 else heapq.merge(*cursors):
+        size_bytes += len(row[4])
+        if found and size_bytes > most_bytes:
+            scn, index, *_ = found[-1]
+            last, is_last = (scn, index if row[0] == scn else WHOLE_WINDOW), False
+            break
+        found.append(row)
+    return LogPage([LogRow(*row[:5]) for row in found], last, is_last)
 
 
 # SCN and index first, which no two rows share: the order of merging.
-_Row = tuple[int, int, int, int | bytes, bytes]
+_Row = tuple[int, int, int, int | bytes, bytes, int]
 
 
 def _rows_after(
@@ -149,9 +155,45 @@ def _rows_after(
     condition = condition_of(wanted)
     sql = _AFTER.format(src_id=src_id, condition=condition.sql)
     cursor = connection.execute(sql, (*_beginning(after), target_scn, *condition.parameters))
-    for row_scn, row_index, key, event, is_hashed in cursor:
-        check_range(condition, wanted, is_hashed, key)
-        yield row_scn, row_index, src_id, key, event
+    return _checked(cursor, condition, wanted) if condition.has_ranges else cursor
+
+
+def _checked(
+    rows: Iterator[_Row], condition: Condition, wanted: EventFilter | None
+) -> Iterator[_Row]:
+    """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+    for row in rows:
+        check_range(condition, wanted, row[5], row[3])
+        yield row
+
+
+def body(
+    connection: sqlite3.Connection,
+    src_ids: Sequence[int],
+    after: LogPlace,
+    target_scn: int,
+    filters: Mapping[int, EventFilter],
+    most_bytes: int,
+) -> LogBody | None:
+    """Return the events of whole windows that fit, put together by SQLite.
+
+    None when it has to be done row by row: the first window does not fit, or
+    this SQLite cannot join bytes.
+    """
+    if not joins_bytes():
+        return None
+    found = measure(connection, src_ids, after, target_scn, filters, MAX_SCN, most_bytes)
+    if found.size_bytes > most_bytes:
+        return None
+    if not found.rows:
+        return LogBody(b"", 0, found.scn)
+    selects, parameters = [], []
+    for src_id in src_ids:
+        condition = condition_of(filters.get(src_id))
+        selects.append(_EVENTS.format(src_id=src_id, condition=condition.sql))
+        parameters += [*_beginning(after), found.scn, *condition.parameters]
+    sql = _BODY.format(events=" union all ".join(selects))
+    return LogBody(connection.execute(sql, parameters).fetchone()[0], found.rows, found.scn)
 
 
 def measure(

@@ -234,13 +234,17 @@ class _CatchUpPage(_PageReader):
     def read(self) -> Page:
         """Return the page."""
         target_scn = self._checkpoint.bootstrap_target_scn
-        found = self._store.log_page(
+        asked = (
             self._choice.src_ids,
             find_log_place(self._choice, self._checkpoint),
             target_scn,
             filters_of(self._request, self._choice.sources),
             self._room_bytes,
         )
+        if self._render is None and (body := self._store.log_body(*asked)) is not None:
+            after = self._at((body.scn, WHOLE_WINDOW))
+            return self._close([body.data], body.rows, after, is_over=body.scn == target_scn)
+        found = self._store.log_page(*asked)
         events = self._fit([row.event for row in found.rows])
         if found.rows and not events:
             return self._pending(found.rows[0].event)
@@ -279,7 +283,7 @@ def filters_of(reading: Reading, sources: Iterable[SourceState]) -> dict[int, Ev
 def _place_before(rows: Sequence[LogRow], number: int) -> LogPlace:
     """Return the place between a row and the next one that was wanted, too."""
     last = rows[number - 1]
-    return last.scn, (last.index if rows[number].scn == last.scn else WHOLE_WINDOW)
+    return last.scn, (last.row_index if rows[number].scn == last.scn else WHOLE_WINDOW)
 
 
 def _is_log_shorter(choice: Choice, since_scn: int) -> bool:

@@ -11,12 +11,11 @@ All functions work within a transaction of the caller's.
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
-from functools import cache
 from typing import NamedTuple
 
 from databus.bootstrap.row_filter import EVERY_KEY, Condition, check_range, condition_of
 from databus.bootstrap.snapshot_rows import count_changed
+from databus.bootstrap.sqlite_bytes import joins_bytes
 from databus.bootstrap.stored import SnapshotBody, SnapshotMeasure, SnapshotPage, StoreRow
 from databus.schemas.event import WHOLE_TABLE_KEY
 from databus.schemas.filters import EventFilter
@@ -40,9 +39,6 @@ _SUMS = "select count(*), max(id), sum(length(event)), {hashed} {rows}"
 _BODY = "select cast(group_concat(event, '') as blob) {rows}"
 _ANY = "select 1 {rows} limit 1"
 _LAST_ID = "select max(id) from snapshot_{src_id}"
-_PROBE = """
-select cast(group_concat(piece, '') as blob) from (select x'00ff' piece union all select x'80')
-"""
 
 # With no more changed rows than this a page looks only at them, and sorts
 # their ids each time; with more, the whole table is passed over, once.
@@ -162,13 +158,6 @@ def measure(
             return found._replace(is_last=False)
         found = SnapshotMeasure(row_id, found.rows + 1, found.size_bytes + length, is_last=True)
     return found
-
-
-@cache
-def joins_bytes() -> bool:
-    """Say whether this SQLite joins bytes as they are: older ones stop at a zero."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        return bool(connection.execute(_PROBE).fetchone()[0] == b"\x00\xff\x80")
 
 
 def _measure_ranges(

@@ -30,6 +30,7 @@ from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.stored import (
     NOTHING_YET,
     WHOLE_WINDOW,
+    LogBody,
     LogMeasure,
     LogPage,
     LogPlace,
@@ -54,6 +55,7 @@ from databus.schemas.scn import MAX_SCN
 __all__ = [
     "NOTHING_YET",
     "WHOLE_WINDOW",
+    "LogBody",
     "LogMeasure",
     "LogPage",
     "LogPlace",
@@ -466,6 +468,22 @@ class Store:
         """
         with self.file.reading("reading the log", scn=after[0]):
             return log_rows.page(self._connection, src_ids, after, target_scn, filters, most_bytes)
+
+    def log_body(
+        self,
+        src_ids: Sequence[int],
+        after: LogPlace,
+        target_scn: int,
+        filters: Mapping[int, EventFilter],
+        most_bytes: int,
+    ) -> LogBody | None:
+        """Return the events of whole windows, one behind another: the fast way to many.
+
+        None when the first window does not fit, or where it cannot be done:
+        then `log_page` is to be asked.
+        """
+        with self.file.reading("reading the log", scn=after[0]):
+            return log_rows.body(self._connection, src_ids, after, target_scn, filters, most_bytes)
 
     def measure_log(
         self,

@@ -86,12 +86,11 @@ class StoreRow(NamedTuple):
     event: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LogRow:
-    """A row of a log table; `index` counts the events of its window from 0."""
+class LogRow(NamedTuple):
+    """A row of a log table; `row_index` counts the events of its window from 0."""
 
     scn: int
-    index: int
+    row_index: int
     src_id: int
     key: int | bytes
     event: bytes
@@ -127,6 +126,14 @@ class SnapshotBody(NamedTuple):
 
     data: bytes
     measure: SnapshotMeasure
+
+
+class LogBody(NamedTuple):
+    """The events of whole windows in the order of commits, up to and with window `scn`."""
+
+    data: bytes
+    rows: int
+    scn: int
 
 
 class LogMeasure(NamedTuple):

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows
+from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, sqlite_bytes
 from databus.bootstrap.measuring import measure
 from databus.bootstrap.row_filter import EVERY_KEY
 from databus.bootstrap.session_parameters import parse_measure_request, parse_page_request
 from databus.bootstrap.sessions import Page, read_page
-from databus.bootstrap.snapshot_pages import Reach, joins_bytes
+from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.source_choice import Stores
+from databus.bootstrap.sqlite_bytes import joins_bytes
 from databus.bootstrap.stored import SnapshotMeasure, StoredEvent
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
@@ -64,7 +65,11 @@ def filled(tmp_path: Path) -> Iterator[FilledStore]:
 @pytest.fixture(params=["joined", "row by row"])
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Let pages be joined by SQLite, and be read as where it cannot."""
-    with patch.object(snapshot_pages, "joins_bytes", lambda: request.param == "joined"):
+    is_joined = request.param == "joined"
+    with (
+        patch.object(snapshot_pages, "joins_bytes", lambda: is_joined),
+        patch.object(log_rows, "joins_bytes", lambda: is_joined),
+    ):
         yield request.param
 
 
@@ -178,7 +183,7 @@ def test_a_range_of_keys_that_are_no_numbers_is_refused(
 
 def test_an_sqlite_that_cuts_bytes_at_a_zero_is_found_out() -> None:
     joins_bytes.cache_clear()
-    with patch.object(snapshot_pages, "_PROBE", "select x'00ff'"):
+    with patch.object(sqlite_bytes, "_PROBE", "select x'00ff'"):
         assert not joins_bytes()
     joins_bytes.cache_clear()
     assert joins_bytes()
@@ -304,6 +309,34 @@ def _cut(body: bytes) -> list[bytes]:
         events.append(body[at : at + length])
         at += length
     return events[:-1]
+
+
+@pytest.mark.parametrize("filter", ["", MOD])
+@pytest.mark.parametrize("sources", ["1", "1,2", "2,1"])
+@pytest.mark.parametrize("batch", [1000, 2500, 1 << 22])
+def test_pages_of_the_log_have_each_change_once_in_order(
+    filled: FilledStore, sources: str, batch: int, filter: str, way: str
+) -> None:
+    changes: list[tuple[int, int, int]] = []
+    chosen = random.Random(9)
+    for scn in range(110, 190):
+        window = [(scn, chosen.choice([1, 2]), chosen.randrange(50)) for _ in range(scn % 7)]
+        filled.apply(scn, *(put(src_id, key, scn) for _, src_id, key in window))
+        changes += window
+    asked = {int(src_id) for src_id in sources.split(",")}
+    at, is_over, found = catch_up_at(101, 180), False, []
+    while not is_over:
+        one = page(filled, at, sources=sources, filter=filter, batchSize=batch)
+        events, at = split(one.body)
+        found += [(event.scn, event.src_id, event.key) for event in events]
+        is_over = one.is_phase_over
+        assert len(one.body) <= batch
+    assert (at.window_scn, at.window_offset) == (180, -1)
+    assert found == [
+        (scn, src_id, key)
+        for scn, src_id, key in changes
+        if scn <= 180 and src_id in asked and not (filter and key % 3)
+    ]
 
 
 def test_of_a_window_read_in_part_the_rest_is_counted(filled: FilledStore) -> None:

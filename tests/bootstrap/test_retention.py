@@ -46,7 +46,7 @@ class Kept:
 
     def log(self) -> list[tuple[int, int]]:
         page = self.store.log_page([1, 2], (0, WHOLE_WINDOW), 10_000, {}, 1 << 30)
-        return [(row.scn, row.index) for row in page.rows]
+        return [(row.scn, row.row_index) for row in page.rows]
 
     def state(self, name: str = PERSON.source) -> SourceState:
         return self.store.source(name)

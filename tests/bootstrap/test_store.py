@@ -55,7 +55,7 @@ def rows_of(store: Store, since_scn: int = 0, start_scn: int = ALL) -> dict[int 
 
 def log_of(store: Store, after_scn: int = 0) -> list[tuple[int, int, int | bytes]]:
     page = store.log_page([1, 2], (after_scn, WHOLE_WINDOW), ALL, {}, ALL)
-    return [(row.scn, row.index, row.key) for row in page.rows]
+    return [(row.scn, row.row_index, row.key) for row in page.rows]
 
 
 # Windows
@@ -160,7 +160,7 @@ def test_log_pages_have_every_event_once_in_the_order_of_commits(filled: FilledS
         found, place, is_last = [], (109, WHOLE_WINDOW), False
         while not is_last:
             page = filled.store.log_page([1, 2], place, 127, {}, most_bytes)
-            found += [(row.scn, row.index) for row in page.rows]
+            found += [(row.scn, row.row_index) for row in page.rows]
             place, is_last = page.last, page.is_last
             scn, index = found[-1]
             assert page.last in ((scn, index), (scn, WHOLE_WINDOW))

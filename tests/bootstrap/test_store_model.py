@@ -344,7 +344,9 @@ class StoreMachine(RuleBasedStateMachine):
         )
         assert page.rows or page.is_last
         for row in page.rows:
-            assert scn < row.scn <= consumer.target_scn or (row.scn == scn and row.index > index)
+            assert scn < row.scn <= consumer.target_scn or (
+                row.scn == scn and row.row_index > index
+            )
             consumer.take(row.src_id, row.key, row.event)
         consumer.place = page.last
         if page.is_last:

@@ -206,7 +206,13 @@ def test_it_is_the_last_window_within_the_limits(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@given(WINDOWS, st.integers(1, 12), st.integers(200, 3000), st.sampled_from(FILTERS))
+@given(
+    WINDOWS,
+    st.integers(1, 12),
+    st.integers(200, 3000),
+    st.sampled_from(FILTERS),
+    st.sampled_from([None, frozenset({1, 2})]),
+)
 @settings(max_examples=60, deadline=None)
 def test_readings_as_measured_bring_each_event_once(
     way: str,
@@ -214,9 +220,10 @@ def test_readings_as_measured_bring_each_event_once(
     rows: int,
     size: int,
     filters: dict[int, EventFilter],
+    src_ids: frozenset[int] | None,
 ) -> None:
     windows = make_windows(shapes)
-    selected = Selection("a", FLEXIBLE, frozenset({1, 2}), filters)
+    selected = Selection("a", FLEXIBLE, src_ids, filters)
     got: list[Event] = []
     with ring_work(way), make_ring(windows) as (_, reader):
         scn = 0

@@ -24,7 +24,7 @@ from databus.schemas.errors import ConsumerError
 from tests.promises.running import wait_until
 from tests.spark.table_shop import TableShop, table_shop
 
-ROWS = 200
+ROWS = 100
 AWAY = (
     "Traceback (most recent call last):\n"
     "databus.schemas.errors.ServerError: servers: none has answered /stream for 60 s: refused\n"

@@ -21,9 +21,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from databus.client.back_off import BackOff
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
-from databus.client.spark.change_stream import make_planner
+from databus.client.spark.blocking import ServerPool
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.options import Named, parse_options
+from databus.client.spark.planner import Planner
 from databus.client.spark.targets.target import Target, open_target
 from databus.conf.settings import BackOffSettings
 
@@ -146,7 +147,12 @@ class _Job:
         positions = self._target.positions()
         if not any(positions.values()):
             return Named.BEGINNING
-        (physical,) = make_planner(parse_options(self._options)).by_physical
+        options = parse_options(self._options)
+        relays = ServerPool(options.relays, options.retry_seconds)
+        try:
+            (physical,) = Planner(options, relays, None).by_physical
+        finally:
+            relays.close()
         return str(positions.get(physical) or Named.BEGINNING)
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:

@@ -168,11 +168,12 @@ def _around(
 
 def _between(batch: DataFrame, physical: str, after: Place, last: Place) -> DataFrame:
     """Return a physical source's rows of (after, last]."""
-    place = sf.struct(*_place())
-    return batch.where(sf.col(f"{CHANGE_COLUMN}.physical_source") == physical).where(
-        (place > sf.struct(sf.lit(after[0]), sf.lit(after[1])))
-        & (place <= sf.struct(sf.lit(last[0]), sf.lit(last[1])))
-    )
+    scn, index = _place()
+    (first_scn, first_index), (last_scn, last_index) = after, last
+    is_after = (scn > first_scn) | ((scn == first_scn) & (index > first_index))
+    is_until = (scn < last_scn) | ((scn == last_scn) & (index <= last_index))
+    mine = sf.col(f"{CHANGE_COLUMN}.physical_source") == physical
+    return batch.where(mine & is_after & is_until)
 
 
 def _ordered(rows: DataFrame) -> DataFrame:
@@ -182,7 +183,9 @@ def _ordered(rows: DataFrame) -> DataFrame:
 
 def _by_key(rows: DataFrame, by_key: Sequence[Column]) -> DataFrame:
     """Return rows in partitions by key, each in the order of the log."""
-    return rows.repartition(*by_key).sortWithinPartitions(*_place())
+    # A number, or Spark would put small partitions together into one.
+    count = rows.sparkSession.sparkContext.defaultParallelism
+    return rows.repartition(count, *by_key).sortWithinPartitions(*_place())
 
 
 def _place() -> tuple[Column, Column]:

@@ -51,7 +51,7 @@ def create(dialect: Dialect) -> list[str]:
         f"CREATE TABLE {place}countries (code VARCHAR(10) NOT NULL PRIMARY KEY, "
         "name VARCHAR(40) NOT NULL)",
     ]
-    return ["CREATE DATABASE shop", *tables] if dialect == "mysql" else tables
+    return tables
 
 
 @dataclass

@@ -22,8 +22,7 @@ from sqlglot.errors import SqlglotError
 from databus.schemas.errors import SettingsError
 
 DIALECT = "spark"
-_UNKNOWN_TO_ALL = pc.scalar(pa.scalar(None, pa.bool_()))
-
+_UNDERSTOOD = {"this", "expression", "expressions", "low", "high", "negate"}
 _COMPARISONS: Mapping[type[exp.Expression], Callable[[Any, Any], pc.Expression]] = {
     exp.EQ: lambda a, b: a == b,
     exp.NEQ: lambda a, b: a != b,
@@ -61,6 +60,13 @@ class RowCondition:
         return batch.filter(self.expression)
 
     def _truth(self, node: exp.Expression) -> pc.Expression:
+        # What a version of sqlglot says in a way that is not known here must not get lost.
+        if {name for name, value in node.args.items() if value} - _UNDERSTOOD:
+            raise self._unknown(node)
+        found = self._positive(node)
+        return ~found if node.args.get("negate") else found
+
+    def _positive(self, node: exp.Expression) -> pc.Expression:
         match node:
             case exp.Paren(this=inner):
                 return self._truth(inner)

@@ -92,7 +92,7 @@ def physical_source_of(settings: RelaySettings, source: str) -> PhysicalSourceSe
     if len(found) > 1:
         names = ", ".join(one.name for one in found)
         raise SettingsError(
-            f"{source} is a source of {names}: name one of them with --physical-source"
+            f"{source} is a source of {names}: use a settings file that has one of them only"
         )
     return found[0]
 

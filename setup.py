@@ -31,9 +31,11 @@ COMPILED = (
 )
 
 setup(
-    packages=["databus", *(f"databus.{name}" for name in ROOTS + NESTED)],
+    packages=["databus", "pyspark_databus", *(f"databus.{name}" for name in ROOTS + NESTED)],
     package_dir={
         "databus": "databus",
+        # Where Spark looks for data sources: see there.
+        "pyspark_databus": "pyspark_databus",
         **{f"databus.{name}": name.replace(".", "/") for name in ROOTS + NESTED},
     },
     ext_modules=[

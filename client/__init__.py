@@ -1,10 +1,26 @@
 """The client: three state machines, a puller, dispatchers, consumers, checkpoints.
 
-The way in is `DatabusClient`; what applications name is exported here.
+The way in is `DatabusClient`; what applications name is exported here, and
+imported when it is first asked for: Spark's workers want other modules of this
+package, and start often.
 """
 
-from databus.client.client import DatabusClient
-from databus.client.consumer import Consumer, DataEvent, Op, Result
-from databus.client.dispatch import DataWindow
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from databus.client.client import DatabusClient
+    from databus.client.consumer import Consumer, DataEvent, Op, Result
+    from databus.client.dispatch import DataWindow
 
 __all__ = ["Consumer", "DataEvent", "DataWindow", "DatabusClient", "Op", "Result"]
+
+_HOMES = {"DatabusClient": "client", "DataWindow": "dispatch"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_HOMES.get(name, 'consumer')}")
+    globals()[name] = found = getattr(module, name)
+    return found

@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYOUT = ROOT / "build" / "typecheck"
 # The roots that setup.py maps to databus.<name>; a test compares the two lists.
 MAPPED = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
+# All that is installed.
+PACKAGED = frozenset({"databus", "pyspark_databus", *MAPPED})
 NOT_OURS = {"build", "dist", "__pycache__"}
 CHECKED = re.compile(r"(?:no issues found in|\(checked) (\d+) source files?")
 SWITCHED_OFF = re.compile(r"^#\s*(?:mypy:.*(?:ignore-errors|disable)|type:\s*ignore)", re.MULTILINE)

@@ -22,7 +22,7 @@ from types import MappingProxyType
 import pytest
 
 from databus import __version__
-from tools.typecheck import MAPPED, ROOT, place_in_layout, python_files
+from tools.typecheck import MAPPED, PACKAGED, ROOT, place_in_layout, python_files
 
 NOT_COPIED = shutil.ignore_patterns(
     ".*", "build", "dist", "*.egg-info", "__pycache__", "tests", "*.so", "*.c"
@@ -34,10 +34,19 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 print(sys.modules["databus"].__file__, sys.modules["databus.relay"].__file__)
 """
+# What Spark's worker does when a Python data source is first asked for.
+FIND_SOURCES = """
+import importlib, pkgutil, sys
+from pyspark.sql.datasource import DataSource
+names = [one.name for one in pkgutil.iter_modules() if one.name.startswith("pyspark_")]
+sources = [getattr(importlib.import_module(name), "DefaultSource", None) for name in names]
+print(*(s.name() for s in sources if s is not None and issubclass(s, DataSource)))
+print(*(name for name in sys.modules if name.split(".")[0] == "databus"))
+"""
 MODULES = [
     ".".join(place_in_layout(path).with_suffix("").parts).removesuffix(".__init__")
     for path in python_files(ROOT)
-    if path.parts[0] in {"databus", *MAPPED} and path.name != "__main__.py" and path.suffix == ".py"
+    if path.parts[0] in PACKAGED and path.name != "__main__.py" and path.suffix == ".py"
 ]
 
 
@@ -107,8 +116,7 @@ def imported_from(python: Path, folder: Path) -> list[Path]:
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
-    roots = {"databus", *MAPPED}
-    modules = {str(place_in_layout(p)) for p in python_files(ROOT) if p.parts[0] in roots}
+    modules = {str(place_in_layout(p)) for p in python_files(ROOT) if p.parts[0] in PACKAGED}
     data = {f"databus/schemas/avro/{p.name}" for p in (ROOT / "schemas/avro").glob("*.avsc")}
     data |= {f"databus/conf/{p.name}" for p in (ROOT / "conf").glob("*.toml")}
     built = {f"databus/{path}{sysconfig.get_config_var('EXT_SUFFIX')}" for path in compiled("")}
@@ -156,14 +164,36 @@ def test_a_wheel_works_from_any_folder(wheel: Path, python: Path, tmp_path: Path
     assert version == f"databus, version {__version__}\n"
 
 
-def test_nothing_but_databus_lands_in_site_packages(
+def test_nothing_but_databus_and_what_spark_looks_for_lands_in_site_packages(
     wheel: Path, python: Path, tmp_path: Path
 ) -> None:
     (packages,) = python.parent.parent.glob("lib/python*/site-packages")
     before = set(packages.iterdir())
     pip(python, "install", *OFFLINE, wheel)
     added = {path.name.split("-")[0] for path in set(packages.iterdir()) - before}
-    assert added == {"databus", "databus_cdc"}
+    assert added == {"databus", "databus_cdc", "pyspark_databus"}
+
+
+def test_spark_finds_the_data_source_by_itself_and_imports_little_for_it(
+    wheel: Path, python: Path, tmp_path: Path
+) -> None:
+    pip(python, "install", *OFFLINE, wheel)
+    found, imported = run(python, "-c", FIND_SOURCES, folder=tmp_path).splitlines()
+    assert found == "databus"
+    assert set(imported.split()) == {
+        "databus",
+        "databus.client",
+        "databus.client.spark",
+        "databus.client.spark.source",
+    }
+
+
+def test_other_data_sources_are_found_where_pyspark_is_too_old_for_ours(
+    wheel: Path, python: Path, tmp_path: Path
+) -> None:
+    pip(python, "install", *OFFLINE, wheel)
+    older = "import pyspark.sql.streaming.datasource as of\ndel of.SupportsTriggerAvailableNow\n"
+    assert run(python, "-c", older + FIND_SOURCES, folder=tmp_path).splitlines()[0] == ""
 
 
 def test_pip_install_of_the_folder_works_from_any_folder(

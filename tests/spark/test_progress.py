@@ -170,7 +170,8 @@ def told(*sources: dict[str, Any], **more: Any) -> QueryProgressEvent:
 def heard(*, name: str | None = "orders", error: str | None = None) -> QueryFigures:
     """Return what is known after a start, a batch, and with `error` an end."""
     figures = QueryFigures(wall_s=lambda: 1000.0)
-    start = {"id": QUERY, "runId": RUN, "name": name, "timestamp": "", "jobTags": []}
+    start: dict[str, Any] = {"id": QUERY, "runId": RUN, "name": name}
+    start |= {"timestamp": "", "jobTags": []}
     figures.onQueryStarted(QueryStartedEvent.fromJson(start))
     end = offset(billing=SNAPSHOT, shop=AtScn(100, 1, 5_000))
     figures.onQueryProgress(told(source(end, offset(shop=AtScn(130, 0, 12_500)))))

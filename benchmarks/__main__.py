@@ -21,6 +21,8 @@ MODULES = (
     "torture",
     "catch_up",
     "bootstrap_torture",
+    "spark_torture",
+    "spark_speed",
     "spark_sql",
 )
 

@@ -118,6 +118,11 @@ def run_relay(folder: str, ready: Connection) -> None:
     )
     relay = Relay(settings, open_source=_open_source)
     fill(relay.physical_sources["bench"].ring)
+    run_service(relay, ready)
+
+
+def run_service(relay: Relay, ready: Connection) -> None:
+    """Serve a relay on any port until SIGTERM; its URL goes to `ready`."""
     asyncio.run(_run_relay(relay, ready))
 
 

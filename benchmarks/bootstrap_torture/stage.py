@@ -73,6 +73,12 @@ class BootstrapStage(Stage):
                 return []
         return self._store.sources()
 
+    def is_active(self) -> bool:
+        """Say whether every source can be served."""
+        states = self.states()
+        all_active = all(s.status is SourceStatus.ACTIVE for s in states)
+        return len(states) == len(self._sources) and all_active
+
     def is_read(self) -> bool:
         """Say whether every source's rows were read; the log may have to catch up yet."""
         states = self.states()

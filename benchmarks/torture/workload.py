@@ -105,12 +105,14 @@ Step = tuple[TortureTable, str, Key, Key | None]
 class Sizes:
     """How large transactions are: one of `tables`, and in each of them one of `rows`, is drawn.
 
-    `large_share` of them are larger than any single response of the relay.
+    `large_share` of them are larger than any single response of the relay. Of
+    the keys that rows get, `reused_share` are those of rows that are gone.
     """
 
     tables: Sequence[int] = (1, 1, 2, 3)
     rows: Sequence[int] = (1, 1, 1, 2, 3, 5)
     large_share: float = 0.01
+    reused_share: float = 0.0
 
 
 # Of each four rows that were there before, so many are in each table.
@@ -124,6 +126,7 @@ class Workload:
         self._random = random.Random(seed)
         self._sizes = sizes or Sizes()
         self._keys: dict[str, list[Key]] = {table.name: [] for table in TABLES}
+        self._gone: dict[str, list[Key]] = {table.name: [] for table in TABLES}
         self._next_id = 0
 
     def keys_before(self, count: int) -> Iterator[tuple[TortureTable, Key]]:
@@ -200,18 +203,26 @@ class Workload:
         keys = self._keys[table.name]
         kind = self._random.choices(("insert", "update", "delete", "rekey"), (40, 35, 18, 7))[0]
         if kind == "insert" or not keys:
-            keys.append(self._new_key(table))
+            keys.append(self._free_key(table))
             return [(table, "insert", keys[-1], None)]
         at = self._random.randrange(len(keys))
         key = keys[at]
         if kind == "update":
             return [(table, "update", key, None)]
         if kind == "rekey":
-            keys[at] = self._new_key(table)
+            keys[at] = self._free_key(table)
+            self._gone[table.name].append(key)
             return [(table, "update", key, None), (table, "rekey", key, keys[at])]
+        self._gone[table.name].append(key)
         keys[at] = keys[-1]
         keys.pop()
         return [(table, "update", key, None), (table, "delete", key, None)]
+
+    def _free_key(self, table: TortureTable) -> Key:
+        gone, share = self._gone[table.name], self._sizes.reused_share
+        if gone and share and self._random.random() < share:
+            return gone.pop(self._random.randrange(len(gone)))
+        return self._new_key(table)
 
     def _new_key(self, table: TortureTable) -> Key:
         self._next_id += 1

@@ -1,0 +1,25 @@
+"""`python -m benchmarks.spark_speed [--rows N] [--short] [--json FILE]`: Spark, as ratios.
+
+Everything is measured beside what it could be at best, in one Spark session,
+the two sides taking turns:
+
+- the stream source into a no-op sink, beside a Python data source that yields
+  the same Arrow batches out of its memory;
+- a micro-batch of a few rows, beside one of a source that has nothing to ask;
+- the table reader, beside a Python data source that reads the same rows from
+  Parquet files.
+
+Contents: rows (the table), serving (relays and bootstrap server that have them),
+sources (what is measured beside), run (the measuring).
+"""
+
+from __future__ import annotations
+
+from benchmarks.report import Figure
+
+
+def figures(short: bool = False) -> list[Figure]:
+    """Measure all three."""
+    from benchmarks.spark_speed.run import figures as measure
+
+    return measure(short)

@@ -27,13 +27,13 @@ from databus.client.spark.column_plan import (
     stored_type,
 )
 from databus.client.spark.options import SourceOptions, parse_options
-from databus.client.spark.row_condition import RowCondition
 from databus.client.spark.row_types import (
     arrow_schema,
     changes_schema,
     check_text_columns,
     row_schema,
 )
+from databus.client.spark.sql.row_condition import RowCondition
 from databus.client.spark.table_columns import choose_columns
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, load_settings
 from databus.relay.sources.table_scan import (

@@ -28,7 +28,6 @@ from databus.client.spark.event_columns import EventColumns
 from databus.client.spark.key_parts import split_keys
 from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options
 from databus.client.spark.requests import beginning_after, catch_up, snapshot
-from databus.client.spark.row_condition import RowCondition
 from databus.client.spark.row_types import (
     CHANGE_COLUMN,
     KEY,
@@ -38,6 +37,7 @@ from databus.client.spark.row_types import (
     check_text_columns,
     row_schema,
 )
+from databus.client.spark.sql.row_condition import RowCondition
 from databus.client.spark.table_columns import choose_columns
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.jobs.load_cli import load as load_command
-from databus.client.spark.jobs.load_query import load_query, table_places, with_views
+from databus.client.spark.jobs.load_query import load_query
+from databus.client.spark.sql.table_places import table_places, with_views
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import SettingsError
 from tests.spark.table_shop import TableShop, table_shop

@@ -12,17 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
 
-import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
 from databus.client.spark.jobs.load import Loaded, snapshot_meta
 from databus.client.spark.jobs.origin import BootstrapOrigin
 from databus.client.spark.row_types import CHANGE_COLUMN
+from databus.client.spark.sql.table_places import table_places, with_views
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import SettingsError
 
@@ -75,40 +73,6 @@ def load_query(
         return Loaded(SOURCE_NAME, target, scn, applied.upserts, 1, 0)
     finally:
         opened.close()
-
-
-class TablePlace:
-    """Where a text names a table: the source, and the characters from `begin` to `end`.
-
-    `needs_alias`: its columns may be called by the table's own name.
-    """
-
-    def __init__(self, table: exp.Table) -> None:
-        parts = [table.args["db"], table.this]
-        self.source = ".".join(part.name for part in parts)
-        self.name = table.this.name
-        self.needs_alias = not table.alias
-        self.begin: int = parts[0].meta["start"]
-        self.end: int = parts[1].meta["end"] + 1
-
-
-def table_places(sql: str) -> list[TablePlace]:
-    """Return where a SELECT names sources; raises SettingsError for what is no SELECT."""
-    try:
-        parsed = sqlglot.parse_one(sql, dialect="spark")
-    except SqlglotError as error:
-        raise SettingsError(f"{sql!r} is no Spark SQL: {error}") from error
-    if not isinstance(parsed, exp.Query):
-        raise SettingsError(f"{sql!r} is no SELECT")
-    return [TablePlace(table) for table in parsed.find_all(exp.Table) if table.args.get("db")]
-
-
-def with_views(sql: str, places: Sequence[TablePlace], views: dict[str, str]) -> str:
-    """Return the text with views in the tables' places; all else stays as it was written."""
-    for place in sorted(places, key=lambda one: one.begin, reverse=True):
-        alias = f" AS `{place.name}`" if place.needs_alias else ""
-        sql = f"{sql[: place.begin]}{views[place.source]}{alias}{sql[place.end :]}"
-    return sql
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from databus.schemas.filters import AnyOf, ModFilter, RangeFilter
 RETRY_S = 60.0
 # Rests in a chunk, to be parted between tasks: not their number, which may be another one
 # when the load is started again.
-_PARTS = 1024
+_PARTS = 64
 # Numbers that a target's notes hold whatever kind it is of.
 _LARGEST_NOTED = 1 << 62
 

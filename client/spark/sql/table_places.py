@@ -1,0 +1,48 @@
+"""Where a SELECT names sources, and the same text with views in their places. Pure.
+
+Only the names are cut out and replaced: Spark runs the text as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from databus.schemas.errors import SettingsError
+
+
+class TablePlace:
+    """Where a text names a table: the source, and the characters from `begin` to `end`.
+
+    `needs_alias`: its columns may be called by the table's own name.
+    """
+
+    def __init__(self, table: exp.Table) -> None:
+        parts = [table.args["db"], table.this]
+        self.source = ".".join(part.name for part in parts)
+        self.name = table.this.name
+        self.needs_alias = not table.alias
+        self.begin: int = parts[0].meta["start"]
+        self.end: int = parts[1].meta["end"] + 1
+
+
+def table_places(sql: str) -> list[TablePlace]:
+    """Return where a SELECT names sources; raises SettingsError for what is no SELECT."""
+    try:
+        parsed = sqlglot.parse_one(sql, dialect="spark")
+    except SqlglotError as error:
+        raise SettingsError(f"{sql!r} is no Spark SQL: {error}") from error
+    if not isinstance(parsed, exp.Query):
+        raise SettingsError(f"{sql!r} is no SELECT")
+    return [TablePlace(table) for table in parsed.find_all(exp.Table) if table.args.get("db")]
+
+
+def with_views(sql: str, places: Sequence[TablePlace], views: Mapping[str, str]) -> str:
+    """Return the text with views in the tables' places; all else stays as it was written."""
+    for place in sorted(places, key=lambda one: one.begin, reverse=True):
+        alias = f" AS `{place.name}`" if place.needs_alias else ""
+        sql = f"{sql[: place.begin]}{views[place.source]}{alias}{sql[place.end :]}"
+    return sql

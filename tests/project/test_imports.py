@@ -39,7 +39,7 @@ HOMES = {
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": ["client/spark/*.py", "client/spark/*/*.py"],
     "pyspark": ["client/spark/*.py", "client/spark/*/*.py"],
-    "sqlalchemy": ["client/spark/targets/sql.py"],
+    "sqlalchemy": ["client/spark/targets/sql*.py"],
     "sqlglot": ["relay/sources/mysql/tables/tokens.py", "client/spark/sql/*.py"],
     "sqlite_utils": ["bootstrap/*.py", "registry/store.py", "relay/sources/sqlite/*.py"],
     "tornado": ["*/http.py", "client/transport.py", "conf/service.py"],

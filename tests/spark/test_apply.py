@@ -131,3 +131,24 @@ def test_the_batches_of_a_query_are_applied_under_its_id_and_once(
     assert [applied.is_skipped for applied in done] == [False, True]
     assert target.applied(query.id) == 0
     assert sorted(row["id"] for row in target.rows(spark).collect()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("form", ["parquet:{}/person", "sqlite:///{}/person.db#person"])
+def test_spark_reads_a_target_as_it_is_with_the_bookkeeping(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    target = open_target(form.format(tmp_path))
+    with pytest.raises(SettingsError, match="has no table yet"):
+        target.rows(spark)
+    people = [change("insert", 5, {"id": n, "name": f"n{n}"}, index=n) for n in range(5)]
+    apply_changes(frame(spark, people), 0, target, app_id="test")
+    old = {"id": 3, "name": "n3"}
+    moved = change("update", 6, {"id": 30, "name": "moved"}, before=old)
+    apply_changes(frame(spark, [moved]), 1, target, app_id="test")
+    rows = target.rows(spark)
+    assert rows.columns == ["id", "name", "_databus_scn", "_databus_generation"]
+    assert sorted(map(tuple, rows.collect())) == [
+        *((n, f"n{n}", 5, 0) for n in (0, 1, 2, 4)),
+        (30, "moved", 6, 0),
+    ]
+    target.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,7 +48,9 @@ def test_a_commit_that_always_loses_is_given_up_with_a_word_on_what_to_do(
 
     def overtaken(self: DeltaTarget, *args: object, **more: object) -> tuple[int, int]:
         # Between what was read and the commit, somebody else commits.
-        write_deltalake(str(tmp_path / "person"), self.schema().empty_table(), mode="append")
+        schema = self.schema()
+        assert schema is not None
+        write_deltalake(str(tmp_path / "person"), schema.empty_table(), mode="append")
         return merge(self, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DeltaTarget, "_merge", overtaken)
@@ -56,10 +59,10 @@ def test_a_commit_that_always_loses_is_given_up_with_a_word_on_what_to_do(
         target.apply("app", 1, changes_of(batch_of(rows), ["id"]))
 
 
-def stale_table(target: DeltaTarget):  # type: ignore[no-untyped-def]
+def stale_table(target: DeltaTarget) -> Callable[[DeltaTarget], DeltaTable]:
     """Return a way to open the table that does not look again while a batch is applied."""
     held = DeltaTable(target.uri.removeprefix("delta:"))
-    return lambda self: held
+    return lambda _self: held
 
 
 def test_a_table_that_somebody_else_made_is_given_what_is_missing(tmp_path: Path) -> None:

@@ -10,10 +10,7 @@ inserted, updated and deleted. In the same transaction the book's entries go to
     databus_book      target, name, value
 
 `columns` is the table's schema as Arrow has it: the database's own types do not
-say it all. Types are mapped so that each value comes back as it was: instants
-are kept in UTC, without a zone; decimals are text in SQLite, which has none;
-float is double in MySQL, which shows six digits of it; string keys of MySQL
-compare by bytes. What a table that was there before does with a value is its own
+say it all. What a table that was there before does with a value is its own
 affair.
 
 New columns are added before the transaction: MySQL would commit half of it.
@@ -21,10 +18,8 @@ New columns are added before the transaction: MySQL would commit half of it.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -33,12 +28,9 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from sqlalchemy import types as sql_types
-from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import IntegrityError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
-from sqlalchemy.types import TypeEngine
 
 from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
@@ -53,6 +45,7 @@ from databus.client.spark.targets.changes import (
     unified_schema,
 )
 from databus.client.spark.targets.decision import decide
+from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -61,32 +54,12 @@ from databus.client.spark.targets.target import (
     whole_key,
     with_source,
 )
-from databus.schemas.errors import SettingsError
 
-_NAME = 128
-_ENTRY = 512
 _FETCHED = 10_000
-# MySQL and MariaDB, under the two names that SQLAlchemy has for them.
-_MYSQL = ("mysql", "mariadb")
 # The most values that a statement may have: SQLite's limit, the lowest there is, with room.
 _VALUES = 30_000
 
 Values = dict[str, sa.BindParameter[Any]]
-
-
-class DecimalAsText(sql_types.TypeDecorator[Decimal]):
-    """A decimal where the database has none: its digits."""
-
-    impl = sql_types.String(80)
-    cache_ok = True
-
-    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
-        """Write all digits, without an exponent."""
-        return None if value is None else f"{value:f}"
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Decimal | None:  # noqa: ARG002
-        """Read them back."""
-        return None if value is None else Decimal(value)
 
 
 class SqlTarget:
@@ -118,7 +91,7 @@ class SqlTarget:
         self._engine_options = dict(engine_options or {})
         self._engine: Engine = sa.create_engine(self._url, **self._engine_options)
         self._is_ready = False
-        self._targets, self._entries = _own_tables()
+        self._targets, self._entries = own_tables()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -143,7 +116,7 @@ class SqlTarget:
         """Return the columns that batches have brought, bookkeeping included; None before one."""
         with self._engine.connect() as connection:
             line = self._line(connection)
-        return None if line is None else _schema_of(line)
+        return None if line is None else schema_of(line)
 
     def version(self) -> int | None:
         """Return None: a database's table has no numbered states."""
@@ -264,7 +237,7 @@ class SqlTarget:
             "target": self.table,
             "changes": 0,
             "keys": json.dumps(keys),
-            "columns": _text_of(schema),
+            "columns": text_of(schema),
         }
         try:
             with self._engine.begin() as connection:
@@ -280,7 +253,7 @@ class SqlTarget:
         connection.execute(
             targets.update()
             .where(targets.c.target == self.table)
-            .values(changes=targets.c.changes + 1, columns=_text_of(schema))
+            .values(changes=targets.c.changes + 1, columns=text_of(schema))
         )
 
     def _line(self, connection: Connection) -> sa.Row[Any] | None:
@@ -317,7 +290,7 @@ class SqlTarget:
             return []
 
     def _table_of(self, schema: pa.Schema, keys: Sequence[str] | None = None) -> sa.Table:
-        return _table_of(
+        return table_of(
             self.table, schema, keys or self.keys, self._engine.dialect, self._key_length
         )
 
@@ -435,100 +408,6 @@ class _Batch:
             )
 
 
-def _own_tables() -> tuple[sa.Table, sa.Table]:
-    """Return the two tables of bookkeeping."""
-    metadata = sa.MetaData()
-    long_text = sql_types.Text().with_variant(mysql.LONGTEXT(), *_MYSQL)
-    targets = sa.Table(
-        "databus_targets",
-        metadata,
-        sa.Column("target", _binary_text(_NAME), primary_key=True),
-        sa.Column("changes", sql_types.BigInteger, nullable=False),
-        sa.Column("keys", sql_types.Text, nullable=False),
-        sa.Column("columns", long_text, nullable=False),
-    )
-    entries = sa.Table(
-        "databus_book",
-        metadata,
-        sa.Column("target", _binary_text(_NAME), primary_key=True),
-        sa.Column("name", _binary_text(_ENTRY), primary_key=True),
-        sa.Column("value", sql_types.BigInteger, nullable=False),
-    )
-    return targets, entries
-
-
-def _binary_text(length: int) -> TypeEngine[str]:
-    """Return the type of a string of which every byte tells, capitals and spaces at the end too."""
-    return sql_types.String(length).with_variant(
-        mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), *_MYSQL
-    )
-
-
-def _table_of(
-    name: str, schema: pa.Schema, keys: Sequence[str], dialect: sa.Dialect, key_length: int
-) -> sa.Table:
-    """Return the table as SQLAlchemy needs it to be described."""
-    columns = [
-        sa.Column(
-            field.name,
-            _key_type(field.type, dialect, key_length)
-            if field.name in keys
-            else _type(field.type, dialect),
-            primary_key=field.name in keys,
-            autoincrement=False,
-        )
-        for field in schema
-    ]
-    return sa.Table(name, sa.MetaData(), *columns)
-
-
-def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine[Any]:
-    """Return the type of a column of the key: texts and bytes of it need a length in MySQL."""
-    if _is_text(kind):
-        if dialect.name not in _MYSQL:
-            return sql_types.String(length)
-        # Two keys that differ in capitals, or in spaces at the end, are two keys.
-        is_mariadb = getattr(dialect, "is_mariadb", False)
-        collation = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
-        return mysql.VARCHAR(length, charset="utf8mb4", collation=collation)
-    if _is_bytes(kind):
-        return sql_types.LargeBinary().with_variant(mysql.VARBINARY(length), *_MYSQL)
-    return _type(kind, dialect)
-
-
-def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
-    """Return the type of a column that gives back each value of an Arrow type as it was."""
-    types = pa.types
-    if types.is_boolean(kind):
-        return sql_types.Boolean()
-    if types.is_integer(kind):
-        return sql_types.BigInteger() if kind.bit_width > 32 else sql_types.Integer()
-    if types.is_floating(kind):
-        return sql_types.Double()
-    if types.is_decimal(kind):
-        if dialect.name == "sqlite":
-            return DecimalAsText()
-        return sql_types.Numeric(kind.precision, kind.scale)
-    if types.is_date(kind):
-        return sql_types.Date()
-    if types.is_timestamp(kind):
-        return sql_types.DateTime().with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
-    if _is_bytes(kind):
-        return sql_types.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
-    if _is_text(kind):
-        text = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
-        return sql_types.Text().with_variant(text, *_MYSQL)
-    raise SettingsError(f"a column of type {kind} has no type in a database's table: leave it out")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def _values(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows for SQLAlchemy: instants in UTC, without a zone."""
     plain = pa.schema([(field.name, _without_zone(field.type)) for field in rows.schema])
@@ -572,7 +451,7 @@ def _read_parts(
     engine = sa.create_engine(url, **engine_options)
     try:
         with engine.connect() as connection:
-            table = _table_of(name, schema, keys, engine.dialect, _NAME)
+            table = table_of(name, schema, keys, engine.dialect)
             for part in parts:
                 for number in part.column(0).to_pylist():
                     yield from _selected(
@@ -590,11 +469,3 @@ def _in_range(table: sa.Table, keys: Sequence[str], after: int | None, last: int
     return sa.and_(
         *([] if after is None else [column > after]), *([] if last is None else [column <= last])
     )
-
-
-def _schema_of(line: sa.Row[Any]) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(line.columns)))
-
-
-def _text_of(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()

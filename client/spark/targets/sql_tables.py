@@ -1,0 +1,145 @@
+"""The tables of `targets.sql` as SQLAlchemy describes them, and the types of their columns.
+
+Types are such that each value comes back as it was: instants are kept in UTC
+without a zone, decimals are text in SQLite, which has none, float is double in
+MySQL, which shows six digits of it, string keys of MySQL compare by bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import types as sql_types
+from sqlalchemy.dialects import mysql
+from sqlalchemy.types import TypeEngine
+
+from databus.schemas.errors import SettingsError
+
+_NAME = 128
+_ENTRY = 512
+# MySQL and MariaDB, under the two names that SQLAlchemy has for them.
+_MYSQL = ("mysql", "mariadb")
+
+
+class DecimalAsText(sql_types.TypeDecorator[Decimal]):
+    """A decimal where the database has none: its digits."""
+
+    impl = sql_types.String(80)
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        """Write all digits, without an exponent."""
+        return None if value is None else f"{value:f}"
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Decimal | None:  # noqa: ARG002
+        """Read them back."""
+        return None if value is None else Decimal(value)
+
+
+def own_tables() -> tuple[sa.Table, sa.Table]:
+    """Return the two tables of bookkeeping."""
+    metadata = sa.MetaData()
+    long_text = sql_types.Text().with_variant(mysql.LONGTEXT(), *_MYSQL)
+    targets = sa.Table(
+        "databus_targets",
+        metadata,
+        sa.Column("target", _binary_text(_NAME), primary_key=True),
+        sa.Column("changes", sql_types.BigInteger, nullable=False),
+        sa.Column("keys", sql_types.Text, nullable=False),
+        sa.Column("columns", long_text, nullable=False),
+    )
+    entries = sa.Table(
+        "databus_book",
+        metadata,
+        sa.Column("target", _binary_text(_NAME), primary_key=True),
+        sa.Column("name", _binary_text(_ENTRY), primary_key=True),
+        sa.Column("value", sql_types.BigInteger, nullable=False),
+    )
+    return targets, entries
+
+
+def _binary_text(length: int) -> TypeEngine[str]:
+    """Return the type of a string of which every byte tells, capitals and spaces at the end too."""
+    return sql_types.String(length).with_variant(
+        mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), *_MYSQL
+    )
+
+
+def table_of(
+    name: str, schema: pa.Schema, keys: Sequence[str], dialect: sa.Dialect, key_length: int = 255
+) -> sa.Table:
+    """Return the table as SQLAlchemy needs it to be described."""
+    columns = [
+        sa.Column(
+            field.name,
+            _key_type(field.type, dialect, key_length)
+            if field.name in keys
+            else _type(field.type, dialect),
+            primary_key=field.name in keys,
+            autoincrement=False,
+        )
+        for field in schema
+    ]
+    return sa.Table(name, sa.MetaData(), *columns)
+
+
+def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine[Any]:
+    """Return the type of a column of the key: texts and bytes of it need a length in MySQL."""
+    if _is_text(kind):
+        if dialect.name not in _MYSQL:
+            return sql_types.String(length)
+        # Two keys that differ in capitals, or in spaces at the end, are two keys.
+        is_mariadb = getattr(dialect, "is_mariadb", False)
+        collation = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+        return mysql.VARCHAR(length, charset="utf8mb4", collation=collation)
+    if _is_bytes(kind):
+        return sql_types.LargeBinary().with_variant(mysql.VARBINARY(length), *_MYSQL)
+    return _type(kind, dialect)
+
+
+def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
+    """Return the type of a column that gives back each value of an Arrow type as it was."""
+    types = pa.types
+    if types.is_boolean(kind):
+        return sql_types.Boolean()
+    if types.is_integer(kind):
+        return sql_types.BigInteger() if kind.bit_width > 32 else sql_types.Integer()
+    if types.is_floating(kind):
+        return sql_types.Double()
+    if types.is_decimal(kind):
+        if dialect.name == "sqlite":
+            return DecimalAsText()
+        return sql_types.Numeric(kind.precision, kind.scale)
+    if types.is_date(kind):
+        return sql_types.Date()
+    if types.is_timestamp(kind):
+        return sql_types.DateTime().with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
+    if _is_bytes(kind):
+        return sql_types.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+    if _is_text(kind):
+        text = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
+        return sql_types.Text().with_variant(text, *_MYSQL)
+    raise SettingsError(f"a column of type {kind} has no type in a database's table: leave it out")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def schema_of(line: sa.Row[Any]) -> pa.Schema:
+    """Return the columns of a table as its line in `databus_targets` has them."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(line.columns)))
+
+
+def text_of(schema: pa.Schema) -> str:
+    """Return columns as a line of `databus_targets` has them."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()

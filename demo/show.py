@@ -181,9 +181,13 @@ def guide(stage: Stage, plan: Plan) -> list[str]:
     url = stage.url
     stream = f"{url}/stream?sources=1,2,3&size=100000&output=json_plain_value"
     looks = [f"{url}{path}" for path in ("/sources", "/health", "/metrics")]
-    late = []
+    late, spark = [], []
     if plan.late_after is not None:
         looks.append(f"{stage.bootstrap_url}/bootstrapStatus")
+        spark = [
+            "To keep the orders in a Delta table (pip install 'databus-cdc[spark]', and Java 17):",
+            f"  python examples/spark_orders.py {url} {stage.bootstrap_url} lake",
+        ]
         late = [
             f"After {plan.late_after} changes another consumer starts. The small ring has lost the",
             "beginning by then; the bootstrap server has not.",
@@ -198,5 +202,6 @@ def guide(stage: Stage, plan: Plan) -> list[str]:
         f"  curl -s '{stream}'",
         f"  curl -s '{stream}&streamFromLatestScn=true&wait=10000'",
         f"  {databus_command()} tail shop.orders --relay {url} --from earliest",
+        *spark,
         "",
     ]

@@ -126,6 +126,7 @@ def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(demo: 
     )
     assert found, late
     assert int(found[1]) > 0
+    assert "python examples/spark_orders.py http://" in demo.text()
     demo.assert_nothing_is_left()
 
 

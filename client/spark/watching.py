@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import click
 from prometheus_client import CollectorRegistry, start_http_server
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -23,6 +24,12 @@ HOST = "127.0.0.1"
 REFRESH_PER_S = 4
 END_PATIENCE_S = 5.0  # Spark tells of a query's last batch and its end a moment later
 
+metrics_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve the query's figures to Prometheus on this port of loopback; 0 = any.",
+)
+
 
 @contextmanager
 def watching(
@@ -31,7 +38,7 @@ def watching(
     """Give the figures of the session's queries while the block runs.
 
     On a terminal `console` shows a table of them, elsewhere a line for each
-    batch; without one nothing is shown. `metrics_port`: of loopback, 0 = any; no
+    batch; without one they are not shown. `metrics_port`: of loopback, 0 = any; no
     port when None. Raises SettingsError for a port that is in use.
     """
     is_table = console is not None and console.is_terminal
@@ -45,8 +52,8 @@ def watching(
     with ExitStack() as stack:
         if metrics_port is not None:
             url = stack.enter_context(serving(make_metrics(figures), metrics_port))
-            if console is not None:
-                console.print(f"metrics on {url}", highlight=False, soft_wrap=True)
+            told = console or Console(stderr=True)
+            told.print(f"metrics on {url}", highlight=False, soft_wrap=True)
         if is_table:
             live = Live(
                 console=console,

@@ -12,6 +12,7 @@ from rich.text import Text
 from databus.client.spark.jobs.sync import SyncProgress
 from databus.client.spark.jobs.sync import sync as sync_table
 from databus.client.spark.session import job_session
+from databus.client.spark.watching import metrics_option, watching
 
 
 @click.command()
@@ -38,6 +39,7 @@ from databus.client.spark.session import job_session
     metavar="NAME=VALUE",
     help="One more option of format databus, e.g. maxRowsPerTrigger=500000; repeatable.",
 )
+@metrics_option
 def sync(
     source: str,
     target: str,
@@ -47,6 +49,7 @@ def sync(
     available_now: bool,
     every_s: float,
     options: tuple[str, ...],
+    metrics_port: int | None,
 ) -> None:
     """Fill TARGET with the table SOURCE, then follow its changes, until Ctrl-C.
 
@@ -61,7 +64,10 @@ def sync(
     spark = job_session("databus sync")
     console = Console(stderr=True)
     found = SyncProgress()
-    with Live(console=console, transient=True, auto_refresh=False) as live:
+    with (
+        watching(spark, metrics_port=metrics_port),
+        Live(console=console, transient=True, auto_refresh=False) as live,
+    ):
 
         def report(progress: SyncProgress) -> None:
             nonlocal found

@@ -18,6 +18,7 @@ from databus.client.spark.sql.explain import explain as words_of
 from databus.client.spark.sql.job_file import SqlJob, read_job
 from databus.client.spark.sql.run import BatchDone, RunSummary
 from databus.client.spark.sql.run import run as run_job
+from databus.client.spark.watching import metrics_option, watching
 
 PIPE_COLUMNS = 200
 
@@ -26,7 +27,8 @@ PIPE_COLUMNS = 200
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--available-now", is_flag=True, help="End when all is applied that is there now.")
 @click.option("--explain", is_flag=True, help="Say what the job would do, and end.")
-def run(file: Path, available_now: bool, explain: bool) -> None:
+@metrics_option
+def run(file: Path, available_now: bool, explain: bool, metrics_port: int | None) -> None:
     """Keep a table equal to the SELECT of a job file, until SIGTERM or Ctrl-C.
 
     Started again it goes on where it was.
@@ -45,14 +47,14 @@ def run(file: Path, available_now: bool, explain: bool) -> None:
         click.echo(line)
     if explain:
         return
-    summary = _run_with_progress(job, available_now=available_now)
+    summary = _run_with_progress(job, available_now=available_now, metrics_port=metrics_port)
     click.echo(
         f"{summary.batches} batches: {summary.upserts} rows written, {summary.deletes} removed; "
         f"applied up to {_listed(summary)}"
     )
 
 
-def _run_with_progress(job: SqlJob, *, available_now: bool) -> RunSummary:
+def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | None) -> RunSummary:
     console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     total = RunSummary()
@@ -60,6 +62,7 @@ def _run_with_progress(job: SqlJob, *, available_now: bool) -> RunSummary:
         progress = stack.enter_context(Progress(*columns, console=console, transient=True))
         task = progress.add_task("starting Spark", total=None)
         spark = job_session(f"databus {job.name}")
+        stack.enter_context(watching(spark, metrics_port=metrics_port))
         # Only now: Spark takes Ctrl-C for itself when it starts.
         stop = stack.enter_context(_set_by_signals())
 

@@ -58,7 +58,7 @@ def load(
     A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. Rows of
     it that the table does not have are removed.
 
-    Example: databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116
+    Example: `databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116`
     """
     if from_database != (settings is not None):
         raise click.UsageError("--from-database and --settings go together")

@@ -57,8 +57,8 @@ def sync(
     `databus spark load` has filled is followed from there. A new column is taken
     in; servers that are away are waited for.
 
-    Example: databus spark sync shop.orders delta:lake/orders --relay http://127.0.0.1:11115
-    --bootstrap http://127.0.0.1:11116 --checkpoint checkpoints/orders
+    Example: `databus spark sync shop.orders delta:lake/orders --relay http://127.0.0.1:11115
+    --bootstrap http://127.0.0.1:11116 --checkpoint checkpoints/orders`
     """
     more = dict(_pair(text) for text in options)
     spark = job_session("databus sync")

@@ -52,8 +52,8 @@ def repair(
     A value that the stream has brought since is newer, and stays. Then the same
     rows are compared again. Exits with 1 when some still differ.
 
-    Example: databus spark repair differences.jsonl --settings relay.toml
-    --relay http://127.0.0.1:11115
+    Example: `databus spark repair differences.jsonl --settings relay.toml
+    --relay http://127.0.0.1:11115`
     """
     verify = VerifyOptions(
         relays=relay, bootstrap_servers=bootstrap, compare=compare, settle_s=settle_s

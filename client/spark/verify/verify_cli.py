@@ -98,8 +98,8 @@ def verify(
     that differ. Changes that are on their way to the target are no difference.
     Exits with 1 when something differs.
 
-    Example: databus spark verify shop.orders delta:lake/orders --settings relay.toml
-    --relay http://127.0.0.1:11115 --report differences.jsonl
+    Example: `databus spark verify shop.orders delta:lake/orders --settings relay.toml
+    --relay http://127.0.0.1:11115 --report differences.jsonl`
     """
     options = VerifyOptions(
         relays=relay,

@@ -23,5 +23,5 @@ COMMANDS = {
 def spark() -> None:
     """Run jobs on Spark. They need the extra: pip install 'databus-cdc[spark]', and Java 17.
 
-    Example: databus spark sync shop.orders delta:lake/orders --relay http://127.0.0.1:11115
+    Example: `databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116`
     """

@@ -89,8 +89,9 @@ def batch_figures(progress: Mapping[str, Any]) -> BatchFigures | None:
     out = int(progress.get("sink", {}).get("numOutputRows", -1))
     return BatchFigures(
         batch_id=int(progress["batchId"]),
-        rows=sum(int(source.get("numInputRows", 0)) for source, _ in ours),
-        rows_per_s=sum(float(source.get("processedRowsPerSecond", 0.0)) for source, _ in ours),
+        rows=sum(int(source.get("numInputRows") or 0) for source, _ in ours),
+        # Not there, or null, of a batch that took no time.
+        rows_per_s=sum(float(source.get("processedRowsPerSecond") or 0) for source, _ in ours),
         duration_s=float(durations.get(_WHOLE, progress.get("batchDuration", 0))) / 1000,
         parts_s={name: ms / 1000 for name, ms in sorted(durations.items()) if name != _WHOLE},
         places=_places((offset, offset_of(source.get("latestOffset"))) for source, offset in ours),

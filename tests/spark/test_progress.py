@@ -151,6 +151,11 @@ def test_sources_of_other_formats_are_left_out() -> None:
     assert figures_of(rate, source(offset(shop=AtScn(1)))).rows == 10
 
 
+def test_a_batch_that_took_no_time_has_no_speed() -> None:
+    found = figures_of(source(offset(shop=AtScn(1)), processedRowsPerSecond=None))
+    assert found.rows_per_s == 0
+
+
 def test_a_sink_that_counts_is_believed() -> None:
     found = figures_of(source(offset(shop=AtScn(1))), sink={"numOutputRows": 12})
     assert found.rows_out == 12

@@ -25,6 +25,7 @@ from databus.client.spark.blocking import ServerPool
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.options import Named, parse_options
 from databus.client.spark.planner import Planner
+from databus.client.spark.progress import batch_figures
 from databus.client.spark.targets.target import Target, open_target
 from databus.conf.settings import BackOffSettings
 
@@ -175,32 +176,13 @@ class _Job:
 
     def _tell(self, query: StreamingQuery) -> None:
         last = query.lastProgress
-        if last is not None and last.sources:
-            told = last.sources[0]
-            at, newest = _places(told.endOffset), _places(told.latestOffset)
+        batch = None if last is None else batch_figures(json.loads(last.json))
+        if batch is not None:
+            newest = {p.physical_source: p.newest_scn for p in batch.places}
+            lags = [place.lag_s for place in batch.places if place.lag_s is not None]
             self._progress = replace(
                 self._progress,
-                newest_scns={name: place["scn"] for name, place in newest.items()},
-                lag_s=_lag_s(at, newest),
+                newest_scns={name: scn for name, scn in newest.items() if scn is not None},
+                lag_s=max(lags, default=None),
             )
         self._report(self._progress)
-
-
-def _places(offset: str | None) -> dict[str, dict[str, Any]]:
-    """Return the places in the log that an offset names; none for those in a snapshot."""
-    found = json.loads(offset) if offset else None  # Spark says "null", too
-    places = found["physical"] if found else {}
-    return {name: place for name, place in places.items() if "scn" in place}
-
-
-def _lag_s(
-    at: Mapping[str, Mapping[str, int]], newest: Mapping[str, Mapping[str, int]]
-) -> float | None:
-    lags = [
-        0.0
-        if at[name]["scn"] >= newest[name]["scn"]
-        else (newest[name]["timeMs"] - at[name]["timeMs"]) / 1000
-        for name in newest
-        if name in at
-    ]
-    return max(lags, default=None)

@@ -5,40 +5,45 @@ What it cannot read it says: nothing is left out in silence, and nothing is begu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from databus.client.answers import PENDING_EVENT_BYTES, PHASE_COMPLETED
+from databus.client.answers import PENDING_EVENT_BYTES, PHASE_COMPLETED, is_too_old
 from databus.client.spark.blocking import Answer, ServerPool
-from databus.client.spark.event_columns import EventColumns, UnknownSchemaError
-from databus.client.spark.requests import filters_text
+from databus.client.spark.event_columns import EventColumns
+from databus.client.spark.intake import take_answer
+from databus.client.spark.row_types import WriterSchema
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ProtocolError, ServerError
-from databus.schemas.filters import EventFilter
+from databus.schemas.errors import DatabusError, ServerError
 
 # Above this no answer is asked for: an event that is larger has come in no ring either.
 MAX_FETCH_BYTES = 256 << 20
+POLL_S = 0.2
 
 
 class BootstrapPages:
-    """Pages of one source, of the keys that pass a filter."""
+    """Pages of sources, of the keys that pass a filter (the text of the wire's `filter`).
+
+    A server that is not as far yet is asked again for `patience_s`.
+    """
 
     def __init__(
         self,
         servers: ServerPool,
-        source: str,
-        src_id: int,
-        wanted: EventFilter | None,
+        sources: Sequence[str],
+        wanted: str | None,
         fetch_bytes: int,
+        patience_s: float = 0.0,
     ) -> None:
         self._servers = servers
-        self._source = source
-        self._parameters = {"sources": source, "output": "binary", "maxev": "2"}
-        text = filters_text({} if wanted is None else {source: wanted}, {source: src_id})
-        if text is not None:
-            self._parameters["filter"] = text
+        self._sources = tuple(sources)
+        self._parameters = {"sources": ",".join(sources), "output": "binary", "maxev": "2"}
+        if wanted is not None:
+            self._parameters["filter"] = wanted
         self._fetch_bytes = fetch_bytes
+        self._patience_s = patience_s
 
     def read(
         self,
@@ -57,7 +62,7 @@ class BootstrapPages:
             if pending is not None and not answer.body:
                 self._grow(answer.server, int(pending))
                 continue
-            self._feed(answer, columns)
+            take_answer(answer, columns, self._newer_schemas)
             if answer.headers.get(PHASE_COMPLETED, "").upper() == "TRUE":
                 break
             after = columns.checkpoint
@@ -75,28 +80,20 @@ class BootstrapPages:
             "batchSize": str(self._fetch_bytes),
             **more,
         }
-        return self._servers.get("/bootstrap", parameters, checkpoint.window_scn)
+        end = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._servers.get("/bootstrap", parameters, checkpoint.window_scn)
+            except DatabusError as error:
+                if not is_too_old(error) or time.monotonic() >= end:
+                    raise
+                time.sleep(POLL_S)
 
     def _grow(self, server: str, needed_bytes: int) -> None:
         if not self._fetch_bytes < needed_bytes <= MAX_FETCH_BYTES:
             raise ServerError(server, f"asks for an answer of {needed_bytes} bytes for one event")
         self._fetch_bytes = needed_bytes
 
-    def _feed(self, answer: Answer, columns: EventColumns) -> None:
-        """Give a page's events to the columns; schemas that came since are asked for once."""
-        data, is_asked_again = memoryview(answer.body), False
-        while data:
-            try:
-                taken = columns.take(data)
-            except UnknownSchemaError as unknown:
-                if is_asked_again:
-                    raise
-                is_asked_again = True
-                columns.add_schemas(self._servers.register([self._source])[self._source])
-                data = data[unknown.consumed :]
-                continue
-            except ProtocolError as error:
-                raise ServerError(answer.server, f"bad bytes in /bootstrap: {error}") from error
-            if taken != len(data):
-                raise ServerError(answer.server, "a page of /bootstrap ends inside an event")
-            return
+    def _newer_schemas(self) -> list[WriterSchema]:
+        found = self._servers.register(self._sources)
+        return [version for versions in found.values() for version in versions]

@@ -16,15 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.answers import (
-    PENDING_EVENT_BYTES,
-    PHASE_COMPLETED,
     RESUME,
-    is_too_old,
     is_too_young,
     read_stream_headers,
 )
 from databus.client.spark.blocking import Answer, ServerPool
-from databus.client.spark.event_columns import EventColumns, UnknownSchemaError
+from databus.client.spark.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages
+from databus.client.spark.event_columns import EventColumns
+from databus.client.spark.intake import take_answer
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from databus.client.spark.requests import catch_up, filters_text, online_at, sharded, snapshot
@@ -32,13 +31,11 @@ from databus.client.spark.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DatabusError,
-    ProtocolError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
 )
 
-MAX_FETCH_BYTES = 16 << 20
 WAIT_MS = 1000
 MOST_READERS = 8
 WHOLE_WINDOW = -1
@@ -184,6 +181,7 @@ class _Reading:
         self._size_bytes = self._options.fetch_bytes
         # Of a window that was given in part: its SCN, and the index of the last row given.
         self._given = (-1, -1)
+        self._moved_at = time.monotonic()
 
     def windows(self, one: LogRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a log range."""
@@ -195,46 +193,44 @@ class _Reading:
             except ScnNotFoundError as error:
                 self._need_bootstrap(one, place, error)
                 break
-            place = yield from self._take_windows(answer, place)
-        yield from self._columns.flush()
+            place = yield from self._take_windows(answer, place, one.to_scn)
+        yield from self._flush(-1 if place[1] == WHOLE_WINDOW else place[0])
         if place != end:
             yield from self._logged(one, place)
 
     def snapshot(self, one: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a snapshot range; nothing when that snapshot is no more."""
-        assert self._reader.bootstraps is not None, "no snapshot is planned without a server"
-        self._reader.bootstraps.prefer(one.server)
-        row, more = one.from_row, {"untilRow": str(one.to_row)}
-        while True:
-            asked = snapshot(one.source, row, one.at_scn, one.since_scn, one.store)
-            try:
-                answer = self._ask_bootstrap(asked, more)
-            except DatabusError as error:
-                if is_too_young(error):
-                    # The planner finds the same before it takes the snapshot for complete, and
-                    # begins another: what is given here, and what not, comes again in it.
-                    return
+        """Yield the rows of a snapshot range; nothing more when that snapshot is no more."""
+        begin = snapshot(one.source, one.from_row, one.at_scn, one.since_scn, one.store)
+        servers = self._need_servers()
+        servers.prefer(one.server)
+        try:
+            yield from self._pages(servers, begin, {"untilRow": str(one.to_row)})
+        except DatabusError as error:
+            # The planner finds the same before it takes the snapshot for complete, and
+            # begins another: what was given here, and what not, comes again in it.
+            if not is_too_young(error):
                 raise
-            checkpoint = yield from self._take_page(answer)
-            if checkpoint is None:
-                continue
-            if answer.headers.get(PHASE_COMPLETED, "").upper() == "TRUE":
-                break
-            row = checkpoint.snapshot_offset
-        yield from self._columns.flush()
 
     def _logged(self, one: LogRange, place: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         scn, offset = place
         if offset != WHOLE_WINDOW:
             scn -= 1  # the window anew: servers count the events of a part of it differently
-        checkpoint = catch_up(scn, one.to_scn)
-        while True:
-            answer = self._ask_bootstrap(checkpoint, {})
-            after = yield from self._take_page(answer)
-            if answer.headers.get(PHASE_COMPLETED, "").upper() == "TRUE":
-                break
-            checkpoint = after or checkpoint
-        yield from self._flush()
+        for batch in self._pages(self._need_servers(), catch_up(scn, one.to_scn), {}):
+            yield from self._not_given(batch)
+
+    def _pages(
+        self, servers: ServerPool, begin: Checkpoint, more: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        pages = BootstrapPages(
+            servers, self._sources, self._filters, options.fetch_bytes, options.retry_seconds
+        )
+        return pages.read(begin, self._columns, options.batch_rows, more)
+
+    def _need_servers(self) -> ServerPool:
+        servers = self._reader.bootstraps
+        assert servers is not None, "no such range is planned without a server"
+        return servers
 
     # Requests
 
@@ -261,27 +257,6 @@ class _Reading:
             parameters["filters"] = self._filters
         return self._reader.relays.get("/stream", parameters, place[0])
 
-    def _ask_bootstrap(self, checkpoint: Checkpoint, more: Mapping[str, str]) -> Answer:
-        assert self._reader.bootstraps is not None
-        parameters = {
-            "sources": ",".join(self._sources),
-            "checkPoint": checkpoint.to_json(),
-            "batchSize": str(self._size_bytes),
-            "output": "binary",
-            "maxev": "2",
-            **more,
-        }
-        if self._filters is not None:
-            parameters["filter"] = self._filters
-        end = time.monotonic() + self._options.retry_seconds
-        while True:
-            try:
-                return self._reader.bootstraps.get("/bootstrap", parameters, checkpoint.window_scn)
-            except DatabusError as error:
-                if not is_too_old(error) or time.monotonic() >= end:
-                    raise
-                time.sleep(0.2)
-
     def _need_bootstrap(
         self, one: LogRange, place: tuple[int, int], error: ScnNotFoundError
     ) -> None:
@@ -295,7 +270,7 @@ class _Reading:
     # Answers
 
     def _take_windows(
-        self, answer: Answer, place: tuple[int, int]
+        self, answer: Answer, place: tuple[int, int], to_scn: int
     ) -> Iterator[pa.RecordBatch]:  # and returns the next place
         headers = read_stream_headers(answer.server, answer.headers)
         if headers.pending_event_bytes is not None and not answer.body:
@@ -303,25 +278,27 @@ class _Reading:
             return place
         if headers.resume is None:
             raise ServerError(answer.server, f"/stream without {RESUME}: it is no databus relay")
-        self._feed(answer)
-        if headers.resume[1] != WHOLE_WINDOW:
+        schemas = self._reader.schemas
+        take_answer(answer, self._columns, lambda: schemas(self._sources, is_again=True))
+        if headers.resume == place:
+            self._check_patience(answer.server, place[0], to_scn)
+        elif headers.resume[1] != WHOLE_WINDOW:
             yield from self._flush(headers.resume[0])
         elif self._columns.rows >= self._options.batch_rows:
             yield from self._flush()
+        if headers.resume != place:
+            self._moved_at = time.monotonic()
         return headers.resume
 
-    def _take_page(self, answer: Answer) -> Iterator[pa.RecordBatch]:  # and returns the checkpoint
-        pending = answer.headers.get(PENDING_EVENT_BYTES)
-        if pending is not None and not answer.body:
-            self._grow(int(pending), answer.server, -1)
-            return None
-        self._feed(answer)
-        checkpoint = self._columns.checkpoint
-        if checkpoint is None:
-            raise ServerError(answer.server, "a page of nothing, not even its checkpoint")
-        if self._columns.rows >= self._options.batch_rows:
-            yield from self._flush()
-        return checkpoint
+    def _check_patience(self, server: str, scn: int, to_scn: int) -> None:
+        """Raise ServerError when a relay that lacks planned windows does not get them."""
+        waited_s = time.monotonic() - self._moved_at
+        if waited_s > self._options.retry_seconds:
+            raise ServerError(
+                server,
+                f"has nothing after scn {scn} for {waited_s:.0f} s, and a batch was planned up to "
+                f"scn {to_scn}: is it behind, or was its ring made anew?",
+            )
 
     def _grow(self, needed_bytes: int, server: str, scn: int) -> None:
         if needed_bytes > MAX_FETCH_BYTES:
@@ -330,40 +307,31 @@ class _Reading:
             )
         self._size_bytes = max(self._size_bytes, needed_bytes)
 
-    def _feed(self, answer: Answer) -> None:
-        """Give an answer's events to the columns, asking for schemas that are new."""
-        data, is_asked_again = memoryview(answer.body), False
-        while data:
-            try:
-                taken = self._columns.take(data)
-            except UnknownSchemaError as unknown:
-                if is_asked_again:
-                    raise
-                is_asked_again = True
-                self._columns.add_schemas(self._reader.schemas(self._sources, is_again=True))
-                data = data[unknown.consumed :]
-                continue
-            except ProtocolError as error:
-                raise ServerError(answer.server, f"bad bytes: {error}") from error
-            if taken != len(data):
-                raise ServerError(
-                    answer.server, f"an answer ends in an event, {len(data) - taken} bytes into it"
-                )
-            return
-
     def _flush(self, partial_scn: int = -1) -> Iterator[pa.RecordBatch]:
-        """Yield what is held, without what was given; note how far window `partial_scn` is."""
-        given_scn, given_index = self._given
+        """Yield what is held; note how far window `partial_scn` is given with it."""
         for batch in self._columns.flush():
-            told = batch.column(CHANGE_COLUMN)
-            scns, indexes = pc.struct_field(told, "scn"), pc.struct_field(told, "index")
             if partial_scn >= 0:
-                last = pc.max(indexes.filter(pc.equal(scns, partial_scn))).as_py()
-                if last is not None:
-                    held = self._given[1] if self._given[0] == partial_scn else -1
-                    self._given = (partial_scn, max(held, last))
-            elif given_scn >= 0:
-                again = pc.and_(pc.equal(scns, given_scn), pc.less_equal(indexes, given_index))
-                batch = batch.filter(pc.invert(again))
-            if batch.num_rows:
-                yield batch
+                self._note(batch, partial_scn)
+            yield batch
+
+    def _note(self, batch: pa.RecordBatch, scn: int) -> None:
+        scns, indexes = _places(batch)
+        last = pc.max(indexes.filter(pc.equal(scns, scn))).as_py()
+        if last is not None:
+            held = self._given[1] if self._given[0] == scn else -1
+            self._given = (scn, max(held, last))
+
+    def _not_given(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch but for those of a window that were given before."""
+        given_scn, given_index = self._given
+        if given_scn >= 0:
+            scns, indexes = _places(batch)
+            again = pc.and_(pc.equal(scns, given_scn), pc.less_equal(indexes, given_index))
+            batch = batch.filter(pc.invert(again))
+        if batch.num_rows:
+            yield batch
+
+
+def _places(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    told = batch.column(CHANGE_COLUMN)
+    return pc.struct_field(told, "scn"), pc.struct_field(told, "index")

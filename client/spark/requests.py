@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from databus.client.bootstrap_steps import STORE_ID_KEY
+from databus.client.spark.key_parts import split_keys
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
-from databus.schemas.filters import EventFilter, ModFilter, filters_to_json
+from databus.schemas.filters import EventFilter, filters_to_json
 
 Parameters = dict[str, str]
 
@@ -72,17 +73,18 @@ def beginning_after(since_scn: int) -> Checkpoint:
 
 def sharded(
     filters: Mapping[str, EventFilter], sources: Sequence[str], shard: int, shards: int
-) -> dict[str, EventFilter]:
+) -> dict[str, EventFilter | None]:
     """Return the filters by source of one shard; there is none besides when there are several."""
     if shards == 1:
         return {name: one for name, one in filters.items() if name in sources}
-    mod = ModFilter(shards, shard, shard + 1)
-    return dict.fromkeys(sources, mod)
+    return dict.fromkeys(sources, split_keys(None, shards)[shard])
 
 
-def filters_text(filters: Mapping[str, EventFilter], src_ids: Mapping[str, int]) -> str | None:
+def filters_text(
+    filters: Mapping[str, EventFilter | None], src_ids: Mapping[str, int]
+) -> str | None:
     """Return the text of a `filters` parameter; None when there are none."""
-    by_id = {src_ids[name]: one for name, one in filters.items()}
+    by_id = {src_ids[name]: one for name, one in filters.items() if one is not None}
     return filters_to_json(by_id) if by_id else None
 
 

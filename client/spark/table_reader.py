@@ -27,7 +27,7 @@ from databus.client.spark.bootstrap_pages import BootstrapPages
 from databus.client.spark.event_columns import EventColumns
 from databus.client.spark.key_parts import split_keys
 from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options
-from databus.client.spark.requests import beginning_after, catch_up, snapshot
+from databus.client.spark.requests import beginning_after, catch_up, filters_text, snapshot
 from databus.client.spark.row_types import (
     CHANGE_COLUMN,
     KEY,
@@ -172,13 +172,9 @@ class _Reading:
         if self._condition is not None:
             needed |= self._condition.columns
         self._rows = StructType([field for field in rows if field.name in needed])
-        self._pages = BootstrapPages(
-            pool,
-            self._source,
-            partition.versions[0].src_id,
-            partition.wanted,
-            options.fetch_bytes,
-        )
+        wanted = {} if partition.wanted is None else {self._source: partition.wanted}
+        text = filters_text(wanted, {self._source: partition.versions[0].src_id})
+        self._pages = BootstrapPages(pool, [self._source], text, options.fetch_bytes)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the snapshot's rows, and then those that changed after."""

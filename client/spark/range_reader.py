@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -271,7 +271,8 @@ class _Reading:
 
     def _take_windows(
         self, answer: Answer, place: tuple[int, int], to_scn: int
-    ) -> Iterator[pa.RecordBatch]:  # and returns the next place
+    ) -> Generator[pa.RecordBatch, None, tuple[int, int]]:
+        """Yield what is ready of an answer's rows; return where the next request goes on."""
         headers = read_stream_headers(answer.server, answer.headers)
         if headers.pending_event_bytes is not None and not answer.body:
             self._grow(headers.pending_event_bytes, answer.server, place[0])

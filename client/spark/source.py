@@ -137,4 +137,4 @@ def _ours(module: str) -> Any:
         ) from error
 
 
-register_pickle_by_value(sys.modules[__name__])
+register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from databus.client.spark import register
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 
-PATIENCE_S = 60.0
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_worker_without_the_package_says_how_to_install_it(tmp_path: Path) -> 
 
     done = subprocess.run(
         [sys.executable, "-c", text],
-        input=cloudpickle.dumps(DatabusDataSource),
+        input=cloudpickle.dumps(DatabusDataSource),  # type: ignore[no-untyped-call]
         capture_output=True,
         cwd=tmp_path,
         check=False,

@@ -162,7 +162,7 @@ class Reader:
         cut = self.source.random.randint(1, 39)
         self.ranges = [(0, cut), (cut, 40)]
         # The mark comes before what is caught up with, or after it.
-        self.mark_at = self.at + self.source.random.choice([0, 0, 3])
+        self.mark_at = min(self.source.scn, self.at + self.source.random.choice([0, 3]))
 
     def take(self) -> list[Change]:
         """Return the next changes: a piece of the snapshot, or some windows."""

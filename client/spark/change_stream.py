@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from databus.client.spark.row_types import (
     row_schema,
 )
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
+
+IDLE_S = 0.03
 
 
 class ChangeStream:
@@ -57,6 +60,9 @@ class ChangeStream:
         """Return where the next batch ends; `start` itself where nothing is new."""
         places = from_offset(start, self._options.sources)
         further = self._planner.next_places(places, _rows(limit), self._targets)
+        if further == places and self._targets is None:
+            # Spark asks again after 10 ms, a hundred times a second on an idle source.
+            time.sleep(IDLE_S)
         return to_offset(further, self._options.sources)
 
     def newest_offset(self) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ import platform
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -37,19 +36,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[_LEFT_OUT] = {title: len(tests) for title, tests in left_out.items()}
     for tests in left_out.values():
         config.hook.pytest_deselected(items=tests)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that sums up what this one left out, when tests run in several."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["left_out"] = session.config.stash.get(_LEFT_OUT, {})
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object | None) -> None:
-    """Take what a process left out: each of them has seen all tests."""
-    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
 
 
 def pytest_terminal_summary(

@@ -42,6 +42,8 @@ def check_readings(readings: Iterable[Reading], committed: int, findings: JobFin
         findings.add(f"the last batch is {last}, and {committed} transactions were committed")
     if not findings.whole_snapshots:
         findings.add("there was no snapshot")
+    if not findings.partial_snapshots:
+        findings.add("there was no snapshot of what changed meanwhile")
 
 
 def _check_again(where: str, last: Reading, reading: Reading, findings: JobFindings) -> None:

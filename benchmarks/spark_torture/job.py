@@ -1,8 +1,8 @@
 """The torture's job: from nothing into Delta tables, every batch checked before it is applied.
 
-Shared numbers in the folder: `begun`, how often a batch was read; `at_row`, how
-many rows of snapshots were applied; `is_live`, whether the last batch was one of
-windows; `applied`, the transaction that was applied last.
+Shared numbers in the folder: `begun`, how often a batch was read; `at_scn`, where
+the last batch ended; `is_live`, whether it was one of windows; `applied`, the
+transaction that was applied last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from databus.client.spark.apply import apply_changes, rows_of
 from databus.client.spark.session import job_session
 from databus.client.spark.targets.target import open_target
 
-NUMBERS = ("begun", "at_row", "is_live", "applied")
+NUMBERS = ("begun", "at_scn", "is_live", "applied")
 POLL_S = 1
 HTTP_TIMEOUT_S = 2.0
 EXECUTOR_MEMORY = "512m"
@@ -63,7 +63,7 @@ class Consumer:
         home = self._home(span)
         batch.persist()  # or each action would read it from the servers again
         try:
-            self._add("begun", 1)
+            self._numbers["begun"].set(self._numbers["begun"].get() + 1)
             contents = check_batch(span, stamped_rows(batch))
             number = self._log.note(batch_id, span, contents, home)
             for source, target in self._targets.items():
@@ -71,8 +71,7 @@ class Consumer:
             self._log.note_applied(number)
         finally:
             batch.unpersist()
-        if span.kind == "snapshot":
-            self._add("at_row", contents.rows)
+        self._numbers["at_scn"].set(span.to_scn)
         self._numbers["is_live"].set(span.kind == "windows")
         if contents.last_tx:
             self._numbers["applied"].set(contents.last_tx)
@@ -82,9 +81,6 @@ class Consumer:
         self._log.close()
         for number in self._numbers.values():
             number.close()
-
-    def _add(self, name: str, count: int) -> None:
-        self._numbers[name].set(self._numbers[name].get() + count)
 
     def _home(self, span: Span) -> Home:
         """Say where the windows of a batch are that is about to be read."""

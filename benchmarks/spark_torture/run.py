@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -40,7 +41,16 @@ STALLED_S = 240.0  # no batch for so long means that something hangs
 STOP_S = 60.0
 LIVE_BATCHES = 2  # at least, after the last kill
 SNAPSHOT_BATCHES = 8
-LEAST_ROWS_PER_BATCH = 500
+LEAST_ROWS_PER_BATCH = 1000
+FORGETFUL_LOG_S = 1
+# A column that comes in mid-stream: its values are those that it gets by default later on.
+GROWING = TABLES[-1]
+COLUMN = "score"
+GROW = (
+    f"ALTER TABLE {GROWING.name} ADD COLUMN {COLUMN} BIGINT",
+    f"ALTER TABLE {GROWING.name} ALTER COLUMN {COLUMN} SET DEFAULT 7",
+)
+NEW_COLUMN = b"the query was started without it"
 WORKERS, EXECUTORS = "local[2,4]", "local-cluster[2,1,1024]"
 Tell = Callable[[str], None]
 
@@ -55,7 +65,7 @@ class Plan:
     rate: float
     master: str
     ring_bytes: str = "1MiB"
-    log_s: int = 60
+    log_s: int = 600
 
     @property
     def rows_per_batch(self) -> int:
@@ -74,6 +84,7 @@ class Outcome:
 
     findings: JobFindings = field(default_factory=JobFindings)
     kills: Counter[str] = field(default_factory=Counter)
+    column_restarts: int = 0
     committed: int = 0
     rows: int = 0
     total_s: float = 0.0
@@ -94,6 +105,8 @@ class Torture:
             for name in ("rate", "committed", *NUMBERS)
         }
         self._random = random.Random(f"executors {plan.seed}")
+        self._log_bytes = 0  # of the job, before it was started last
+        self._is_job_away = True
 
     def run(self) -> Outcome:
         """Do it all; raises ChildError when a process fails or nothing moves any more."""
@@ -101,12 +114,16 @@ class Torture:
         self._tell("fill")
         fill(self._stage.database, self._plan.seed, self._plan.rows, lambda _: check_signals())
         self._start_servers()
-        self._job.start()
+        self._start_job()
         try:
-            for number, kill in enumerate(plan_kills(self._plan.seed, self._plan.kills), 1):
-                self._tell(f"kill {number} of {self._plan.kills}")
+            for number, kill in enumerate(plan_kills(self._plan.seed, self._plan.kills)):
+                self._tell(f"kill {number + 1} of {self._plan.kills}")
+                if number == self._plan.kills // 2:
+                    self._grow()
                 self._wait_for_batches(kill.batches)
                 self._kill(kill)
+            self._tell("fall off")
+            self._fall_off()
             self._tell("drain")
             self._drain()
         finally:
@@ -167,9 +184,38 @@ class Torture:
 
     def _look_after(self) -> None:
         stage = self._stage
-        for child in (self._writer, stage.relay, stage.producer, stage.server, self._job):
+        for child in (self._writer, stage.relay, stage.producer, stage.server):
             child.check()
+        self._look_after_job()
         check_signals()
+
+    def _start_job(self) -> None:
+        log = self._job.log
+        self._log_bytes = log.stat().st_size if log.exists() else 0
+        self._job.start()
+        self._is_job_away = False
+
+    def _kill_job(self) -> None:
+        self._is_job_away = True
+        kill_tree(self._job)
+
+    def _look_after_job(self) -> None:
+        """Start the job again if it ended because of the new column, as it says one should."""
+        if self._is_job_away or not self._job.exit_code:
+            return
+        if NEW_COLUMN not in self._job.log.read_bytes()[self._log_bytes :]:
+            self._job.check()
+        self._kill_job()
+        self.outcome.column_restarts += 1
+        self._start_job()
+
+    def _grow(self) -> None:
+        session = self._stage.database.connect()
+        try:
+            for statement in GROW:
+                session.execute(statement)
+        finally:
+            session.close()
 
     # Progress
 
@@ -194,9 +240,9 @@ class Torture:
     def _kill(self, kill: Kill) -> None:
         time.sleep(kill.delay_s)
         if kill.victim == "driver":
-            self._job.check()
-            kill_tree(self._job)
-            self._job.start()
+            self._look_after_job()
+            self._kill_job()
+            self._start_job()
         elif kill.victim == "executor":
             self._wait(lambda: bool(task_processes(self._job)), "an executor")
             self._random.choice(task_processes(self._job)).kill()
@@ -206,6 +252,30 @@ class Torture:
             victim.kill()
             victim.start()
         self.outcome.kills[kill.victim] += 1
+
+    def _fall_off(self) -> None:
+        """Keep the job away until neither ring nor log reaches back, for a partial snapshot."""
+        self._wait(lambda: bool(self._get("is_live")), "the stream")
+        self._kill_job()
+        position = self._get("at_scn")
+        self._set_log_s(FORGETFUL_LOG_S)
+        self._wait(lambda: self._log_floor_scn() > position, "the log to forget")
+        self._set_log_s(self._plan.log_s)
+        self._numbers["is_live"].set(0)
+        self._start_job()
+
+    def _set_log_s(self, seconds: int) -> None:
+        """Let the bootstrap pair keep changes for so long."""
+        producer, file = self._stage.producer, self._stage.folder / "bootstrap.toml"
+        producer.check()
+        producer.kill()
+        text = file.read_text(encoding="utf-8")
+        setting = f"log_retention_s = {seconds}"
+        file.write_text(re.sub(r"log_retention_s = \d+", setting, text), encoding="utf-8")
+        producer.start()
+
+    def _log_floor_scn(self) -> int:
+        return min(state.log_floor_scn for state in self._stage.states())
 
     def _tails(self) -> str:
         children = [child for child in self._stage.children if child.log_tail()]
@@ -227,9 +297,10 @@ class Torture:
         findings = self.outcome.findings
         log = BatchLog(self._stage.folder / "batches.db")
         source = self._stage.database.connect()
+        grown = replace(GROWING, columns={**GROWING.columns, COLUMN: "int"})
         try:
             check_readings(log.readings(), self.outcome.committed, findings)
-            for table in TABLES:
+            for table in (*TABLES[:-1], grown if self._plan.kills else GROWING):
                 rows = source.rows(table.select())
                 path = target_uri(self._stage.folder, table.name).removeprefix("delta:")
                 held = DeltaTable(path).to_pyarrow_table(columns=list(table.columns))
@@ -269,7 +340,8 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
     homes = ", ".join(f"{found.homes[home]} {home}" for home in ("ring", "log", "unknown"))
     return (
         f"{plan.master}, seed {plan.seed}: {plan.rows} rows, {outcome.committed} transactions; "
-        f"kills: {kills or 'none'}; {found.runs} runs of the job; {found.batches} batches, "
+        f"kills: {kills or 'none'}; {found.runs} runs of the job, "
+        f"{outcome.column_restarts} for a new column; {found.batches} batches, "
         f"{found.replayed} read again; {len(found.whole_snapshots)} whole and "
         f"{len(found.partial_snapshots)} partial snapshots of {found.rows['snapshot']} rows; "
         f"{found.windows} windows of {found.rows['windows']} rows in batches from: {homes}; "
@@ -292,7 +364,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--seed", type=int, help="Repeats a plan; drawn when left out.")
 @click.option("--rate", type=float, default=200.0, show_default=True, help="Transactions a second.")
 @click.option("--ring", "ring_bytes", default="1MiB", show_default=True, help="The relay's ring.")
-@click.option("--log-s", default=60, show_default=True, help="Seconds in the bootstrap log.")
+@click.option("--log-s", default=600, show_default=True, help="Kept in the bootstrap log.")
 @click.option(
     "--master",
     default=EXECUTORS,

@@ -16,6 +16,7 @@ from benchmarks.torture.workload import SOURCES
 WINDOWS = Span("windows", 10, 30)
 SNAPSHOT = Span("snapshot", 0, 10, "0/0/10/store", is_whole=True)
 END = Span("end", 10, 10, is_whole=True)
+PARTIAL = Span("snapshot", 40, 50, "0/40/50/store")
 
 
 def window(scn: int, tx: int, rows: int) -> list[Row]:
@@ -78,12 +79,15 @@ READINGS = [
     reading(1, END),
     reading(2, WINDOWS, 7, 8),
     reading(3, Span("windows", 30, 40), 9, 12),
+    reading(4, PARTIAL),
+    reading(5, Span("end", 50, 50)),
+    reading(6, Span("windows", 50, 60), 20, 22),
 ]
 
 
 def checked(readings: list[Reading]) -> JobFindings:
     findings = JobFindings()
-    check_readings(readings, 12, findings)
+    check_readings(readings, 22, findings)
     return findings
 
 
@@ -91,9 +95,9 @@ def test_batches_that_follow_each_other_are_right_and_counted() -> None:
     again = replace(READINGS[2], is_applied=False)
     findings = checked([*READINGS[:2], again, *READINGS[2:]])
     assert findings.problems == []
-    assert (findings.batches, findings.replayed) == (4, 1)
-    assert len(findings.whole_snapshots) == 1
-    assert findings.homes == {"ring": 2}
+    assert (findings.batches, findings.replayed) == (7, 1)
+    assert len(findings.whole_snapshots) == len(findings.partial_snapshots) == 1
+    assert findings.homes == {"ring": 3}
 
 
 def test_a_snapshot_that_is_read_again_may_have_fewer_rows_and_windows_may_not() -> None:
@@ -107,16 +111,17 @@ def test_a_snapshot_that_is_read_again_may_have_fewer_rows_and_windows_may_not()
 @pytest.mark.parametrize(
     "readings",
     [
-        [*READINGS[:2], READINGS[3]],
-        READINGS[:3],
+        [*READINGS[:2], *READINGS[3:]],
+        READINGS[:6],
         READINGS[1:],
-        [*READINGS[:3], replace(READINGS[3], is_applied=False)],
-        [*READINGS[:3], replace(READINGS[3], span=Span("windows", 31, 40))],
-        [*READINGS[:3], replace(READINGS[3], contents=Contents(5, 1, 10, 12))],
-        [*READINGS[:2], replace(READINGS[2], is_applied=False), READINGS[3]],
+        [*READINGS[:6], replace(READINGS[6], is_applied=False)],
+        [*READINGS[:3], replace(READINGS[3], span=Span("windows", 31, 40)), *READINGS[4:]],
+        [*READINGS[:3], replace(READINGS[3], contents=Contents(5, 1, 10, 12)), *READINGS[4:]],
+        [*READINGS[:2], replace(READINGS[2], is_applied=False), *READINGS[3:]],
         [
             *READINGS[:3],
             replace(READINGS[3], contents=replace(READINGS[3].contents, problems=["x"])),
+            *READINGS[4:],
         ],
     ],
 )

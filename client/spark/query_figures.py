@@ -51,11 +51,11 @@ class QueryState:
     def with_batch(self, batch: BatchFigures, now_s: float) -> QueryState:
         """Return the state after a batch."""
         rows, batches = self.rows + batch.rows, self.batches + 1
-        return replace(self, rows=rows, batches=batches, last=batch, last_s=now_s)
+        return replace(self, rows=rows, batches=batches, last=batch, last_s=now_s, is_running=True)
 
 
 class QueryFigures(StreamingQueryListener):
-    """A listener that keeps what it hears; any thread may ask.
+    """A listener that keeps what it hears of queries with our sources; any thread may ask.
 
     `on_batch` is called with the state after each batch, on Spark's thread.
     """
@@ -72,7 +72,10 @@ class QueryFigures(StreamingQueryListener):
 
     @property
     def queries(self) -> list[QueryState]:
-        """Every query that was started or told of, in the order of their names."""
+        """Every query that was started or told of, in the order of their names.
+
+        One of other sources is among them until its first batch.
+        """
         with self._changed:
             return sorted(self._states.values(), key=lambda state: (state.name, state.query_id))
 
@@ -96,10 +99,13 @@ class QueryFigures(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's
         """Note a batch."""
+        query_id = str(event.progress.id)
         batch = batch_figures(json.loads(event.progress.json))
         if batch is None:
+            with self._changed:
+                self._states.pop(query_id, None)
             return
-        state = self._state(str(event.progress.id), event.progress.name)
+        state = self._state(query_id, event.progress.name)
         state = state.with_batch(batch, self._wall_s())
         self._keep(state)
         self._on_batch(state)
@@ -109,7 +115,10 @@ class QueryFigures(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's
         """Note an end, and whether it was a failure."""
-        state = self._state(str(event.id), None)
+        with self._changed:
+            state = self._states.get(str(event.id))
+        if state is None:
+            return
         if event.exception is not None:
             state = replace(state, failures=state.failures + 1, error=event.exception)
         self._keep(replace(state, is_running=False))

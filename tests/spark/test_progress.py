@@ -219,6 +219,24 @@ def test_a_query_that_is_started_again_is_the_same_query() -> None:
     assert state.is_running
 
 
+def test_a_query_of_other_sources_is_forgotten_with_its_first_batch() -> None:
+    figures = QueryFigures()
+    start: dict[str, Any] = {"id": QUERY, "runId": RUN, "name": "rate", "timestamp": ""}
+    figures.onQueryStarted(QueryStartedEvent.fromJson(start | {"jobTags": []}))
+    assert [state.name for state in figures.queries] == ["rate"]
+    figures.onQueryProgress(told(source({"offset": 8})))
+    end = {"id": QUERY, "runId": RUN, "exception": None, "errorClassOnException": None}
+    figures.onQueryTerminated(QueryTerminatedEvent.fromJson(end))
+    assert figures.queries == []
+
+
+def test_a_query_that_was_there_before_the_listener_is_known_with_its_next_batch() -> None:
+    figures = QueryFigures()
+    figures.onQueryProgress(told(source(offset(shop=AtScn(1)))))
+    (state,) = figures.queries
+    assert (state.name, state.is_running, state.starts) == ("orders", True, 0)
+
+
 def test_a_query_without_a_name_goes_by_its_id() -> None:
     assert [state.name for state in heard(name=None).queries] == [QUERY]
 

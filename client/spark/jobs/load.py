@@ -196,7 +196,8 @@ class _Job:
         # target but that it is being loaded: its position is 0.
         nothing = replace(self._changes([]), positions={self._origin.physical_source: 0})
         for one, number in zip(fields(Cut), astuple(cut), strict=True):
-            self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
+            if number != one.default:
+                self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
         self._target.apply(f"{self._id}:scn", scn, nothing)
 
     # Changes

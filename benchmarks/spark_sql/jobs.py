@@ -16,7 +16,7 @@ _HEAD = """\
 -- relays: {east.url}
 -- bootstrap_servers: {east.bootstrap_url}
 -- max_rows_per_trigger: {rows}
--- trigger_seconds: 0.2
+-- trigger_seconds: 0.5
 """
 _WEST = """\
 -- relays.west: {west.url}

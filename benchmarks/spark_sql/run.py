@@ -28,7 +28,7 @@ from databus.demo.processes import stopped_by_signals, wait_until
 from databus.demo.stage import Stage
 
 SEEDED_TIMEOUT_S = 60.0
-BEGUN_TIMEOUT_S = 120.0
+BEGUN_TIMEOUT_S = 300.0
 MOST_PROBLEMS_SHOWN = 20
 
 SPARK = {

@@ -170,10 +170,9 @@ class Shop:
 
     def _free_key(self, table: str) -> Key:
         """Return a key that is not in use, which may have been."""
-        most = int(getattr(self.sizes, table) * SPARE) + 2
+        # One more than are in use, so that one of them is free.
+        most = max(int(getattr(self.sizes, table) * SPARE), len(self._used[table])) + 1
         free = {self._key(table, number) for number in range(most)} - self._used[table]
-        if not free:
-            return self._key(table, most + len(self._used[table]))
         return self._random.choice(sorted(free))
 
     def _key(self, table: str, number: int) -> Key:

@@ -43,7 +43,7 @@ class Sizes:
 def create(dialect: Dialect) -> list[str]:
     """Return the statements that make the tables."""
     place = "shop." if dialect == "mysql" else ""
-    tables = [
+    return [
         f"CREATE TABLE {place}orders (id INT PRIMARY KEY, customer INT, "
         "status VARCHAR(10) NOT NULL, total INT)",
         f"CREATE TABLE {place}customers (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, "
@@ -51,7 +51,6 @@ def create(dialect: Dialect) -> list[str]:
         f"CREATE TABLE {place}countries (code VARCHAR(10) NOT NULL PRIMARY KEY, "
         "name VARCHAR(40) NOT NULL)",
     ]
-    return tables
 
 
 @dataclass

@@ -127,6 +127,7 @@ class Notebook:
         assert re.fullmatch(pattern, self._printed), f"shown:\n{shown}\nprinted:\n{self._printed}"
 
 
+@pytest.mark.timeout(600)  # half a minute, but a dozen of Spark's queries on a busy machine
 @pytest.mark.usefixtures("spark", "delta_runtime")
 def test_the_page_can_be_followed_from_top_to_bottom(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

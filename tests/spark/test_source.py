@@ -28,9 +28,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def relay(tmp_path: Path, shop: Shop) -> Iterator[RunningRelay]:
-    shop.insert(*range(1, 101), each=10)
     with running(RunningRelay(tmp_path, shop.settings()).start()) as relay:
-        relay.wait_for_scn(1)
+        shop.insert(*range(1, 101), each=10)
+        relay.wait_for_scn(100)  # the number of the last change
         yield relay
 
 
@@ -76,7 +76,7 @@ def test_available_now_reads_what_there_is_and_the_next_run_goes_on(
     assert sorted(job.ids) == list(range(1, 101))
     job.ids.clear()
     shop.insert(101, 102)
-    relay.wait_for_scn(scn + 1)
+    relay.wait_for_scn(scn + 2)
     job.run()
     assert sorted(job.ids) == [101, 102]
 
@@ -108,7 +108,7 @@ def test_a_relay_that_goes_away_ends_the_query_with_its_address_and_a_restart_go
         query.awaitTermination(PATIENCE_S)
     shop.insert(101)
     relay.start()
-    relay.wait_for_scn(2)
+    relay.wait_for_scn(101)
     job.run()
     assert job.ids[100:] == [101]
 
@@ -129,7 +129,7 @@ def test_changes_between_two_scns_are_a_batch(
     session: SparkSession, relay: RunningRelay, shop: Shop
 ) -> None:
     shop.insert(101)
-    relay.wait_for_scn(2)
+    relay.wait_for_scn(101)
     scn = relay.max_scn()
     reader = session.read.format("databus").options(relays=relay.url, shards="2")
     changes = reader.option("after", str(scn - 1)).option("until", str(scn)).load("shop.orders")

@@ -31,8 +31,8 @@ from databus.bootstrap.session_checks import (
     find_snapshot,
 )
 from databus.bootstrap.session_parameters import PageRequest, Reading, StartRequest
+from databus.bootstrap.snapshot_pages import Reach, reach_of
 from databus.bootstrap.source_choice import Choice, Listed, Stores, choose_sources
-from databus.bootstrap.store import Reach, reach_of
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, LogRow, SourceState
 from databus.bootstrap.window_offsets import offset_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

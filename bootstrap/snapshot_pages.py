@@ -16,7 +16,13 @@ from typing import NamedTuple
 from databus.bootstrap.row_filter import EVERY_KEY, Condition, check_range, condition_of
 from databus.bootstrap.snapshot_rows import count_changed
 from databus.bootstrap.sqlite_bytes import joins_bytes
-from databus.bootstrap.stored import SnapshotBody, SnapshotMeasure, SnapshotPage, StoreRow
+from databus.bootstrap.stored import (
+    NOTHING_YET,
+    SnapshotBody,
+    SnapshotMeasure,
+    SnapshotPage,
+    StoreRow,
+)
 from databus.schemas.event import WHOLE_TABLE_KEY
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
@@ -62,6 +68,26 @@ class Reach(NamedTuple):
     wanted: EventFilter | None = None
     until_id: int = MAX_SCN
     deleted_after_scn: int = MAX_SCN
+
+
+def reach_of(
+    since_scn: int,
+    start_scn: int,
+    after_id: int,
+    wanted: EventFilter | None,
+    seen_scn: int = NOTHING_YET,
+    until_id: int = MAX_SCN,
+) -> Reach:
+    """Return which rows somebody needs who has everything up to `since_scn`.
+
+    Those with ids in (`after_id`, `until_id`] and SCNs in (`since_scn`, `start_scn`].
+    Tombstones only for who may have the row: with `since_scn` > 0 all of them,
+    otherwise those after `seen_scn`, as of which an earlier attempt may have
+    brought rows (-1: none).
+    """
+    known_scn = since_scn if since_scn > 0 else seen_scn
+    deleted_after_scn = MAX_SCN if known_scn == NOTHING_YET else known_scn
+    return Reach(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
 
 
 class _Rows:

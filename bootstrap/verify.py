@@ -23,7 +23,8 @@ from threading import Event
 from databus.bootstrap.comparison import Comparison, Kind, Look
 from databus.bootstrap.pace import Pace, Progress, Report
 from databus.bootstrap.seeding import OpenScan, only, store_path
-from databus.bootstrap.store import Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify_notes import Candidate, Notes
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import store_path
-from databus.bootstrap.store import SourceStatus, Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import SourceStatus, Store
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.event_v2 import decode
 from databus.schemas.rows import row_codec, schema_id

@@ -11,7 +11,8 @@ from typing import Any
 
 from databus.bootstrap.pace import Progress
 from databus.bootstrap.seeder import Seeder
-from databus.bootstrap.store import Store, StoredEvent, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import RowChange, Transaction
 from databus.relay.sources.sqlite.source import SqliteSource

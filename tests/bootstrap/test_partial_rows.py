@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databus.bootstrap.producer import Producer
-from databus.bootstrap.store import SourceStatus, Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import StoredEvent
 from databus.bootstrap.whole_rows import notes_of
 from databus.schemas.errors import BootstrapError

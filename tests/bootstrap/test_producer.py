@@ -16,7 +16,8 @@ from unittest.mock import patch
 import pytest
 
 from databus.bootstrap.producer import Producer
-from databus.bootstrap.store import SourceStatus, Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module

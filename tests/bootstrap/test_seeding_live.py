@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from databus.bootstrap.seeding import SeedingThread, seed
-from databus.bootstrap.store import SourceStatus, Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.verify import verify
 from databus.conf.settings import BootstrapSettings
 from databus.demo.processes import Child, python_module

@@ -16,7 +16,8 @@ import pytest
 from databus.bootstrap import snapshot_pages, store_file
 from databus.bootstrap import store as store_module
 from databus.bootstrap.migrations import MIGRATIONS
-from databus.bootstrap.store import SourceStatus, Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
 from databus.schemas.errors import BootstrapError, UnknownSourceError
 from databus.schemas.event import Opcode

@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from databus.bootstrap import store as store_module
 from databus.bootstrap.retention import Retention
-from databus.bootstrap.store import SourceState, SourceStatus, Store, reach_of
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import SourceState, SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.settings import BootstrapSettings, build_settings
 from databus.schemas.event_v2 import decode

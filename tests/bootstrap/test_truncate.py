@@ -19,8 +19,9 @@ from databus.bootstrap.producer import Producer
 from databus.bootstrap.retention import Retention
 from databus.bootstrap.session_parameters import parse_page_request, parse_start_request
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
+from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.store import SourceStatus, Store, reach_of
+from databus.bootstrap.store import SourceStatus, Store
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError

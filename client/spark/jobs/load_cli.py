@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -62,43 +63,30 @@ def load(
     """
     if from_database != (settings is not None):
         raise click.UsageError("--from-database and --settings go together")
+    common: dict[str, Any] = {
+        "bootstrap_servers": bootstraps,
+        "as_of": as_of,
+        "partitions": partitions,
+    }
     if sql is not None:
         if len(places) != 1 or columns or where or from_database:
             raise click.UsageError(
                 "with --sql give TARGET alone; columns and conditions are in the SELECT"
             )
         spark = job_session("databus load")
-        found = load_query(
-            spark,
-            sql,
-            places[0],
-            keys=_names(keys),
-            bootstrap_servers=bootstraps,
-            as_of=as_of,
-            partitions=partitions,
-        )
-        click.echo(_outcome(found))
+        click.echo(_outcome(load_query(spark, sql, places[0], keys=_names(keys), **common)))
         return
+    rows: dict[str, Any] = {"columns": _names(columns), "where": where, "settings": settings}
+    _load_tables(places, chunk_rows=chunk_rows, again=again, **common, **rows)
+
+
+def _load_tables(places: Sequence[str], **how: Any) -> None:
     if len(places) % 2:
         raise click.UsageError("give each SOURCE with its TARGET")
     spark = job_session("databus load")
     with shown_progress() as report:
         for source, target in zip(places[::2], places[1::2], strict=True):
-            loaded = load_table(
-                spark,
-                source,
-                target,
-                bootstrap_servers=bootstraps,
-                settings=settings,
-                columns=_names(columns),
-                where=where,
-                as_of=as_of,
-                partitions=partitions,
-                chunk_rows=chunk_rows,
-                again=again,
-                report=report,
-            )
-            click.echo(_outcome(loaded))
+            click.echo(_outcome(load_table(spark, source, target, report=report, **how)))
 
 
 @contextmanager

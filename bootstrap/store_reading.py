@@ -1,0 +1,189 @@
+"""What is read of a store: by its servers, and by who writes it.
+
+All functions may be called inside `reading`, and then see one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, source_rows
+from databus.bootstrap.snapshot_pages import Reach
+from databus.bootstrap.store_file import StoreFile
+from databus.bootstrap.stored import (
+    LogBody,
+    LogMeasure,
+    LogPage,
+    LogPlace,
+    Position,
+    SnapshotBody,
+    SnapshotMeasure,
+    SnapshotPage,
+    SourceSizes,
+    SourceState,
+    StoreRow,
+    StoreSizes,
+)
+from databus.schemas.errors import UnknownSourceError
+from databus.schemas.filters import EventFilter
+
+
+class StoreReading:
+    """The reading half of a `Store`. Raises BootstrapError when the file does not read."""
+
+    def __init__(self, file: StoreFile) -> None:
+        self.path = file.path
+        self.file = file
+        self._connection = file.connection
+        with file.explained("opening"):
+            self.id: str = self._connection.execute("select id from store").fetchone()[0]
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self.file.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let all that is read inside be of one moment."""
+        with self.file.reading("reading"):
+            yield
+
+    # What there is
+
+    def position(self) -> Position:
+        """Return the last window applied; SCN -1 when there is none."""
+        with self.file.explained("reading the position"):
+            return Position(*self._connection.execute(source_rows.POSITION).fetchone())
+
+    def sources(self) -> list[SourceState]:
+        """Return every source that was ever added, by name."""
+        with self.file.explained("reading the sources"):
+            rows = self._connection.execute(f"{source_rows.STATES} order by name")
+            return [source_rows.state_of(row) for row in rows]
+
+    def source(self, name: str) -> SourceState:
+        """Return one source; raises UnknownSourceError."""
+        with self.file.explained("reading the source", name):
+            row = self._connection.execute(
+                f"{source_rows.STATES} where name = ?", (name,)
+            ).fetchone()
+        if row is None:
+            raise UnknownSourceError(name, [state.name for state in self.sources()])
+        return source_rows.state_of(row)
+
+    def sizes(self) -> StoreSizes:
+        """Count what is held; reads all of an index of each table."""
+        with self.file.reading("counting"):
+            pages, free, page_bytes = (
+                self._connection.execute(f"pragma {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            sources = {state.name: self._sizes_of(state) for state in self.sources()}
+        return StoreSizes(pages * page_bytes, free * page_bytes, sources)
+
+    def _sizes_of(self, state: SourceState) -> SourceSizes:
+        rows, tombstones = snapshot_rows.count(self._connection, state.src_id)
+        (log_bytes,) = self._connection.execute(
+            "select log_bytes from sources where name = ?", (state.name,)
+        ).fetchone()
+        return SourceSizes(
+            rows, tombstones, log_rows.count(self._connection, state.src_id), log_bytes
+        )
+
+    # The server's part
+
+    def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
+        """Return rows of a source in the order of their ids, at least one when there is one.
+
+        Raises InvalidParameterError when a RANGE filter meets a key that is no number.
+        """
+        with self.file.reading("reading rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.page(self._connection, src_id, reach, most_bytes)
+
+    def snapshot_body(self, name: str, reach: Reach, most_bytes: int) -> SnapshotBody:
+        """Return the events of the same rows, one behind another: the fast way to many.
+
+        Raises as `snapshot_page`.
+        """
+        with self.file.reading("reading rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.body(self._connection, src_id, reach, most_bytes)
+
+    def measure_snapshot(
+        self, name: str, reach: Reach, most_rows: int, most_bytes: int
+    ) -> SnapshotMeasure:
+        """Return how far so many rows and bytes reach; raises as `snapshot_page`."""
+        with self.file.reading("counting rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.measure(self._connection, src_id, reach, most_rows, most_bytes)
+
+    def log_page(
+        self,
+        src_ids: Sequence[int],
+        after: LogPlace,
+        target_scn: int,
+        filters: Mapping[int, EventFilter],
+        most_bytes: int,
+    ) -> LogPage:
+        """Return log rows of the sources after a place, up to and with window `target_scn`.
+
+        A place is (SCN, index of the last row consumed), the index WHOLE_WINDOW
+        when nothing of that window is wanted. At least one row when there is one.
+        """
+        with self.file.reading("reading the log", scn=after[0]):
+            return log_rows.page(self._connection, src_ids, after, target_scn, filters, most_bytes)
+
+    def log_body(
+        self,
+        src_ids: Sequence[int],
+        after: LogPlace,
+        target_scn: int,
+        filters: Mapping[int, EventFilter],
+        most_bytes: int,
+    ) -> LogBody | None:
+        """Return the events of whole windows, one behind another: the fast way to many.
+
+        None when the first window does not fit, or where it cannot be done:
+        then `log_page` is to be asked.
+        """
+        with self.file.reading("reading the log", scn=after[0]):
+            return log_rows.body(self._connection, src_ids, after, target_scn, filters, most_bytes)
+
+    def measure_log(
+        self,
+        src_ids: Sequence[int],
+        after: LogPlace,
+        target_scn: int,
+        filters: Mapping[int, EventFilter],
+        most_rows: int,
+        most_bytes: int,
+    ) -> LogMeasure:
+        """Return how far so many rows and bytes after a place reach, in whole windows.
+
+        One window at least when there is one; `target_scn` when there are no more.
+        """
+        with self.file.reading("counting the log", scn=after[0]):
+            return log_rows.measure(
+                self._connection, src_ids, after, target_scn, filters, most_rows, most_bytes
+            )
+
+    def count_changed(self, name: str, since_scn: int, limit: int) -> int:
+        """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""
+        with self.file.reading("counting rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_rows.count_changed(self._connection, src_id, since_scn, limit)
+
+    def count_logged(self, src_ids: Sequence[int], after_scn: int, limit: int) -> int:
+        """Count the sources' log rows after a window, up to `limit`."""
+        with self.file.reading("counting the log", scn=after_scn):
+            return log_rows.count_after(self._connection, src_ids, after_scn, limit)
+
+    def rows_by_key(self, name: str, keys: Collection[int | bytes]) -> dict[int | bytes, StoreRow]:
+        """Return the rows and tombstones that there are of these keys.
+
+        After a TRUNCATE, as long as it is remembered, there is one of every key.
+        """
+        with self.file.reading("reading rows", name):
+            return snapshot_rows.by_key(self._connection, self.source(name).src_id, keys)

@@ -6,7 +6,7 @@ import os
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BATCH_ROWS = 20_000  # of an Arrow batch, on both sides
 FEW_ROWS_RATE = 100.0  # windows a second, so that every micro-batch has one or more
 QUERY_S = 300
+PAIRS = ("stream", "table", "few")
 SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -71,14 +72,19 @@ class Measuring:
         self._size = size
         self._numbers = count()
 
-    def all(self) -> list[Figure]:
-        """Measure all three pairs."""
+    def pairs(self, names: Collection[str]) -> list[Figure]:
+        """Measure the pairs that are named, of PAIRS."""
+        found: list[Figure] = []
         with relay_of(self._folder / "relay", self._size.rows) as url:
             batch = self._write_made(url)
-            found = self._streaming(url, batch)
-            found += self._reading(url)
-        with relay_of(self._folder / "ticking", 0, FEW_ROWS_RATE) as url:
-            return found + self._few_rows(url, batch)
+            if "stream" in names:
+                found += self._streaming(url, batch)
+            if "table" in names:
+                found += self._reading(url)
+        if "few" in names:
+            with relay_of(self._folder / "ticking", 0, FEW_ROWS_RATE) as url:
+                found += self._few_rows(url, batch)
+        return found
 
     # The stream
 
@@ -218,7 +224,7 @@ def _ratio(name: str, beside: str, sides: Sides) -> list[Figure]:
     ]
 
 
-def measure(size: Size) -> list[Figure]:
+def measure(size: Size, names: Collection[str] = PAIRS) -> list[Figure]:
     """Start servers and Spark, measure, leave nothing behind."""
     # Spark's workers find the sources of the other side there.
     os.environ["PYTHONPATH"] = f"{child_environment()['PYTHONPATH']}{os.pathsep}{ROOT}"
@@ -229,7 +235,7 @@ def measure(size: Size) -> list[Figure]:
         register(spark)
         for source in (MadeRows, ParquetRows):
             spark.dataSource.register(source)
-        return Measuring(spark, folder, size).all()
+        return Measuring(spark, folder, size).pairs(names)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -241,15 +247,22 @@ def figures(short: bool = False) -> list[Figure]:
 
 
 @click.command()
+@click.argument("names", nargs=-1, type=click.Choice(PAIRS))
 @click.option("--rows", type=click.IntRange(1000), help="Read in a turn.")
 @click.option("--turns", type=click.IntRange(1), help="Of each side.")
 @click.option("--short", is_flag=True, help="Trade precision for seconds.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write figures here.")
-def main(rows: int | None, turns: int | None, short: bool, json_file: Path | None) -> None:
-    """Measure the Spark sources beside what they could be at best."""
+def main(
+    names: tuple[str, ...],
+    rows: int | None,
+    turns: int | None,
+    short: bool,
+    json_file: Path | None,
+) -> None:
+    """Measure the Spark sources beside what they could be at best: NAMES, or all."""
     size = SHORT if short else LONG
     wanted = rows or size.rows
     size = Size(
         wanted, min(size.rows_per_batch, wanted // 3), turns or size.turns, size.few_batches
     )
-    publish("spark", measure(size), json_file)
+    publish("spark", measure(size, names or PAIRS), json_file)

@@ -28,7 +28,7 @@ from databus.schemas.table_schema import avro_schema
 PHYSICAL = "shop"
 ROWS_PER_WINDOW = 10
 EVENT_BYTES = 300  # more than an event of the table has
-LEAST_RING_BYTES = 4 << 20
+LEAST_RING_BYTES = 64 << 20  # minutes of few rows
 CHUNK_ROWS = 10_000
 BASE_SCN = 1000
 READY_S = 300.0

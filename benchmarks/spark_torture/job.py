@@ -127,11 +127,13 @@ def session(master: str, folder: Path) -> SparkSession:
 
 
 def start(
-    spark: SparkSession, consumer: Consumer, folder: Path, options: dict[str, str]
+    spark: SparkSession, consumer: Consumer, folder: Path, options: dict[str, str], ends: bool
 ) -> StreamingQuery:
-    """Start the query, or go on with it."""
+    """Start the query, or go on with it; with `ends` it is over where the stream is now."""
     stream = spark.readStream.format("databus").options(**options).load()
     writer = stream.writeStream.foreachBatch(consumer.consume)
+    if ends:
+        writer = writer.trigger(availableNow=True)
     return writer.option("checkpointLocation", str(folder / "query")).start()
 
 
@@ -141,7 +143,10 @@ def start(
 @click.option("--rows-per-batch", required=True)
 @click.option("--master", required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-def main(relay: str, bootstrap_server: str, rows_per_batch: str, master: str, folder: Path) -> None:
+@click.option("--ends", is_flag=True, help="With everything applied that there is now.")
+def main(
+    relay: str, bootstrap_server: str, rows_per_batch: str, master: str, folder: Path, ends: bool
+) -> None:
     """Run as the torture's job, until SIGTERM."""
     stop = Stop()
     spark = session(master, folder)
@@ -156,13 +161,13 @@ def main(relay: str, bootstrap_server: str, rows_per_batch: str, master: str, fo
         "fetchBytes": str(64 << 10),  # transactions are cut into several answers
     }
     consumer = Consumer(folder, relay)
-    query = start(spark, consumer, folder, options)
+    query = start(spark, consumer, folder, options, ends)
     while not stop.is_set and not query.awaitTermination(POLL_S):
         pass
     query.stop()
     consumer.close()
     spark.stop()
-    sys.exit(0 if stop.is_set else 1)
+    sys.exit(0 if stop.is_set or ends else 1)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks.bootstrap_torture.filling import fill
 from benchmarks.bootstrap_torture.stage import BootstrapStage
+from benchmarks.bootstrap_torture.times import Times
 from benchmarks.report import Figure, at_most
 from benchmarks.spark_torture.checks import JobFindings, check_readings, plain_rows
 from benchmarks.spark_torture.job import NUMBERS, target_uri
@@ -66,6 +67,7 @@ class Plan:
     master: str
     ring_bytes: str = "1MiB"
     log_s: int = 600
+    falls_off: bool = True
 
     @property
     def rows_per_batch(self) -> int:
@@ -84,10 +86,10 @@ class Outcome:
 
     findings: JobFindings = field(default_factory=JobFindings)
     kills: Counter[str] = field(default_factory=Counter)
+    times: Times = field(default_factory=Times)
     column_restarts: int = 0
     committed: int = 0
     rows: int = 0
-    total_s: float = 0.0
 
 
 class Torture:
@@ -96,10 +98,11 @@ class Torture:
     def __init__(self, plan: Plan, stage: BootstrapStage, stack: ExitStack, tell: Tell) -> None:
         self._plan = plan
         self._stage = stage
-        self._tell = tell
         self.outcome = Outcome()
+        self._show = tell
         self._writer = stage.child("writer", self._writer_command())
         self._job = stage.child("job", self._job_command())
+        self._ending = stage.child("ending", [*self._job_command(), "--ends"])
         self._numbers = {
             name: stack.enter_context(SharedNumber(stage.folder / name))
             for name in ("rate", "committed", *NUMBERS)
@@ -110,28 +113,33 @@ class Torture:
 
     def run(self) -> Outcome:
         """Do it all; raises ChildError when a process fails or nothing moves any more."""
-        began = time.monotonic()
         self._tell("fill")
         fill(self._stage.database, self._plan.seed, self._plan.rows, lambda _: check_signals())
         self._start_servers()
         self._start_job()
         try:
+            self._tell("kill")
             for number, kill in enumerate(plan_kills(self._plan.seed, self._plan.kills)):
-                self._tell(f"kill {number + 1} of {self._plan.kills}")
+                self._show(f"kill {number + 1} of {self._plan.kills}")
                 if number == self._plan.kills // 2:
                     self._grow()
                 self._wait_for_batches(kill.batches)
                 self._kill(kill)
-            self._tell("fall off")
-            self._fall_off()
+            if self._plan.falls_off:
+                self._tell("fall off")
+                self._fall_off()
             self._tell("drain")
             self._drain()
         finally:
             kill_tree(self._job)
         self._tell("compare")
         self._check()
-        self.outcome.total_s = time.monotonic() - began
+        self.outcome.times.begin("")
         return self.outcome
+
+    def _tell(self, phase: str) -> None:
+        self._show(phase)
+        self.outcome.times.begin(phase)
 
     # Processes
 
@@ -257,12 +265,29 @@ class Torture:
         """Keep the job away until neither ring nor log reaches back, for a partial snapshot."""
         self._wait(lambda: bool(self._get("is_live")), "the stream")
         self._kill_job()
+        self._end_batch()
         position = self._get("at_scn")
         self._set_log_s(FORGETFUL_LOG_S)
         self._wait(lambda: self._log_floor_scn() > position, "the log to forget")
         self._set_log_s(self._plan.log_s)
         self._numbers["is_live"].set(0)
         self._start_job()
+
+    def _end_batch(self) -> None:
+        """Run the job until it ends by itself.
+
+        A batch that is planned and not done must be read as it was planned: when
+        its windows are nowhere any more the query cannot go on.
+        """
+        try:
+            self._ending.start()
+            if self._ending.wait(STALLED_S) and NEW_COLUMN in self._ending.log.read_bytes():
+                self.outcome.column_restarts += 1
+                self._ending.start()
+                self._ending.wait(STALLED_S)
+            self._ending.check()
+        finally:
+            kill_tree(self._ending)
 
     def _set_log_s(self, seconds: int) -> None:
         """Let the bootstrap pair keep changes for so long."""
@@ -299,7 +324,7 @@ class Torture:
         source = self._stage.database.connect()
         grown = replace(GROWING, columns={**GROWING.columns, COLUMN: "int"})
         try:
-            check_readings(log.readings(), self.outcome.committed, findings)
+            check_readings(log.readings(), self.outcome.committed, self._plan.falls_off, findings)
             for table in (*TABLES[:-1], grown if self._plan.kills else GROWING):
                 rows = source.rows(table.select())
                 path = target_uri(self._stage.folder, table.name).removeprefix("delta:")
@@ -346,13 +371,15 @@ def last_line(plan: Plan, outcome: Outcome) -> str:
         f"{len(found.partial_snapshots)} partial snapshots of {found.rows['snapshot']} rows; "
         f"{found.windows} windows of {found.rows['windows']} rows in batches from: {homes}; "
         f"{outcome.rows} rows compared in {len(TABLES)} tables, "
-        f"{outcome.total_s:.0f} s: {found.problem_count or 'no'} problems"
+        f"{outcome.times.total_s:.0f} s: {found.problem_count or 'no'} problems"
     )
 
 
 def figures(short: bool = False) -> list[Figure]:
     """Torture a job with a fixed seed; the figure says how much was off."""
-    plan = Plan(4_000, 2, 1, 50, WORKERS) if short else Plan(200_000, 8, 1, 200, EXECUTORS)
+    plan = Plan(200_000, 8, 1, 200, EXECUTORS)
+    if short:
+        plan = Plan(4_000, 2, 1, 50, WORKERS, falls_off=False)
     problems = torture(plan).findings.problem_count
     name = f"spark torture ({plan.rows} rows, {plan.kills} kills)"
     return [Figure(name, problems, "problems", at_most(0))]
@@ -365,6 +392,12 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--rate", type=float, default=200.0, show_default=True, help="Transactions a second.")
 @click.option("--ring", "ring_bytes", default="1MiB", show_default=True, help="The relay's ring.")
 @click.option("--log-s", default=600, show_default=True, help="Kept in the bootstrap log.")
+@click.option(
+    "--falls-off/--holds-on",
+    default=True,
+    show_default=True,
+    help="Whether the job is once away for longer than the bootstrap log reaches back.",
+)
 @click.option(
     "--master",
     default=EXECUTORS,
@@ -379,14 +412,17 @@ def main(
     rate: float,
     ring_bytes: str,
     log_s: int,
+    falls_off: bool,
     master: str,
     logs: Path | None,
 ) -> None:
     """Follow a busy source into Delta tables among kills; exit 1 and say so if anything is off."""
     chosen = random.randrange(10**6) if seed is None else seed
-    plan = Plan(rows, kills, chosen, rate, master, ring_bytes, log_s)
+    plan = Plan(rows, kills, chosen, rate, master, ring_bytes, log_s, falls_off)
     click.echo(f"seed {plan.seed}")
     console = Console(stderr=True)
     with console.status("start") as status:
         outcome = torture(plan, lambda text: status.update(text), logs)
+    for line in outcome.times.lines()[:1]:
+        click.echo(line)
     tell_and_exit(outcome.findings, last_line(plan, outcome))

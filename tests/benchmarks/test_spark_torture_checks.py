@@ -87,7 +87,7 @@ READINGS = [
 
 def checked(readings: list[Reading]) -> JobFindings:
     findings = JobFindings()
-    check_readings(readings, 22, findings)
+    check_readings(readings, 22, True, findings)
     return findings
 
 

@@ -28,7 +28,7 @@ from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, STAMPS, TABLES
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes, rows_of
-from databus.client.spark.session import job_session
+from databus.client.spark.session import STACK, job_session
 from databus.client.spark.targets.target import open_target
 
 NUMBERS = ("begun", "at_scn", "is_live", "applied")
@@ -38,6 +38,8 @@ EXECUTOR_MEMORY = "512m"
 SPARK = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    # Most of a killed job's life is its start.
+    "spark.driver.extraJavaOptions": f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # All offsets are read once more in the end.

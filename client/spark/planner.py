@@ -105,6 +105,8 @@ class Planner:
     def _advance(
         self, name: str, place: Place | None, rows: int | None, target: int | None
     ) -> Place | None:
+        if target is not None and target < 0:
+            return place  # there was no window yet
         try:
             if place is None:
                 return self._begin(name, rows, target)
@@ -126,6 +128,8 @@ class Planner:
         start = self._options.start
         if isinstance(start, int) or start is Named.BEGINNING:
             place = AtScn(0 if start is Named.BEGINNING else int(start))
+            if target is not None and place.scn > target:
+                return None
             further = self._further(name, place, rows, target)
             if further == place:
                 return None

@@ -16,6 +16,7 @@ from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
     DatabusError,
+    InvalidParameterError,
     ScnNotFoundError,
     ServerError,
 )
@@ -61,6 +62,8 @@ class FakeRelay:
             begin = self.newest
         elif "since" in parameters:
             begin = int(parameters["since"]) // 1000
+        if int(parameters.get("untilScn", begin)) < checkpoint.window_scn:
+            raise refusal(InvalidParameterError, "untilScn")
         if begin < self.floor:
             raise ScnNotFoundError(begin, self.floor)
         return answer(measure(begin, self.newest, parameters))

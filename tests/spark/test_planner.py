@@ -93,6 +93,15 @@ def test_nothing_is_read_beyond_the_target() -> None:
     assert step(planning, AtScn(33), 50, shop=33) == AtScn(33)
 
 
+def test_a_start_that_is_yet_to_come_is_not_read_to_a_target_before_it() -> None:
+    assert step(planner(FakeRelay(newest=60), start="70"), None, 10, shop=60) is None
+
+
+def test_a_relay_without_a_window_has_nothing_to_read_up_to() -> None:
+    planning = planner(FakeRelay(floor=-1, newest=-1), start="earliest")
+    assert step(planning, None, 10, shop=-1) is None
+
+
 def test_the_windows_that_the_ring_lacks_come_from_the_log() -> None:
     planning = planner(FakeRelay(floor=80), FakeBootstrap(log_floor=50))
     assert step(planning, AtScn(60)) == AtScn(70, 0, 70_000)

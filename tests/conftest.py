@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from databus import __version__
 from tests.fetched_servers import not_run, split_by_presence
@@ -17,6 +18,10 @@ from tests.mysql_server import mysql_basedir
 # Threads and children end a moment after they are told to; anything that takes
 # longer was not waited for by the test.
 PATIENCE_S = 2.0
+# How long examples take says how busy the machine is.
+settings.register_profile("databus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("databus")
+
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 

@@ -26,7 +26,7 @@ from databus.demo.processes import child_environment, free_port, wait_until
 from tests.docs.markdown import ROOT, Block
 from tests.mariadb_server import connect
 
-PATIENCE_S = 12.0
+PATIENCE_S = 60.0
 RELAY_PORT, BOOTSTRAP_PORT, MARIADB_PORT = "11115", "11116", "3306"
 # What is between a reader and a port of the relay's default: nothing that a page shows.
 _DATABUS = """#!/bin/sh

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from databus.client.spark.blocking import ServerPool
-from databus.client.spark.offsets import AtScn, Places, from_offset, to_offset
+from databus.client.spark.offsets import from_offset, to_offset
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planner import Planner
 from databus.client.spark.range_reader import range_reader
@@ -67,7 +67,9 @@ class ChangeStream:
 
     def newest_offset(self) -> dict[str, Any] | None:
         """Return the newest windows that relays have spoken of, for who shows the lag."""
-        newest: Places = {name: AtScn(p.scn, 0, p.time_ms) for name, p in self._newest.items()}
+        newest: Places = {
+            name: AtScn(p.scn, 0, p.time_ms) for name, p in self._planner.newest.items()
+        }
         return to_offset(newest, self._options.sources) if newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
@@ -85,10 +87,6 @@ class ChangeStream:
                 self._options.shard_count,
             )
         ]
-
-    @property
-    def _newest(self) -> Mapping[str, AtScn]:
-        return self._planner.newest
 
 
 def make_planner(options: SourceOptions) -> Planner:

@@ -5,7 +5,7 @@ Used by the targets that have no MERGE of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +71,7 @@ def merged(
     `held` has the columns of the changes at least, with types that hold theirs.
     """
     rows = cast_to(changes.rows, _schema_for(held, changes))
-    decision = decide(held, _with_rows(changes, rows), takes_new=takes_new)
+    decision = decide(held, replace(changes, rows=rows), takes_new=takes_new)
     at, touches = decision.at, decision.touches
     generation = _filled(held[GENERATION]).copy()
     generation[at[touches]] = numbers(rows[GENERATION])[touches]
@@ -106,10 +106,6 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 def _schema_for(held: pa.Table, changes: Changes) -> pa.Schema:
     return pa.schema([*held.schema, changes.rows.schema.field(DELETE)])
-
-
-def _with_rows(changes: Changes, rows: pa.Table) -> Changes:
-    return Changes(rows, changes.keys, changes.marks, changes.positions, changes.generations)
 
 
 def _with_generation(held: pa.Table, generation: np.ndarray) -> pa.Table:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -325,9 +326,7 @@ class _Batch:
             part if part.name == DELETE else schema.field(part.name) for part in changes.rows.schema
         ]
         rows = cast_to(changes.rows, pa.schema(own))
-        self._changes = Changes(
-            rows, changes.keys, changes.marks, changes.positions, changes.generations
-        )
+        self._changes = replace(changes, rows=rows)
         self._table = table
         self._connection = connection
         self._takes_new = takes_new

@@ -146,7 +146,6 @@ class MysqlTable:
             "use_unicode": False,
             "conv": {},
         }
-        options["read_timeout"] = _LONGEST_ANSWER_S
         connection = connect(self._address, source=self.physical_source, **options)
         self._connection = connection
         self._is_mariadb = b"mariadb" in self._ask("SELECT VERSION()")[0][0].lower()

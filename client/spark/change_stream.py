@@ -67,9 +67,7 @@ class ChangeStream:
 
     def newest_offset(self) -> dict[str, Any] | None:
         """Return the newest windows that relays have spoken of, for who shows the lag."""
-        newest: Places = {
-            name: AtScn(p.scn, 0, p.time_ms) for name, p in self._planner.newest.items()
-        }
+        newest = self._planner.newest
         return to_offset(newest, self._options.sources) if newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:

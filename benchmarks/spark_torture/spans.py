@@ -31,7 +31,7 @@ def span_of(checkpoint: Path, batch_id: int) -> Span:
     """Return what a batch that was planned has to have."""
     end, start = _place(checkpoint, batch_id), _place(checkpoint, batch_id - 1)
     if isinstance(end, InSnapshot):
-        name = f"{end.generation}/{end.since_scn}/{end.at_scn}/{end.store}"
+        name = f"{end.since_scn}/{end.at_scn}/{end.store}"
         return Span("snapshot", end.since_scn, end.at_scn, name, end.is_whole)
     assert end is not None, "a batch leads somewhere"
     if isinstance(start, InSnapshot):

@@ -38,7 +38,7 @@ __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "rows_of
 # Set by Spark on the thread that runs a query's batches.
 _QUERY_ID = "sql.streaming.queryId"
 # What of `_databus` is needed to apply a change.
-_NEEDED = ("op", "scn", "index", "generation", "source", "physical_source")
+_NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source")
 
 
 def rows_of(batch: DataFrame, source: str) -> DataFrame:

@@ -97,7 +97,7 @@ class Frame:
     """
 
     def __init__(
-        self, target: pa.Schema, layout: Layout, physical_source: str, generation: int
+        self, target: pa.Schema, layout: Layout, physical_source: str, as_of: int | None
     ) -> None:
         if CHANGE_COLUMN not in target.names:
             raise ValueError(f"the target has no column {CHANGE_COLUMN}")
@@ -109,7 +109,7 @@ class Frame:
         )
         self.has_before = self._before is not None
         self._physical_source = physical_source
-        self._generation = generation
+        self._as_of = as_of
         self._constants: dict[Any, pa.Array] = {}
 
     def row_fields(self, source: str) -> list[pa.Field]:
@@ -139,12 +139,15 @@ class Frame:
         `row` and `before` are of `row_fields(source)`; None = null in each row.
         """
         n = piece.rows
+        head = dict(zip(HEAD_TYPES, piece.head, strict=True))
         change = {
-            **dict(zip(HEAD_TYPES, piece.head, strict=True)),
+            **head,
             "physical_source": self._repeat(self._physical_source, pa.string(), n),
             "source": self._repeat(source, pa.string(), n),
             "schema_version": self._repeat(schema_version, pa.int32(), n),
-            "generation": self._repeat(self._generation, pa.int32(), n),
+            "as_of": head["scn"]
+            if self._as_of is None
+            else self._repeat(self._as_of, pa.int64(), n),
         }
         if self._before is not None:
             change["before"] = self._before_array(

@@ -90,7 +90,7 @@ class EventColumns:
         *,
         physical_source: str,
         layout: Layout,
-        generation: int = 0,
+        as_of: int | None = None,
         takes_truncates: bool = True,
         as_snapshot: bool = False,
         on_new_column: str = "fail",
@@ -100,7 +100,7 @@ class EventColumns:
         self.checkpoint: Checkpoint | None = None  # of the last checkpoint event
         self.window_scn: int | None = None  # of the last end-of-period event
         self.window_time_ns: int | None = None
-        self._frame = Frame(target, layout, physical_source, generation)
+        self._frame = Frame(target, layout, physical_source, as_of)
         self._takes_truncates = takes_truncates
         self._as_snapshot = as_snapshot
         self._on_new_column = on_new_column

@@ -7,8 +7,8 @@ source: the query's first offset is empty, the first end that is planned for a
 physical source has the SCN that the word turned out to be (`from`), and from
 then on it is in Spark's own log. Nothing moves by itself between two starts.
 
-    {"physical": {"shop": {"from": 90, "generation": 0, "scn": 120, "timeMs": …}}, "sources": …}
-    {"physical": {"shop": {"generation": 0, "snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
+    {"physical": {"shop": {"from": 90, "scn": 120, "timeMs": …}}, "sources": …}
+    {"physical": {"shop": {"snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
 
 The sources are kept with them: one that joins later would lack what came before.
 """
@@ -35,7 +35,6 @@ class AtScn:
     """
 
     scn: int
-    generation: int = 0
     time_ms: int = 0
     from_scn: int | None = None
 
@@ -55,7 +54,6 @@ class InSnapshot:
     row: int
     server: str
     store: str
-    generation: int = 0
     is_read: bool = False
 
     @property
@@ -68,8 +66,8 @@ class InSnapshot:
         return isinstance(other, InSnapshot) and self._session == other._session
 
     @property
-    def _session(self) -> tuple[int, int, str, int]:
-        return self.at_scn, self.since_scn, self.store, self.generation
+    def _session(self) -> tuple[int, int, str]:
+        return self.at_scn, self.since_scn, self.store
 
 
 Place = AtScn | InSnapshot
@@ -128,8 +126,7 @@ def after_rows(place: InSnapshot, row: int, is_read: bool = False) -> InSnapshot
 def _to_json(place: Place) -> dict[str, Any]:
     if isinstance(place, AtScn):
         values: dict[str, Any] = {} if place.from_scn is None else {"from": place.from_scn}
-        values |= {"generation": place.generation, "scn": place.scn, "timeMs": place.time_ms}
-        return values
+        return values | {"scn": place.scn, "timeMs": place.time_ms}
     snapshot = {
         "atScn": place.at_scn,
         "isRead": place.is_read,
@@ -139,16 +136,14 @@ def _to_json(place: Place) -> dict[str, Any]:
         "source": place.source,
         "store": place.store,
     }
-    return {"generation": place.generation, "snapshot": snapshot}
+    return {"snapshot": snapshot}
 
 
 def _from_json(value: Mapping[str, Any]) -> Place:
-    generation = _number(value["generation"])
     if "snapshot" not in value:
         from_scn = value.get("from")
         return AtScn(
             _number(value["scn"]),
-            generation,
             _number(value["timeMs"]),
             None if from_scn is None else _number(from_scn),
         )
@@ -160,7 +155,6 @@ def _from_json(value: Mapping[str, Any]) -> Place:
         row=_number(found["row"]),
         server=str(found["server"]),
         store=str(found["store"]),
-        generation=generation,
         is_read=bool(found["isRead"]),
     )
 

@@ -8,6 +8,11 @@ a window's end, and has at most so many rows unless one transaction has more.
 A snapshot is over in a batch of its own, planned only when its server says
 that it is still what it was begun as: a task that finds that it is not brings
 nothing, for then it begins anew, and all of it comes again.
+
+A batch whose end was planned before a restart may be in no ring and no log by
+now. Its end stands, so what it reads instead is a snapshot from its begin to its
+end: newer than the batch's own end, perhaps, but what comes again after that is
+older than what is known of each row by then.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from databus.client.answers import is_too_old, is_too_young, read_scn
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.offsets import AtScn, InSnapshot, Place, Places, after_rows
 from databus.client.spark.options import Named, SourceOptions
+from databus.client.spark.ranges import LogRange, Range, ranges_between, ranges_of_whole
 from databus.client.spark.requests import (
     LogMeasure,
     SnapshotMeasure,
@@ -122,6 +128,44 @@ class Planner:
                 return place
             raise
 
+    def ranges_again(self, name: str, start: Place | None, end: Place) -> Sequence[Range]:
+        """Return what a batch reads that was planned before a restart, from what is held now."""
+        sources, shards = self.by_physical[name], self._options.shard_count
+        planned = ranges_between(name, sources, start, end, shards)
+        first = planned[0] if planned else None
+        if not isinstance(first, LogRange) or self._is_held(first):
+            return planned
+        begun = self._begun(name, first.from_scn)
+        ends = [replace(begun, source=source) for source in sources]
+        return ranges_of_whole(
+            name,
+            [after_rows(end, self._measure_snapshot(name, end, None).row) for end in ends],
+            first.to_scn,
+            shards,
+        )
+
+    def _is_held(self, one: LogRange) -> bool:
+        """Say whether windows are in a ring or log, or it is for the task to say that they are not.
+
+        A log that has not come to them yet will have them.
+        """
+        name, place = one.physical_source, AtScn(one.from_scn)
+        try:
+            self._measure_ring(name, online_at(place.scn), {}, 1, None)
+        except ScnNotFoundError:
+            if self._bootstraps is None or self._after_unknown(name, place, 1, None) is not None:
+                return True
+        else:
+            return True
+        try:
+            self._ask("/measure", name, catch_up(one.from_scn, one.to_scn), 1)
+        except DatabusError as error:
+            if is_too_young(error):
+                return False
+            if not is_too_old(error):
+                raise
+        return True
+
     # From the relay
 
     def _begin(self, name: str, rows: int | None, target: int | None) -> Place | None:
@@ -149,7 +193,7 @@ class Planner:
         if from_scn < 0 <= found.scn:  # the ring has everything from its oldest window on
             answer = self._relays.get(f"/bufferInfo/inbound/{quote(name)}/0", {})
             from_scn = int(answer.json()["minScn"]) - 1
-        return AtScn(found.scn, 0, found.time_ms, from_scn)
+        return AtScn(found.scn, found.time_ms, from_scn)
 
     def _further(self, name: str, place: AtScn, rows: int | None, target: int | None) -> Place:
         if place.scn < 0:
@@ -213,7 +257,7 @@ class Planner:
             parameters["filters"] = filters
         answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
         found = log_measure(answer.server, answer.json())
-        self.newest[name] = AtScn(found.max_scn, 0, found.max_time_ms)
+        self.newest[name] = AtScn(found.max_scn, found.max_time_ms)
         return found
 
     def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
@@ -250,8 +294,7 @@ class Planner:
             except DatabusError as refused:
                 if not is_too_young(refused):
                     raise
-        is_first = place.scn == 0
-        return self._begin_snapshot(name, place.scn, place.generation, is_first, rows)
+        return self._begin_snapshot(name, place.scn, rows)
 
     def _measure_log(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
         newest = min(self._log_end(name), MAX_SCN if target is None else target)
@@ -266,9 +309,17 @@ class Planner:
         answer = self._bootstraps.get("/targetSCN", {"source": self.by_physical[name][0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 
-    def _begin_snapshot(
-        self, name: str, since_scn: int, generation: int, is_first: bool, rows: int | None
-    ) -> Place:
+    def _begin_snapshot(self, name: str, since_scn: int, rows: int | None) -> Place:
+        begun = self._begun(name, since_scn)
+        return self._rows_after(name, begun, rows) or replace(
+            begun, source=self.by_physical[name][-1], is_read=True
+        )
+
+    def _begun(self, name: str, since_scn: int) -> InSnapshot:
+        """Return the begin of a snapshot of what changed since; of everything if that is unknown.
+
+        Then it is not known any more what was deleted since: everything, and the mark.
+        """
         assert self._bootstraps is not None
         sources = self.by_physical[name]
         parameters = {
@@ -279,20 +330,15 @@ class Planner:
             answer = self._bootstraps.get("/startSCN", parameters)
         except DatabusError as error:
             if since_scn > 0 and is_too_young(error):
-                # It is not known any more what was deleted since: everything, and then the mark.
-                return self._begin_snapshot(name, 0, generation, is_first, rows)
+                return self._begun(name, 0)
             raise
-        begun = InSnapshot(
+        return InSnapshot(
             at_scn=read_scn(answer.server, "/startSCN", bytes(answer.body)),
             since_scn=since_scn,
             source=sources[0],
             row=0,
             server=answer.server,
             store=answer.headers.get(STORE_ID, ""),
-            generation=generation + (since_scn <= 0 and not is_first),
-        )
-        return self._rows_after(name, begun, rows) or replace(
-            begun, source=sources[-1], is_read=True
         )
 
     def _in_snapshot(self, name: str, place: InSnapshot, rows: int | None) -> Place:
@@ -312,8 +358,8 @@ class Planner:
         except DatabusError as error:
             if not is_too_young(error):
                 raise
-            return self._begin_snapshot(name, place.since_scn, place.generation, False, rows)
-        return AtScn(place.at_scn, place.generation)
+            return self._begin_snapshot(name, place.since_scn, rows)
+        return AtScn(place.at_scn)
 
     def _rows_after(self, name: str, place: InSnapshot, rows: int | None) -> InSnapshot | None:
         """Return where the next rows of the snapshot lead; None when there are no more."""
@@ -367,4 +413,4 @@ class Planner:
 def _moved(place: AtScn, found: LogMeasure) -> AtScn:
     if found.scn <= place.scn:
         return place
-    return AtScn(found.scn, place.generation, found.time_ms)
+    return AtScn(found.scn, found.time_ms)

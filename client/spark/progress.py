@@ -43,7 +43,6 @@ class PlaceFigures:
     scn: int | None
     newest_scn: int | None = None
     lag_s: float | None = None
-    generation: int = 0
     snapshot: SnapshotFigures | None = None
 
     @property
@@ -115,9 +114,9 @@ def place_figures(name: str, place: Place, newest: Place | None) -> PlaceFigures
     newest_scn = None if at_newest is None else at_newest.scn
     if isinstance(place, InSnapshot):
         snapshot = SnapshotFigures(place.source, place.row, place.at_scn, place.since_scn)
-        return PlaceFigures(name, None, newest_scn, None, place.generation, snapshot)
+        return PlaceFigures(name, None, newest_scn, None, snapshot)
     scn = place.scn if place.scn >= 0 else None
-    return PlaceFigures(name, scn, newest_scn, _lag_s(place, at_newest), place.generation)
+    return PlaceFigures(name, scn, newest_scn, _lag_s(place, at_newest))
 
 
 def _lag_s(place: AtScn, newest: AtScn | None) -> float | None:

@@ -162,7 +162,6 @@ _PLACE_GAUGES: tuple[tuple[str, str, Callable[[PlaceFigures], float | None]], ..
         "From the commit of what is read to the newest commit; 0 when all is read",
         lambda p: p.lag_s,
     ),
-    ("generation", "Whole snapshots begun since the first one", lambda p: p.generation),
     ("in_snapshot", "1 while it reads a snapshot", lambda p: float(p.snapshot is not None)),
 )
 

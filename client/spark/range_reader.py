@@ -87,7 +87,7 @@ class RangeReader:
             self.schemas(sources),
             physical_source=one.physical_source,
             layout=layout_of(target),
-            generation=one.generation,
+            as_of=one.at_scn if isinstance(one, SnapshotRange) else None,
             takes_truncates=takes_truncates,
             as_snapshot=as_snapshot,
             on_new_column=self._options.on_new_column,
@@ -208,7 +208,7 @@ class _Reading:
         except DatabusError as error:
             # The planner finds the same before it takes the snapshot for complete, and
             # begins another: what was given here, and what not, comes again in it.
-            if not is_too_young(error):
+            if one.is_final or not is_too_young(error):
                 raise
 
     def _logged(self, one: LogRange, place: tuple[int, int]) -> Iterator[pa.RecordBatch]:

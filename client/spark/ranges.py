@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from databus.client.spark.offsets import InSnapshot, Place, start_of
 
@@ -20,14 +20,17 @@ class LogRange:
     sources: tuple[str, ...]
     from_scn: int
     to_scn: int
-    generation: int
     shard: int = 0
     shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
-    """The rows after `from_row` up to `to_row` of a source's snapshot, of one shard."""
+    """The rows after `from_row` up to `to_row` of a source's snapshot, of one shard.
+
+    `is_final`: a snapshot that is no more is an error, for nothing is planned after it
+    that would begin another.
+    """
 
     physical_source: str
     source: str
@@ -37,9 +40,9 @@ class SnapshotRange:
     since_scn: int
     server: str
     store: str
-    generation: int
     shard: int = 0
     shards: int = 1
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,6 @@ class SnapshotEnd:
     physical_source: str
     sources: tuple[str, ...]
     at_scn: int
-    generation: int
 
 
 Range = LogRange | SnapshotRange | SnapshotEnd
@@ -72,7 +74,7 @@ def range_from_text(text: str) -> Range:
 
 def ranges_between(
     physical_source: str, sources: Sequence[str], start: Place | None, end: Place, shards: int
-) -> list[Range]:
+) -> Sequence[Range]:
     """Return what a batch of one physical source reads; raises CheckpointError."""
     if end == start:
         return []
@@ -82,23 +84,54 @@ def ranges_between(
         # A snapshot ends with a batch of its own: only when it is known that all was there.
         if not start.is_whole:
             return []
-        return [SnapshotEnd(physical_source, tuple(sources), start.at_scn, start.generation)]
+        return [SnapshotEnd(physical_source, tuple(sources), start.at_scn)]
     from_scn = start_of(end, start)
     if from_scn == end.scn:
         return []
-    names = tuple(sources)
-    return [
-        LogRange(physical_source, names, from_scn, end.scn, end.generation, shard, shards)
-        for shard in range(shards)
-    ]
+    return _windows(physical_source, sources, from_scn, end.scn, shards)
 
 
 def _of_snapshot(
     physical_source: str, start: Place | None, end: InSnapshot, shards: int
-) -> list[Range]:
+) -> Sequence[Range]:
     is_further = isinstance(start, InSnapshot) and end.is_same_session(start)
     is_same_source = is_further and start.source == end.source  # type: ignore[union-attr]
     from_row = start.row if is_same_source else 0  # type: ignore[union-attr]
+    return _rows_up_to(physical_source, from_row, end, shards)
+
+
+def ranges_of_whole(
+    physical_source: str, ends: Sequence[InSnapshot], to_scn: int, shards: int
+) -> list[Range]:
+    """Return what a batch up to `to_scn` reads that is a snapshot from its begin to its end.
+
+    `ends`: where the rows of each source end.
+    """
+    found: list[Range] = [
+        replace(one, is_final=True)
+        for end in ends
+        for one in _rows_up_to(physical_source, 0, end, shards)
+    ]
+    sources, snapshot = tuple(end.source for end in ends), ends[0]
+    if snapshot.is_whole:
+        found.append(SnapshotEnd(physical_source, sources, snapshot.at_scn))
+    if snapshot.at_scn < to_scn:
+        found += _windows(physical_source, sources, snapshot.at_scn, to_scn, shards)
+    return found
+
+
+def _windows(
+    physical_source: str, sources: Sequence[str], from_scn: int, to_scn: int, shards: int
+) -> list[LogRange]:
+    return [
+        LogRange(physical_source, tuple(sources), from_scn, to_scn, shard, shards)
+        for shard in range(shards)
+    ]
+
+
+def _rows_up_to(
+    physical_source: str, from_row: int, end: InSnapshot, shards: int
+) -> list[SnapshotRange]:
     if from_row == end.row:
         return []
     return [
@@ -111,7 +144,6 @@ def _of_snapshot(
             end.since_scn,
             end.server,
             end.store,
-            end.generation,
             shard,
             shards,
         )

@@ -162,7 +162,7 @@ def change_type(before: StructType | None) -> StructType:
         ("physical_source", StringType()),
         ("source", StringType()),
         ("schema_version", IntegerType()),
-        ("generation", IntegerType()),
+        ("as_of", LongType()),
         ("gtid", StringType()),
     ]
     if before is not None:

@@ -23,7 +23,7 @@ META = pa.struct(
         ("physical_source", pa.string()),
         ("source", pa.string()),
         ("schema_version", pa.int32()),
-        ("generation", pa.int32()),
+        ("as_of", pa.int64()),
         ("gtid", pa.string()),
         ("before", ROW),
     ]
@@ -44,7 +44,7 @@ def change(
     before: Mapping[str, Any] | None = None,
     source: str = "shop.person",
     physical_source: str = "shop",
-    generation: int = 0,
+    as_of: int | None = None,
 ) -> Change:
     """Return one change as a row of a batch."""
     meta = {
@@ -53,7 +53,7 @@ def change(
         "index": index,
         "source": source,
         "physical_source": physical_source,
-        "generation": generation,
+        "as_of": scn if as_of is None else as_of,
         "before": before,
     }
     return {**(row or {}), "_databus": meta}
@@ -100,17 +100,17 @@ class ChangingSource:
             self._change_a_row(scn, window)
         self.log.append(window)
 
-    def snapshot(self, low: int, high: int, generation: int) -> list[Change]:
-        """Read the rows of a key range as they are now."""
+    def snapshot(self, low: int, high: int, as_of: int) -> list[Change]:
+        """Read the rows of a key range as they are now, for a snapshot as of a window before."""
         return [
-            self._change("snapshot", scn, {"id": key, "name": name}, 0, generation=generation)
+            self._change("snapshot", scn, {"id": key, "name": name}, 0, as_of=max(as_of, scn))
             for key, (name, scn) in self.rows.items()
             if low <= key < high
         ]
 
-    def mark(self, scn: int, generation: int) -> Change:
+    def mark(self, scn: int) -> Change:
         """Return the end of a snapshot."""
-        return self._change("snapshot_end", scn, None, None, generation=generation)
+        return self._change("snapshot_end", scn, None, None)
 
     def _change_a_row(self, scn: int, window: list[Change]) -> None:
         key, index = self.random.randrange(40), len(window)
@@ -149,14 +149,12 @@ class Reader:
 
     source: ChangingSource
     at: int = 0
-    generation: int = 0
     # Key ranges of a snapshot still to be read, and what follows them.
     ranges: list[tuple[int, int]] = field(default_factory=list)
     mark_at: int | None = None
 
-    def begin_snapshot(self, generation: int) -> None:
+    def begin_snapshot(self) -> None:
         """Read everything anew: the snapshot is of now, or begun a little before."""
-        self.generation = generation
         lag = self.source.random.randint(0, 5)
         self.at = max(0, self.source.scn - lag)
         cut = self.source.random.randint(1, 39)
@@ -167,19 +165,16 @@ class Reader:
     def take(self) -> list[Change]:
         """Return the next changes: a piece of the snapshot, or some windows."""
         if self.ranges:
-            return self.source.snapshot(*self.ranges.pop(0), self.generation)
+            assert self.mark_at is not None
+            return self.source.snapshot(*self.ranges.pop(0), self.mark_at)
         until = min(self.source.scn, self.at + self.source.random.randint(0, 4))
         if self.mark_at is not None:
             until = min(self.source.scn, self.mark_at)
         windows = self.source.log[self.at : until]
         self.at = until
-        found = [
-            {**row, "_databus": {**row["_databus"], "generation": self.generation}}
-            for window in windows
-            for row in window
-        ]
+        found = [row for window in windows for row in window]
         if self.mark_at == until:
-            found.append(self.source.mark(until, self.generation))
+            found.append(self.source.mark(until))
             self.mark_at = None
         return found
 
@@ -208,5 +203,5 @@ def begun(app_id: str, sources: Sequence[ChangingSource]) -> Checkpoint:
     """Return a new checkpoint that begins with a snapshot."""
     readers = [Reader(source) for source in sources]
     for reader in readers:
-        reader.begin_snapshot(0)
+        reader.begin_snapshot()
     return Checkpoint(app_id, readers)

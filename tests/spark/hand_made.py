@@ -26,7 +26,7 @@ class Change:
     row: Row | None = None
     before: Row | None = None
     index: int | None = 0
-    generation: int = 0
+    as_of: int | None = None  # None: the SCN
     physical_source: str = "shop"
 
 
@@ -63,7 +63,7 @@ def _record(change: Change) -> dict[str, Any]:
         "index": change.index,
         "physical_source": change.physical_source,
         "source": change.source,
-        "generation": change.generation,
+        "as_of": change.scn if change.as_of is None else change.as_of,
         "before": None if change.before is None else {change.source: change.before},
     }
     return {change.source: change.row, "_databus": meta}

@@ -153,16 +153,16 @@ ONE = version(1, {"id": "bigint", "note": "varchar(9)"})
 ROW, OLD = {"id": 1, "note": "new"}, {"id": 1, "note": "old"}
 
 
-def told(**changed: Any) -> dict[str, Any]:
+def told(scn: int = 5, **changed: Any) -> dict[str, Any]:
     return {
         "op": "insert",
-        "scn": 5,
+        "scn": scn,
         "index": 0,
         "time": TIME,
         "physical_source": "main",
         "source": SOURCE,
         "schema_version": 1,
-        "generation": 0,
+        "as_of": scn,
         "gtid": "0-1-7",
         "before": None,
         **changed,

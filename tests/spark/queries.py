@@ -95,7 +95,7 @@ class Applied:
 
     def __init__(self, key: str = "id") -> None:
         self.rows: dict[Any, Record] = {}
-        self.scns: dict[Any, tuple[int, int]] = {}  # SCN and generation of each row
+        self.scns: dict[Any, tuple[int, int]] = {}  # SCN and as-of SCN of each row
         self.ops: list[str] = []
         self._key = key
 
@@ -104,19 +104,20 @@ class Applied:
         for record in records:
             told: Mapping[str, Any] = record["_databus"]
             row = {name: value for name, value in record.items() if name != "_databus"}
-            scn, generation, key = told["scn"], told["generation"], row[self._key]
+            scn, as_of, key = told["scn"], told["as_of"], row[self._key]
             self.ops.append(told["op"])
             if told["op"] == "snapshot_end":
-                self._drop(lambda at, s=scn, g=generation: at[0] <= s and at[1] < g)
+                self._drop(lambda at, s=scn: at[1] < s)
             elif told["op"] == "truncate":
                 self._drop(lambda at, s=scn: at[0] <= s)
-            elif (scn, generation) < self.scns.get(key, (-1, -1)):
-                continue
+            elif scn < self.scns.get(key, (-1, -1))[0]:
+                if told["op"] != "delete":
+                    self.scns[key] = (self.scns[key][0], max(as_of, self.scns[key][1]))
             elif told["op"] == "delete":
                 self.rows.pop(key, None)
                 self.scns.pop(key, None)
             else:
-                self.rows[key], self.scns[key] = row, (scn, generation)
+                self.rows[key], self.scns[key] = row, (scn, as_of)
 
     def _drop(self, is_gone: Any) -> None:
         for key in [key for key, at in self.scns.items() if is_gone(at)]:

@@ -22,7 +22,7 @@ from tests.promises.bootstrapping import (
     update_orders,
     write_past_the_ring,
 )
-from tests.promises.running import RunningRelay, Shop, running
+from tests.promises.running import RunningRelay, Shop, running, wait_until
 from tests.spark.queries import Applied, Query
 
 
@@ -240,6 +240,37 @@ def test_a_query_that_no_log_reaches_reads_everything_anew_and_the_mark_clears_t
     finally:
         new.producer.stop()
     assert table.ops.count("snapshot_end") == 2
+    assert "delete" not in table.ops
+
+
+def test_a_batch_that_was_planned_and_that_no_log_has_any_more_is_read_all_the_same(
+    pair: tuple[RunningRelay, RunningPair, str],
+    place: SqlitePlace,
+    tmp_path: Path,
+    open_query: Callable[..., Query],
+) -> None:
+    relay, old, url = pair
+    query = open_query(relays=relay.url, bootstrapServers=url, sources="shop.orders")
+    table = applied(query)
+    place.run("DELETE FROM orders WHERE id < 10")
+    wait_until(query.plan, "a batch")
+    write_past_the_ring(place, relay)
+    old.producer.stop()
+    folder = tmp_path / "new"
+    folder.mkdir()
+    new = RunningPair(folder, relay).start()
+    try:
+        new.seed()
+        with serving(new.server("new-server")) as (new_url,):
+            query.options["bootstrapServers"] = new_url
+            query.restart()
+            table.apply(query.read(query.planned()))
+            assert set(table.rows) == set(place.shop.rows())
+            while table.rows != place.shop.rows():
+                table.apply(query.wait_for_batch())
+    finally:
+        new.producer.stop()
+    assert table.ops.count("snapshot_end") >= 2
     assert "delete" not in table.ops
 
 

@@ -67,7 +67,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_a_record_says_what_happened(way: str) -> None:
-    columns = make_columns([ONE], generation=3)
+    columns = make_columns([ONE], as_of=9)
     rows = read(
         columns,
         row_event(ONE, ROW, index=0),
@@ -78,11 +78,11 @@ def test_a_record_says_what_happened(way: str) -> None:
         end_of_period(5, TIME_NS),
     )
     assert [row.pop("_databus") for row in rows] == [
-        told(generation=3),
-        told(generation=3, op="update", index=1, before=OLD),
-        told(generation=3, op="update", index=2),
-        told(generation=3, op="delete", index=3, gtid=None),
-        told(generation=3, op="snapshot", index=4),
+        told(as_of=9),
+        told(as_of=9, op="update", index=1, before=OLD),
+        told(as_of=9, op="update", index=2),
+        told(as_of=9, op="delete", index=3, gtid=None),
+        told(as_of=9, op="snapshot", index=4),
     ]
     assert rows == [ROW, ROW, ROW, OLD, OLD]
     assert (columns.window_scn, columns.window_time_ns) == (5, TIME_NS)
@@ -196,10 +196,10 @@ def test_an_emptied_table_is_a_record_without_a_row(layout: Layout, way: str) ->
         make_columns([ONE], layout=layout), truncate(), truncate(scn=6)._replace(metadata=None)
     )
     empty = {"id": None, "note": None} if layout == "columns" else {SOURCE: None}
-    expected = told(op="truncate", schema_version=None)
+    expected: dict[str, Any] = {"op": "truncate", "schema_version": None}
     assert rows == [
-        {**empty, "_databus": expected},
-        {**empty, "_databus": {**expected, "scn": 6, "gtid": None}},
+        {**empty, "_databus": told(**expected)},
+        {**empty, "_databus": told(6, **expected, gtid=None)},
     ]
 
 
@@ -212,16 +212,14 @@ def test_an_emptied_table_can_be_left_out(way: str) -> None:
 
 
 def test_the_end_of_a_snapshot_is_a_record(way: str) -> None:
-    columns = make_columns([ONE], generation=2)
+    columns = make_columns([ONE])
     columns.add_mark(70, SOURCE, TIME_NS)
     columns.add_mark(71, SOURCE)
     assert columns.rows == 2
-    change = told(
-        op="snapshot_end", scn=70, index=None, schema_version=None, generation=2, gtid=None
-    )
+    change = told(op="snapshot_end", scn=70, index=None, schema_version=None, gtid=None)
     assert rows_of(columns.flush()) == [
         {"id": None, "note": None, "_databus": change},
-        {"id": None, "note": None, "_databus": {**change, "scn": 71, "time": None}},
+        {"id": None, "note": None, "_databus": {**change, "scn": 71, "as_of": 71, "time": None}},
     ]
     assert (columns.rows, columns.flush()) == (0, [])
 

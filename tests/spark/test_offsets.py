@@ -28,7 +28,7 @@ from databus.schemas.errors import CheckpointError
 SOURCES = ("shop.orders", "shop.people")
 SCNS = st.integers(0, (1 << 63) - 1)
 
-at_scn = st.builds(AtScn, SCNS, st.integers(0, 9), SCNS, st.none() | SCNS)
+at_scn = st.builds(AtScn, SCNS, SCNS, st.none() | SCNS)
 in_snapshot = st.builds(
     InSnapshot,
     at_scn=SCNS,
@@ -37,7 +37,6 @@ in_snapshot = st.builds(
     row=SCNS,
     server=st.text(max_size=9),
     store=st.text(max_size=9),
-    generation=st.integers(0, 9),
     is_read=st.booleans(),
 )
 places = st.dictionaries(st.text(max_size=5), at_scn | in_snapshot, max_size=3)
@@ -63,8 +62,8 @@ def test_equal_places_have_equal_texts_whatever_their_order(places, random) -> N
     [
         {},
         {"v": 2, "physical": {}, "sources": list(SOURCES)},
-        {"v": 1, "physical": {"shop": {"scn": -2, "generation": 0, "timeMs": 0}}, "sources": []},
-        {"v": 1, "physical": {"shop": {"scn": True, "generation": 0, "timeMs": 0}}, "sources": []},
+        {"v": 1, "physical": {"shop": {"scn": -2, "timeMs": 0}}, "sources": []},
+        {"v": 1, "physical": {"shop": {"scn": True, "timeMs": 0}}, "sources": []},
         {"v": 1, "physical": {"shop": 7}, "sources": []},
         {"v": 1, "physical": [], "sources": []},
     ],
@@ -97,12 +96,12 @@ def between(start: Place | None, end: Place, shards: int = 1) -> list[object]:
 
 
 def test_the_first_batch_begins_where_its_end_says() -> None:
-    assert between(None, AtScn(9, from_scn=4)) == [LogRange("shop", SOURCES, 4, 9, 0)]
+    assert between(None, AtScn(9, from_scn=4)) == [LogRange("shop", SOURCES, 4, 9)]
 
 
 def test_a_batch_of_windows_is_cut_into_shards_of_the_keys() -> None:
     found = between(AtScn(4), AtScn(9), shards=3)
-    assert found == [LogRange("shop", SOURCES, 4, 9, 0, shard, 3) for shard in range(3)]
+    assert found == [LogRange("shop", SOURCES, 4, 9, shard, 3) for shard in range(3)]
 
 
 def test_nothing_is_read_where_nothing_moved() -> None:
@@ -137,8 +136,8 @@ def test_a_snapshot_that_begins_is_read_from_its_first_row(start: Place | None) 
 
 
 def test_the_end_of_a_whole_snapshot_is_marked_for_each_source() -> None:
-    start = snapshot(is_read=True, generation=2)
-    assert between(start, AtScn(50, 2)) == [SnapshotEnd("shop", SOURCES, 50, 2)]
+    start = snapshot(is_read=True)
+    assert between(start, AtScn(50)) == [SnapshotEnd("shop", SOURCES, 50)]
 
 
 def test_the_end_of_what_changed_since_has_no_mark() -> None:
@@ -146,8 +145,8 @@ def test_the_end_of_what_changed_since_has_no_mark() -> None:
 
 
 @given(
-    st.builds(LogRange, st.text(), st.just(SOURCES), SCNS, SCNS, st.integers(0, 9))
-    | st.builds(SnapshotEnd, st.text(), st.just(SOURCES), SCNS, st.integers(0, 9))
+    st.builds(LogRange, st.text(), st.just(SOURCES), SCNS, SCNS)
+    | st.builds(SnapshotEnd, st.text(), st.just(SOURCES), SCNS)
 )
 def test_a_range_is_read_back_from_its_text(one: LogRange | SnapshotEnd) -> None:
     assert range_from_text(range_to_text(one)) == one

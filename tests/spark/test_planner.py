@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from databus.client.spark.offsets import AtScn, InSnapshot, Place
 from databus.client.spark.options import parse_options
 from databus.client.spark.planner import Planner
-from databus.client.spark.ranges import LogRange, SnapshotEnd, SnapshotRange, ranges_between
+from databus.client.spark.ranges import LogRange, Range, SnapshotEnd, SnapshotRange, ranges_between
 from databus.schemas.errors import CheckpointError, ServerError, SettingsError, UnknownSourceError
 from tests.spark.fake_servers import SOURCES, FakeBootstrap, FakeRelay
 
@@ -40,10 +41,10 @@ def walk(planning: Planner, rows: int, place: Place | None = None) -> list[Any]:
 @pytest.mark.parametrize(
     ("start", "first"),
     [
-        ("earliest", AtScn(50, 0, 50_000, from_scn=40)),
-        ("latest", AtScn(100, 0, 100_000, from_scn=100)),
-        ("70", AtScn(80, 0, 80_000, from_scn=70)),
-        ("1970-01-01T00:01:00Z", AtScn(70, 0, 70_000, from_scn=60)),
+        ("earliest", AtScn(50, 50_000, from_scn=40)),
+        ("latest", AtScn(100, 100_000, from_scn=100)),
+        ("70", AtScn(80, 80_000, from_scn=70)),
+        ("1970-01-01T00:01:00Z", AtScn(70, 70_000, from_scn=60)),
     ],
 )
 def test_the_first_offset_keeps_what_the_start_turned_out_to_be(start: str, first: AtScn) -> None:
@@ -56,14 +57,14 @@ def test_a_query_that_waits_for_its_start_plans_nothing() -> None:
 
 def test_a_ring_that_has_evicted_nothing_is_read_from_its_oldest_window() -> None:
     relay = FakeRelay(floor=-1, newest=9, oldest=4)
-    assert step(planner(relay, start="earliest"), None) == AtScn(9, 0, 9_000, from_scn=3)
+    assert step(planner(relay, start="earliest"), None) == AtScn(9, 9_000, from_scn=3)
 
 
 def test_latest_on_a_ring_without_a_window_is_everything_that_comes() -> None:
     relay = FakeRelay(floor=-1, newest=-1)
     planning = planner(relay, start="latest")
     place = step(planning, None)
-    assert place == AtScn(-1, 0, place.time_ms, from_scn=-1)
+    assert place == AtScn(-1, place.time_ms, from_scn=-1)
     relay.newest, relay.oldest = 8, 5
     further = step(planning, place, None)
     assert (further.scn, further.from_scn) == (8, 4)
@@ -78,18 +79,18 @@ def test_first_windows_that_a_ring_evicted_unseen_are_not_skipped() -> None:
 
 def test_a_batch_has_at_most_so_many_rows_and_all_without_a_limit() -> None:
     planning = planner(FakeRelay())
-    assert step(planning, AtScn(20), 7) == AtScn(27, 0, 27_000)
-    assert step(planning, AtScn(20), None) == AtScn(100, 0, 100_000)
+    assert step(planning, AtScn(20), 7) == AtScn(27, 27_000)
+    assert step(planning, AtScn(20), None) == AtScn(100, 100_000)
 
 
 def test_nothing_new_is_the_same_place_again() -> None:
-    place = AtScn(100, 3, 99)
+    place = AtScn(100, 99)
     assert step(planner(FakeRelay()), place) is place
 
 
 def test_nothing_is_read_beyond_the_target() -> None:
     planning = planner(FakeRelay())
-    assert step(planning, AtScn(20), 50, shop=33) == AtScn(33, 0, 33_000)
+    assert step(planning, AtScn(20), 50, shop=33) == AtScn(33, 33_000)
     assert step(planning, AtScn(33), 50, shop=33) == AtScn(33)
 
 
@@ -104,7 +105,7 @@ def test_a_relay_without_a_window_has_nothing_to_read_up_to() -> None:
 
 def test_the_windows_that_the_ring_lacks_come_from_the_log() -> None:
     planning = planner(FakeRelay(floor=80), FakeBootstrap(log_floor=50))
-    assert step(planning, AtScn(60)) == AtScn(70, 0, 70_000)
+    assert step(planning, AtScn(60)) == AtScn(70, 70_000)
 
 
 def test_a_log_that_is_behind_the_consumer_is_waited_for() -> None:
@@ -131,9 +132,53 @@ def test_what_the_log_lacks_comes_as_what_changed_since() -> None:
 
 def test_a_query_that_slept_too_long_for_deleted_rows_reads_everything_again() -> None:
     bootstrap = FakeBootstrap(log_floor=70, knows_deleted_since=65)
-    place = step(planner(FakeRelay(floor=80), bootstrap), AtScn(60, generation=4))
+    place = step(planner(FakeRelay(floor=80), bootstrap), AtScn(60))
     assert isinstance(place, InSnapshot)
-    assert (place.is_whole, place.generation) == (True, 5)
+    assert place.is_whole
+
+
+def again(planning: Planner, from_scn: int, to_scn: int) -> Sequence[Range]:
+    return planning.ranges_again("shop", AtScn(from_scn), AtScn(to_scn))
+
+
+@pytest.mark.parametrize(
+    ("relay", "bootstrap"),
+    [
+        (FakeRelay(floor=50), FakeBootstrap(log_floor=90)),
+        (FakeRelay(floor=61), FakeBootstrap(log_floor=90)),  # the very next window
+        (FakeRelay(floor=80), FakeBootstrap(log_floor=60)),
+        (FakeRelay(floor=80), FakeBootstrap(log_floor=60, is_seeded=False)),
+        (FakeRelay(floor=80), None),  # the task says what is missing
+    ],
+    ids=["in the ring", "where the ring begins", "in the log", "in the log one day", "nowhere"],
+)
+def test_a_batch_planned_before_a_restart_is_what_it_was(
+    relay: FakeRelay, bootstrap: FakeBootstrap | None
+) -> None:
+    found = again(planner(relay, bootstrap), 60, 70)
+    assert found == ranges_between("shop", SOURCES, AtScn(60), AtScn(70), 2)
+
+
+def test_a_batch_that_no_log_has_any_more_is_what_changed_since_it_began() -> None:
+    bootstrap = FakeBootstrap(log_floor=90)
+    found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
+    assert found == [
+        SnapshotRange("shop", source, 0, 10, 100, 60, "http://fake", "store-1", shard, 2, True)
+        for source in SOURCES
+        for shard in range(2)
+    ]
+
+
+def test_a_batch_of_which_deleted_rows_are_forgotten_is_the_whole_table_and_its_mark() -> None:
+    bootstrap = FakeBootstrap(log_floor=90, knows_deleted_since=80, rows=dict.fromkeys(SOURCES, 0))
+    found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
+    assert found == [SnapshotEnd("shop", SOURCES, 100)]
+
+
+def test_what_a_snapshot_has_not_of_a_batch_comes_from_the_log() -> None:
+    bootstrap = FakeBootstrap(newest=65, log_floor=64, rows=dict.fromkeys(SOURCES, 0))
+    found = again(planner(FakeRelay(floor=95), bootstrap, shards="1"), 60, 70)
+    assert found == [LogRange("shop", SOURCES, 65, 70)]
 
 
 def test_from_nothing_every_source_is_read_then_marked_then_the_log_goes_on() -> None:
@@ -146,13 +191,12 @@ def test_from_nothing_every_source_is_read_then_marked_then_the_log_goes_on() ->
         ("shop.people", 10),
     ]
     assert [p.scn for p in found if isinstance(p, AtScn)] == [100, 106, 110]
-    assert found[0].generation == 0
 
 
 def test_a_ring_that_has_everything_needs_no_snapshot() -> None:
     bootstrap = FakeBootstrap()
     first = step(planner(FakeRelay(floor=0), bootstrap), None)
-    assert first == AtScn(10, 0, 10_000, from_scn=0)
+    assert first == AtScn(10, 10_000, from_scn=0)
     assert bootstrap.asked == []
 
 
@@ -171,7 +215,7 @@ def test_a_snapshot_that_is_no_more_is_begun_anew_before_it_counts_as_complete()
     assert last.is_read
     bootstrap.store = "store-2"
     anew = step(planning, last, 6)
-    assert (anew.store, anew.row, anew.generation) == ("store-2", 6, last.generation + 1)
+    assert (anew.store, anew.row) == ("store-2", 6)
 
 
 def test_a_server_that_still_seeds_is_waited_for() -> None:
@@ -205,7 +249,7 @@ def test_each_physical_source_gets_its_share_of_the_rows() -> None:
 def test_the_newest_windows_are_told_for_the_lag() -> None:
     planning = planner(FakeRelay(newest=77))
     step(planning, AtScn(20))
-    assert planning.newest == {"shop": AtScn(77, 0, 77_000)}
+    assert planning.newest == {"shop": AtScn(77, 77_000)}
 
 
 class _World:

@@ -32,7 +32,7 @@ from tests.promises.running import RunningRelay, Shop, running
 
 SOURCES = ("shop.orders",)
 QUERY, RUN = "6a31b0c5-24ee-4f57-9c3a-b67f0e61b1b3", "0d6c1f0e-9c40-4a43-8f1d-5e6f1a0c5a11"
-SNAPSHOT = InSnapshot(120, 0, "shop.orders", 4000, "http://store", "s1", generation=2)
+SNAPSHOT = InSnapshot(120, 0, "shop.orders", 4000, "http://store", "s1")
 
 
 def offset(**places: Place) -> dict[str, Any]:
@@ -72,41 +72,41 @@ def figures_of(*sources: dict[str, Any], **more: Any) -> BatchFigures:
 
 
 def test_a_batch_says_where_the_query_is_and_how_far_behind() -> None:
-    end, newest = offset(shop=AtScn(100, 1, 5_000)), offset(shop=AtScn(130, 0, 12_500))
+    end, newest = offset(shop=AtScn(100, 5_000)), offset(shop=AtScn(130, 12_500))
     found = figures_of(source(end, newest))
     (place,) = found.places
     assert (place.scn, place.newest_scn, place.lag_scn, place.lag_s) == (100, 130, 30, 7.5)
-    assert (place.generation, place.snapshot) == (1, None)
+    assert place.snapshot is None
     assert (found.batch_id, found.rows, found.rows_per_s, found.duration_s) == (7, 10, 5.0, 2.0)
     assert found.parts_s == {"addBatch": 1.5, "walCommit": 0.03}
     assert found.rows_out is None
 
 
 def test_nobody_who_commits_is_no_lag() -> None:
-    long_ago = AtScn(100, 0, 5_000)
+    long_ago = AtScn(100, 5_000)
     (place,) = figures_of(source(offset(shop=long_ago), offset(shop=long_ago))).places
     assert (place.lag_scn, place.lag_s) == (0, 0.0)
 
 
 def test_a_place_beyond_what_relays_have_spoken_of_is_no_lag() -> None:
-    (place,) = figures_of(source(offset(shop=AtScn(105)), offset(shop=AtScn(100, 0, 1)))).places
+    (place,) = figures_of(source(offset(shop=AtScn(105)), offset(shop=AtScn(100, 1)))).places
     assert (place.lag_scn, place.lag_s) == (0, 0.0)
 
 
 def test_after_a_snapshot_the_lag_is_known_in_scns_alone() -> None:
-    (place,) = figures_of(source(offset(shop=AtScn(100)), offset(shop=AtScn(130, 0, 9)))).places
+    (place,) = figures_of(source(offset(shop=AtScn(100)), offset(shop=AtScn(130, 9)))).places
     assert (place.lag_scn, place.lag_s) == (30, None)
 
 
 @pytest.mark.parametrize("latest", [None, "null", "None", "", {}, "{"])
 def test_without_a_newest_offset_there_is_no_lag(latest: Any) -> None:
-    (place,) = figures_of(source(offset(shop=AtScn(100, 0, 5)), latest)).places
+    (place,) = figures_of(source(offset(shop=AtScn(100, 5)), latest)).places
     assert (place.scn, place.newest_scn, place.lag_scn, place.lag_s) == (100, None, None, None)
 
 
 def test_a_newest_offset_that_lacks_a_physical_source_says_nothing_of_it() -> None:
-    end = offset(billing=AtScn(5, 0, 1), shop=AtScn(100, 0, 1))
-    billing, shop = figures_of(source(end, offset(shop=AtScn(100, 0, 1)))).places
+    end = offset(billing=AtScn(5, 1), shop=AtScn(100, 1))
+    billing, shop = figures_of(source(end, offset(shop=AtScn(100, 1)))).places
     assert (billing.lag_scn, shop.lag_scn) == (None, 0)
 
 
@@ -117,14 +117,14 @@ def test_a_relay_without_a_window_has_no_newest() -> None:
 
 
 def test_offsets_may_be_texts_as_a_listener_has_them() -> None:
-    end, newest = offset(shop=AtScn(1, 0, 1)), offset(shop=AtScn(4, 0, 2_001))
+    end, newest = offset(shop=AtScn(1, 1)), offset(shop=AtScn(4, 2_001))
     (place,) = figures_of(source(json.dumps(end), json.dumps(newest))).places
     assert (place.lag_scn, place.lag_s) == (3, 2.0)
 
 
 def test_in_a_snapshot_there_is_a_row_and_no_position() -> None:
     (place,) = figures_of(source(offset(shop=SNAPSHOT), "null")).places
-    assert (place.scn, place.lag_scn, place.generation) == (None, None, 2)
+    assert (place.scn, place.lag_scn) == (None, None)
     assert place.snapshot is not None
     assert (place.snapshot.source, place.snapshot.row, place.snapshot.at_scn) == (
         "shop.orders",
@@ -134,7 +134,7 @@ def test_in_a_snapshot_there_is_a_row_and_no_position() -> None:
 
 
 def test_of_a_physical_source_that_is_read_twice_the_place_farther_behind_counts() -> None:
-    ahead, behind = offset(shop=AtScn(100, 0, 1)), offset(shop=AtScn(90, 0, 1))
+    ahead, behind = offset(shop=AtScn(100, 1)), offset(shop=AtScn(90, 1))
     for one, other in ((ahead, behind), (behind, ahead)):
         found = figures_of(source(one), source(other))
         assert [place.scn for place in found.places] == [90]
@@ -178,8 +178,8 @@ def heard(*, name: str | None = "orders", error: str | None = None) -> QueryFigu
     start: dict[str, Any] = {"id": QUERY, "runId": RUN, "name": name}
     start |= {"timestamp": "", "jobTags": []}
     figures.onQueryStarted(QueryStartedEvent.fromJson(start))
-    end = offset(billing=SNAPSHOT, shop=AtScn(100, 1, 5_000))
-    figures.onQueryProgress(told(source(end, offset(shop=AtScn(130, 0, 12_500)))))
+    end = offset(billing=SNAPSHOT, shop=AtScn(100, 5_000))
+    figures.onQueryProgress(told(source(end, offset(shop=AtScn(130, 12_500)))))
     figures.onQueryIdle(QueryIdleEvent.fromJson({"id": QUERY, "runId": RUN, "timestamp": ""}))
     if error is not None:
         end_event = {"id": QUERY, "runId": RUN, "exception": error}

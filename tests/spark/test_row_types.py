@@ -258,7 +258,7 @@ ORDERS = row_schema([version(1, ("id", "int"), ("note", "text"))])
 ITEMS = row_schema([version(1, ("id", "int"), ("price", "decimal(5,2)"))])
 CHANGE = (
     "struct<op:string,scn:bigint,index:int,time:timestamp,physical_source:string,source:string,"
-    "schema_version:int,generation:int,gtid:string"
+    "schema_version:int,as_of:bigint,gtid:string"
 )
 
 

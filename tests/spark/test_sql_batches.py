@@ -117,11 +117,9 @@ def test_shards_with_equal_keys_do_not_meet(spark: SparkSession, tmp_path: Path)
         "SELECT 'w', id, CAST(total AS BIGINT) * 2 FROM west.shop.orders WHERE total > 1",
     )
 
-    def change(
-        physical: str, op: str, scn: int, id_: int, total: int, generation: int = 0
-    ) -> Change:
+    def change(physical: str, op: str, scn: int, id_: int, total: int) -> Change:
         row = None if op in ("truncate", "snapshot_end") else order(id_, total=total)
-        return Change(ORDERS, op, scn, row, None, 0, generation, physical)
+        return Change(ORDERS, op, scn, row, physical_source=physical)
 
     job.apply(
         0,
@@ -149,7 +147,7 @@ def test_shards_with_equal_keys_do_not_meet(spark: SparkSession, tmp_path: Path)
     )
     assert job.rows() == [("e", 3, 3, "e"), ("w", 3, 6, "w")]
     # A second snapshot of one shard takes away what it did not bring, of that shard alone.
-    again = [change("west", "snapshot", 9, 4, 4, 1), change("west", "snapshot_end", 9, 0, 0, 1)]
+    again = [change("west", "snapshot", 9, 4, 4), change("west", "snapshot_end", 9, 0, 0)]
     job.apply(2, again)
     assert job.rows() == [("e", 3, 3, "e"), ("w", 4, 8, "w")]
 
@@ -221,14 +219,12 @@ class Shop:
         self.database.execute(f"DELETE FROM shop.{table}")
         self._note(table, "truncate", None, None)
 
-    def snapshot(self, table: str, generation: int) -> list[Change]:
+    def snapshot(self, table: str) -> list[Change]:
         """Return the table as a whole snapshot brings it."""
         rows = self.database.execute(f"SELECT * FROM shop.{table}").fetchall()
         source = f"shop.{table}"
-        brought = [
-            Change(source, "snapshot", self.scn, dict(row), None, None, generation) for row in rows
-        ]
-        return [*brought, Change(source, "snapshot_end", self.scn, None, None, None, generation)]
+        brought = [Change(source, "snapshot", self.scn, dict(row), index=None) for row in rows]
+        return [*brought, Change(source, "snapshot_end", self.scn, index=None)]
 
     def _write(
         self, table: str, op: str, row: Mapping[str, Any], before: Mapping[str, Any] | None
@@ -286,7 +282,7 @@ def test_truncates_and_snapshots_on_either_side_reach_the_wide_table(
     for _ in range(60):
         shop.change()
     shop.taken()
-    snapshot = [change for table in KEYS for change in shop.snapshot(table, 0)]
+    snapshot = [change for table in KEYS for change in shop.snapshot(table)]
     job.apply(0, snapshot)
     assert job.rows() == shop.view(LEFT)
     for batch_id, table in enumerate(("countries", "orders"), 1):
@@ -299,7 +295,7 @@ def test_truncates_and_snapshots_on_either_side_reach_the_wide_table(
     for _ in range(60):
         shop.change()
     shop.taken()
-    job.apply(3, [change for table in KEYS for change in shop.snapshot(table, 1)])
+    job.apply(3, [change for table in KEYS for change in shop.snapshot(table)])
     assert job.rows() == shop.view(LEFT)
     assert job.rows()
 

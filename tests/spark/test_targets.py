@@ -71,7 +71,7 @@ def test_a_batch_that_changes_nothing_moves_the_position_all_the_same(opened: Op
 
 def test_rows_of_a_snapshot_do_not_move_the_position_but_its_end_does(opened: Open) -> None:
     target = opened()
-    rows = [change("snapshot", 7, person(1)), change("snapshot", 3, person(2))]
+    rows = [change("snapshot", 7, person(1)), change("snapshot", 3, person(2), as_of=5)]
     assert apply(target, 0, rows).positions == {}
     assert apply(target, 1, [change("snapshot_end", 5, index=None)]).positions == {"shop": 5}
     assert apply(target, 2, [change("snapshot_end", 4, index=None)]).positions == {"shop": 5}
@@ -106,11 +106,11 @@ def test_a_truncate_takes_what_is_older_in_the_table_and_in_its_batch(opened: Op
 def test_the_end_of_a_snapshot_takes_what_the_snapshot_did_not_bring(opened: Open) -> None:
     target = opened()
     apply(target, 0, [change("insert", key, person(key)) for key in (1, 2, 3, 4)])
-    apply(target, 1, [change("snapshot", 1, person(1), generation=1)])
+    apply(target, 1, [change("snapshot", 1, person(1), as_of=3)])
     rest = [
-        change("snapshot", 3, person(3), generation=1),
-        change("insert", 9, person(5), generation=1),
-        change("snapshot_end", 3, index=None, generation=1),
+        change("snapshot", 3, person(3), as_of=3),
+        change("insert", 9, person(5)),
+        change("snapshot_end", 3, index=None),
     ]
     assert apply(target, 2, rest) == Applied(2, 1, positions={"shop": 9})
     assert names(target) == {1: "x", 3: "x", 4: "x", 5: "x"}
@@ -120,13 +120,13 @@ def test_the_first_snapshot_of_another_checkpoint_takes_what_it_did_not_bring(
     opened: Open,
 ) -> None:
     target = opened()
-    apply(target, 0, [change("snapshot", key, person(key), generation=2) for key in (1, 2)], "one")
-    apply(target, 0, [change("snapshot", 2, person(2))], "two")
+    apply(target, 0, [change("snapshot", key, person(key), as_of=6) for key in (1, 2)], "one")
+    apply(target, 0, [change("snapshot", 2, person(2), as_of=7)], "two")
     end = change("snapshot_end", 7, index=None)
     assert apply(target, 1, [end], "two") == Applied(0, 1, positions={"shop": 7})
     assert names(target) == {2: "x"}
     # What the first one still does is not older than what the second one brought.
-    apply(target, 1, [change("insert", 8, person(3), generation=2)], "one")
+    apply(target, 1, [change("insert", 8, person(3))], "one")
     assert names(target) == {2: "x", 3: "x"}
 
 
@@ -135,8 +135,8 @@ def test_a_row_that_is_newer_than_its_snapshot_stays_when_that_ends(opened: Open
     apply(target, 0, [change("insert", 5, person(1)), change("insert", 5, person(2), index=1)])
     row = pa.Table.from_pylist([person(1, "put")], pa.schema(list(ROW)))
     target.put(row, physical_source="shop", scn=8)
-    apply(target, 1, [change("snapshot", 5, person(1), generation=1)])
-    apply(target, 2, [change("snapshot_end", 9, index=None, generation=1)])
+    apply(target, 1, [change("snapshot", 5, person(1), as_of=9)])
+    apply(target, 2, [change("snapshot_end", 9, index=None)])
     assert names(target) == {1: "put"}
 
 

@@ -207,11 +207,9 @@ class _Job:
         if self._where:
             rows = rows.where(self._where)
         names = [sf.col(quoted(name)) for name in self._columns.names]
-        return rows.select(*names, self._told(sf.col(SCN)).alias(CHANGE_COLUMN))
-
-    def _told(self, scn: Column) -> Column:
         origin = self._origin
-        return snapshot_meta(scn, origin.physical_source, origin.source)
+        told = snapshot_meta(sf.col(SCN), scn, origin.physical_source, origin.source)
+        return rows.select(*names, told.alias(CHANGE_COLUMN))
 
     def _end(self, scn: int) -> Changes:
         """Return the mark that everything of that SCN is there."""
@@ -219,7 +217,7 @@ class _Job:
         mark = {
             "op": "snapshot_end",
             "scn": scn,
-            "generation": 0,
+            "as_of": scn,
             "source": origin.source,
             "physical_source": origin.physical_source,
         }
@@ -259,13 +257,13 @@ class _Pace:
         )
 
 
-def snapshot_meta(scn: Column, physical_source: str, source: str) -> Column:
-    """Return the column `_databus` of rows that are a whole snapshot's."""
+def snapshot_meta(scn: Column, as_of: int, physical_source: str, source: str) -> Column:
+    """Return the column `_databus` of rows of a whole snapshot as of an SCN."""
     return sf.struct(
         sf.lit("snapshot").alias("op"),
         scn.alias("scn"),
         sf.lit(None).cast("int").alias("index"),
-        sf.lit(0).alias("generation"),
+        sf.lit(as_of).cast("bigint").alias("as_of"),
         sf.lit(source).alias("source"),
         sf.lit(physical_source).alias("physical_source"),
     )

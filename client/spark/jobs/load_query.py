@@ -94,7 +94,7 @@ def _views(
 
 def _as_snapshot(spark: SparkSession, rows: DataFrame, scn: int, physical: str) -> DataFrame:
     """Return rows as those of a whole snapshot, with its end."""
-    told = snapshot_meta(sf.lit(scn).cast("bigint"), physical, SOURCE_NAME)
+    told = snapshot_meta(sf.lit(scn).cast("bigint"), scn, physical, SOURCE_NAME)
     batch = rows.withColumn(CHANGE_COLUMN, told)
     end = spark.range(1).select(
         *(sf.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema),

@@ -68,16 +68,20 @@ class JoinBatches:
             return Applied(is_skipped=True, positions=self.target.positions())
         table = batch.toArrow()
         by_feed = {feed: mirror.changes(table) for feed, mirror in self.mirrors.items()}
-        for feed, changes in by_feed.items():
-            self.mirrors[feed].target.apply(self.app_id, batch_id, changes)
-        touched = self._touched(by_feed)
+        applied = {
+            feed: self.mirrors[feed].target.apply(self.app_id, batch_id, changes)
+            for feed, changes in by_feed.items()
+        }
+        touched = self._touched(by_feed, applied)
         if not touched:
             return Applied(positions=self.target.positions())
         rows = wide_changes(self.plan, self.spark, self.mirrors, touched).toArrow()
-        changes = Changes(rows, self.plan.key, (), _positions(by_feed), {})
+        changes = Changes(rows, self.plan.key, (), _positions(by_feed))
         return self.target.apply(self.app_id, batch_id, changes)
 
-    def _touched(self, by_feed: Mapping[Feed, Changes]) -> list[DataFrame]:
+    def _touched(
+        self, by_feed: Mapping[Feed, Changes], applied: Mapping[Feed, Applied]
+    ) -> list[DataFrame]:
         changed = {
             feed: changes.rows.select(self.mirrors[feed].kept.key)
             for feed, changes in by_feed.items()
@@ -87,14 +91,15 @@ class JoinBatches:
         if by_feed[self.plan.fact].marks and self.target.schema() is not None:
             held = self.target.rows(self.spark)
             touched.append(facts_gone(self.plan, self.spark, self.mirrors, held))
-        if any(_may_remove(by_feed[one.feed]) for one in self.plan.dimensions):
+        feeds = [one.feed for one in self.plan.dimensions]
+        if any(_may_remove(by_feed[feed], applied[feed]) for feed in feeds):
             touched.append(all_facts(self.plan, self.spark, self.mirrors))
         return touched
 
 
-def _may_remove(changes: Changes) -> bool:
-    """Say whether marks may take rows away: the end of a mirror's first snapshot doesn't."""
-    return any(mark.generation != 0 for mark in changes.marks)
+def _may_remove(changes: Changes, applied: Applied) -> bool:
+    """Say whether marks may have taken rows away: of an earlier attempt nobody knows."""
+    return bool(changes.marks) and (applied.is_skipped or applied.deletes > 0)
 
 
 def _positions(by_feed: Mapping[Feed, Changes]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from databus.client.spark.sql.plan import Branch, Output, UnionPlan, quoted
 
 _IS_IN = "_databus_is_in"
 _OLD = "_databus_before"
-_KEPT = ("scn", "index", "physical_source", "generation")
+_KEPT = ("scn", "index", "physical_source", "as_of")
 
 
 def selected_changes(plan: UnionPlan, batch: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from databus.client.spark.sql.mirrors import MirrorTable
 from databus.client.spark.sql.plan import Dimension, Feed, JoinPlan, Output, quoted
-from databus.client.spark.targets.changes import DELETE, GENERATION, SCN
+from databus.client.spark.targets.changes import AS_OF, DELETE, SCN
 from databus.schemas.scn import MAX_SCN
 
 FACT = "r0"
@@ -77,14 +77,15 @@ def wide_changes(
         column == F.col(f"w.{quoted(output.name)}")
         for column, output in zip(columns, plan.keys, strict=True)
     )
+    scn = F.coalesce(F.col(f"w.{SCN}"), F.lit(MAX_SCN))
     key_of = {output.name: column for output, column in zip(plan.keys, columns, strict=True)}
     return (
         keys.alias(_TOUCHED)
         .join(rows, same, "left")
         .select(
             *(key_of.get(name, F.col(f"w.{quoted(name)}")).alias(name) for name in plan.columns),
-            F.coalesce(F.col(f"w.{SCN}"), F.lit(MAX_SCN)).alias(SCN),
-            F.lit(0).alias(GENERATION),
+            scn.alias(SCN),
+            scn.alias(AS_OF),
             F.coalesce(F.col(f"w.{DELETE}"), F.lit(True)).alias(DELETE),
         )
     )

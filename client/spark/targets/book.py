@@ -1,4 +1,4 @@
-"""What a target remembers beside its rows: batches, positions and generations, as one flat map.
+"""What a target remembers beside its rows: batches and positions, as one flat map.
 
 Each target keeps the map as it best can, in the same commit as the rows: a
 Delta table as app transactions, Parquet in its manifest, a database in a table
@@ -7,21 +7,15 @@ of its own. The entries, names to whole numbers:
     batch:<app>             the last batch of this app that is applied
     position:<physical>     every change of the log up to this SCN is applied
     owner:<physical>        hash of the app that wrote that position
-    base:<source>@<app>     what is added to this app's generations of a source
-    counter:<source>        the newest generation of this source in the target
 
-An app is one checkpoint of one query. A generation is numbered anew by the
-target, for each checkpoint counts its own from 0: the first snapshot of a
-second checkpoint must still be newer than all that the first one brought.
+An app is one checkpoint of one query.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +42,12 @@ class Book:
             if name.startswith(kind)
         }
 
-    def counter(self, source: str) -> int:
-        """Return the newest generation of a source; NO_GENERATION when none is known."""
-        return self.entries.get(f"counter:{source}", NO_GENERATION)
-
-    def newest_generation(self) -> int:
-        """Return the newest generation of any source; NO_GENERATION when none is known."""
-        counters = [n for name, n in self.entries.items() if name.startswith("counter:")]
-        return max(counters, default=NO_GENERATION)
-
-    def base(self, app_id: str, source: str, first: int) -> int:
-        """Return what to add to an app's generations of a source to get the target's.
-
-        An app that is new here begins after everything there is; `first` is the
-        generation it comes with.
-        """
-        known = self.entries.get(f"base:{source}@{app_id}")
-        return self.counter(source) + 1 - first if known is None else known
-
-    def after(
-        self,
-        app_id: str,
-        batch_id: int,
-        positions: Mapping[str, int],
-        generations: Mapping[str, Iterable[int]],
-    ) -> Book:
+    def after(self, app_id: str, batch_id: int, positions: Mapping[str, int]) -> Book:
         """Return the book once a batch is applied.
 
         `positions`: newest SCN per physical source of the batch. One app's
         position never goes back; another app's is taken as it is, for it may
-        have begun before the last one's. `generations`: those of the batch per
-        source, as its app counts them.
+        have begun before the last one's.
         """
         entries = {**self.entries, f"batch:{app_id}": batch_id}
         owner = _hash_of(app_id)
@@ -87,10 +56,6 @@ class Book:
             known = entries.get(f"position:{physical}", scn)
             entries[f"position:{physical}"] = max(known, scn) if is_own else scn
             entries[f"owner:{physical}"] = owner
-        for source, numbers in generations.items():
-            base = self.base(app_id, source, min(numbers))
-            entries[f"base:{source}@{app_id}"] = base
-            entries[f"counter:{source}"] = max(self.counter(source), base + max(numbers))
         return Book(entries)
 
     def changed_since(self, before: Book) -> dict[str, int]:

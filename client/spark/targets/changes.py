@@ -6,10 +6,10 @@ The rules, which every target keeps:
 - a delete removes the row if its SCN >= that of the row;
 - an update whose image before has another key deletes that key, too;
 - a truncate at SCN X of a source removes its rows with SCN <= X;
-- the end of a snapshot at SCN B with generation G removes the rows of its source
-  with generation < G and SCN <= B. The rows of that snapshot, and what came
-  after it began, have generation G. An upsert that is older than the row leaves
-  the row as it is but for the generation: it proves that the row is still there;
+- the end of a snapshot at SCN B removes the rows of its source that are not known
+  to have been there as of B. A change proves that for its own SCN, a row of a
+  snapshot for that of the snapshot. An upsert that is older than the row leaves
+  the row as it is but for what it proves;
 - a row without an SCN is older than everything.
 
 So a batch can be applied twice, or batches again from an earlier one, and the
@@ -19,22 +19,21 @@ table ends the same. Nothing here does any I/O, or needs Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from databus.client.spark.targets.book import Book
 from databus.schemas.errors import IncompatibleSchemaError, SettingsError
 
 META = "_databus"
 SOURCE = "_databus_source"
 SCN = "_databus_scn"
-GENERATION = "_databus_generation"
+AS_OF = "_databus_as_of"
 # Only in changes, never in a table: this one deletes its key.
 DELETE = "_databus_delete"
-BOOKKEEPING = {SCN: pa.int64(), GENERATION: pa.int32(), SOURCE: pa.string()}
+BOOKKEEPING = {SCN: pa.int64(), AS_OF: pa.int64(), SOURCE: pa.string()}
 
 LOG_OPS = ("insert", "update", "delete", "truncate")
 MARK_OPS = ("truncate", "snapshot_end")
@@ -43,11 +42,15 @@ _LAST_INDEX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """All rows of a source up to an SCN are gone; with a generation, only older ones."""
+    """What there was of a source is gone: a truncate, or the end of a whole snapshot.
+
+    A truncate takes all rows up to its SCN, the end of a snapshot those that are
+    not known to have been there as of its SCN.
+    """
 
     source: str
     scn: int
-    generation: int | None = None
+    is_truncate: bool
     # Of a truncate: its place in the window, which rows of the same window may follow.
     index: int = _LAST_INDEX
 
@@ -57,16 +60,14 @@ class Changes:
     """The newest change of each key of one batch, and the batch's marks.
 
     `rows`: the table's columns, then `_databus_source` (if the target has it),
-    `_databus_scn`, `_databus_generation`, `_databus_delete`; one row per key.
-    `generations`: those of the batch per source. `positions`: newest SCN of the
-    log per physical source.
+    `_databus_scn`, `_databus_as_of`, `_databus_delete`; one row per key.
+    `positions`: newest SCN of the log per physical source.
     """
 
     rows: pa.Table
     keys: tuple[str, ...]
     marks: tuple[Mark, ...]
     positions: Mapping[str, int]
-    generations: Mapping[str, tuple[int, ...]]
 
     @property
     def columns(self) -> list[str]:
@@ -87,22 +88,6 @@ class Changes:
     def is_nothing(self) -> bool:
         """Say whether there was nothing in the batch."""
         return not (self.rows.num_rows or self.marks or self.positions)
-
-    def numbered(self, book: Book, app_id: str) -> Changes:
-        """Return them with the target's generations instead of the app's."""
-        bases = {
-            source: book.base(app_id, source, min(numbers))
-            for source, numbers in self.generations.items()
-        }
-        if not any(bases.values()):
-            return self
-        marks = tuple(
-            mark
-            if mark.generation is None
-            else replace(mark, generation=mark.generation + bases[mark.source])
-            for mark in self.marks
-        )
-        return replace(self, rows=_with_bases(self.rows, bases), marks=marks)
 
 
 def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = False) -> Changes:
@@ -130,7 +115,6 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
         keys=whole_key,
         marks=tuple(marks),
         positions=_positions(meta),
-        generations=_generations(meta),
     )
 
 
@@ -139,7 +123,6 @@ def put_changes(
     deletes: pa.Table | None,
     keys: Sequence[str],
     scn: int,
-    generation: int,
 ) -> Changes:
     """Return changes that make rows, and keys to delete, as of one SCN.
 
@@ -147,7 +130,7 @@ def put_changes(
     `deletes`: the keys' columns at least.
     """
     parts = [
-        _stamped(part, scn, generation, is_delete=is_delete)
+        _stamped(part, scn, is_delete=is_delete)
         for part, is_delete in ((rows, False), (deletes, True))
         if part is not None
     ]
@@ -159,7 +142,7 @@ def put_changes(
     codes = key_codes([merged], keys)[0]
     if len(np.unique(codes)) != len(codes):
         raise SettingsError(f"put got one key ({', '.join(keys)}) twice")
-    return Changes(merged.combine_chunks(), tuple(keys), (), {}, {})
+    return Changes(merged.combine_chunks(), tuple(keys), (), {})
 
 
 def newest_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -264,7 +247,7 @@ class _Meta:
     @classmethod
     def of(cls, batch: pa.Table) -> _Meta:
         struct = batch[META]
-        names = ("op", "scn", "index", "generation", "source", "physical_source")
+        names = ("op", "scn", "index", "as_of", "source", "physical_source")
         return cls(pa.table({name: pc.struct_field(struct, name) for name in names}))
 
     @property
@@ -283,7 +266,7 @@ def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
     columns = {
         SOURCE: fields["source"],
         SCN: fields["scn"].cast(pa.int64()),
-        GENERATION: pc.fill_null(fields["generation"].cast(pa.int32()), 0),
+        AS_OF: fields["as_of"].cast(pa.int64()),
         DELETE: pc.equal(fields["op"], "delete"),
         # A row of a snapshot is what its window left, whichever change of it that was.
         "_index": pc.fill_null(
@@ -335,7 +318,7 @@ def _marks(meta: pa.Table) -> list[Mark]:
         Mark(
             source=row["source"],
             scn=row["scn"],
-            generation=(row["generation"] or 0) if row["op"] == "snapshot_end" else None,
+            is_truncate=row["op"] == "truncate",
             index=_LAST_INDEX if row["index"] is None else row["index"],
         )
         for row in meta.to_pylist()
@@ -346,12 +329,11 @@ def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Arra
     """Say which upserts a mark of the same batch takes away again."""
     covered = pa.array(np.zeros(rows.num_rows, dtype=bool))
     for mark in marks:
-        is_older: pa.ChunkedArray = pc.less_equal(rows[SCN], mark.scn)
-        if mark.generation is None:
+        if mark.is_truncate:
             follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.greater(rows["_index"], mark.index))
-            is_older = pc.and_(is_older, pc.invert(follows))
+            is_older = pc.and_(pc.less_equal(rows[SCN], mark.scn), pc.invert(follows))
         else:
-            is_older = pc.and_(is_older, pc.less(rows[GENERATION], mark.generation))
+            is_older = pc.less(rows[AS_OF], mark.scn)
         covered = pc.or_(covered, pc.and_(is_older, pc.equal(rows[SOURCE], mark.source)))
     return pc.and_(covered, pc.invert(rows[DELETE]))
 
@@ -365,36 +347,14 @@ def _positions(meta: _Meta) -> dict[str, int]:
     )
 
 
-def _generations(meta: _Meta) -> dict[str, tuple[int, ...]]:
-    """Return the generations of each source in the batch, sorted."""
-    grouped = meta.table.group_by(["source", "generation"]).aggregate([])
-    found: dict[str, set[int]] = {}
-    for row in grouped.to_pylist():
-        found.setdefault(row["source"], set()).add(row["generation"] or 0)
-    return {source: tuple(sorted(numbers)) for source, numbers in found.items()}
-
-
-def _with_bases(rows: pa.Table, bases: Mapping[str, int]) -> pa.Table:
-    """Add to each row's generation what its source's are moved by."""
-    generation = rows[GENERATION]
-    if SOURCE in rows.column_names:
-        names = pa.array(list(bases), pa.string())
-        added = pa.array(list(bases.values()), pa.int32())
-        moved = pc.add(generation, pc.take(added, pc.index_in(rows[SOURCE], names)))
-    else:
-        (base,) = bases.values()
-        moved = pc.add(generation, pa.scalar(base, pa.int32()))
-    return rows.set_column(rows.column_names.index(GENERATION), GENERATION, moved)
-
-
-def _stamped(rows: pa.Table, scn: int, generation: int, *, is_delete: bool) -> pa.Table:
+def _stamped(rows: pa.Table, scn: int, *, is_delete: bool) -> pa.Table:
     """Return rows with the columns that changes have."""
-    given = [name for name in rows.column_names if name in (SCN, GENERATION, DELETE)]
+    given = [name for name in rows.column_names if name in (SCN, AS_OF, DELETE)]
     rows = rows.drop_columns(given)
     count = rows.num_rows
     for name, value, kind in (
         (SCN, scn, pa.int64()),
-        (GENERATION, generation, pa.int32()),
+        (AS_OF, scn, pa.int64()),
         (DELETE, is_delete, pa.bool_()),
     ):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), count))

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.spark.targets.changes import (
+    AS_OF,
     DELETE,
-    GENERATION,
     SCN,
     SOURCE,
     Changes,
@@ -38,7 +38,7 @@ class Decision:
 
 
 def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decision:
-    """Say what each change does to the rows held: their keys, SCN and generation.
+    """Say what each change does to the rows held: their keys, SCN and as-of SCN.
 
     The keys have the types of the changes'.
     """
@@ -53,13 +53,13 @@ def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decis
     is_delete = numbers(rows[DELETE]).astype(bool)
     is_newer = is_held & (numbers(rows[SCN]) >= _taken(held[SCN], at))
     is_older = is_held & ~is_newer
-    is_of_later = _taken(held[GENERATION], at) < numbers(rows[GENERATION])
+    is_proof = _taken(held[AS_OF], at) < numbers(rows[AS_OF])
     return Decision(
         at=at,
         replaces=is_newer & ~is_delete,
         removes=is_newer & is_delete,
         inserts=~is_held & ~is_delete & takes_new,
-        touches=is_older & ~is_delete & is_of_later,
+        touches=is_older & ~is_delete & is_proof,
     )
 
 
@@ -73,18 +73,18 @@ def merged(
     rows = cast_to(changes.rows, _schema_for(held, changes))
     decision = decide(held, replace(changes, rows=rows), takes_new=takes_new)
     at, touches = decision.at, decision.touches
-    generation = _filled(held[GENERATION]).copy()
-    generation[at[touches]] = numbers(rows[GENERATION])[touches]
+    as_of = _filled(held[AS_OF]).copy()
+    as_of[at[touches]] = numbers(rows[AS_OF])[touches]
     is_touched = np.zeros(held.num_rows, dtype=bool)
     is_touched[at[touches]] = True
     is_replaced = np.zeros(held.num_rows, dtype=bool)
     is_replaced[at[decision.replaces]] = True
     is_gone = np.zeros(held.num_rows, dtype=bool)
     for mark in changes.marks:
-        is_gone |= _covered(held, generation, mark)
+        is_gone |= _covered(held, as_of, mark)
     is_gone &= ~(is_touched | is_replaced)
     is_gone[at[decision.removes]] = True
-    kept = _with_generation(held, generation).filter(pa.array(~(is_gone | is_replaced)))
+    kept = _with_as_of(held, as_of).filter(pa.array(~(is_gone | is_replaced)))
     is_written = decision.replaces | decision.inserts
     places = pa.array(at[is_written], mask=at[is_written] < 0)
     written = rows.filter(pa.array(is_written))
@@ -108,22 +108,22 @@ def _schema_for(held: pa.Table, changes: Changes) -> pa.Schema:
     return pa.schema([*held.schema, changes.rows.schema.field(DELETE)])
 
 
-def _with_generation(held: pa.Table, generation: np.ndarray) -> pa.Table:
-    column = pa.array(generation, held.schema.field(GENERATION).type, mask=generation < 0)
-    return held.set_column(held.column_names.index(GENERATION), GENERATION, column)
+def _with_as_of(held: pa.Table, as_of: np.ndarray) -> pa.Table:
+    column = pa.array(as_of, held.schema.field(AS_OF).type, mask=as_of < 0)
+    return held.set_column(held.column_names.index(AS_OF), AS_OF, column)
 
 
-def _covered(held: pa.Table, generation: np.ndarray, mark: Mark) -> np.ndarray:
-    is_covered: np.ndarray = _filled(held[SCN]) <= mark.scn
-    if mark.generation is not None:
-        is_covered &= generation < mark.generation
+def _covered(held: pa.Table, as_of: np.ndarray, mark: Mark) -> np.ndarray:
+    is_covered: np.ndarray = (
+        _filled(held[SCN]) <= mark.scn if mark.is_truncate else as_of < mark.scn
+    )
     if SOURCE in held.column_names:
         is_covered &= np.asarray(pc.fill_null(pc.equal(held[SOURCE], mark.source), False))
     return is_covered
 
 
 def _filled(column: pa.ChunkedArray) -> np.ndarray:
-    """Return an SCN or generation as numbers, those unknown older than all others."""
+    """Return a column of SCNs as numbers, those unknown older than all others."""
     return np.asarray(pc.fill_null(column, -1))
 
 

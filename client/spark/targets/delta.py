@@ -24,9 +24,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
+    AS_OF,
     BOOKKEEPING,
     DELETE,
-    GENERATION,
     SCN,
     SOURCE,
     Changes,
@@ -126,13 +126,13 @@ class DeltaTarget:
             book = self._book_of(table)
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions, changes.generations)
+            after = book.after(app_id, batch_id, changes.positions)
             _add_names(table, after)
             notes = [
                 Transaction(f"{_PREFIX}{name}", number)
                 for name, number in after.changed_since(book).items()
             ]
-            counts = self._merge(table, changes.numbered(book, app_id), notes)
+            counts = self._merge(table, changes, notes)
             self._held_book = table.version(), after
             return Applied(*counts, positions=after.positions())
 
@@ -164,7 +164,6 @@ class DeltaTarget:
                 with_source(deletes, source, keys),
                 keys,
                 scn,
-                book.counter(source) if source else book.newest_generation(),
             )
             takes_new = book.positions().get(physical_source, scn) <= scn
             written, deleted = self._merge(table, changes, [], takes_new=takes_new)
@@ -261,10 +260,7 @@ class DeltaTarget:
         *,
         takes_new: bool = True,
     ) -> tuple[int, int]:
-        """Merge changes in one commit with notes; return how many rows were written and removed.
-
-        Rows have the target's generations already.
-        """
+        """Merge changes in one commit with notes; return how many rows were written and removed."""
         held = _schema_of(table)
         given = pa.schema([field for field in changes.rows.schema if field.name != DELETE])
         schema = unified_schema(held, given, self.uri)
@@ -285,8 +281,8 @@ class DeltaTarget:
             merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")
             .when_matched_update(columns, f"NOT s.{DELETE} AND {is_newer}")
             .when_matched_update(
-                {GENERATION: f"s.{GENERATION}"},
-                f"NOT s.{DELETE} AND coalesce(t.{GENERATION}, -1) < s.{GENERATION}",
+                {AS_OF: f"s.{AS_OF}"},
+                f"NOT s.{DELETE} AND coalesce(t.{AS_OF}, -1) < s.{AS_OF}",
             )
         )
         if takes_new:
@@ -351,9 +347,8 @@ def _add_names(table: DeltaTable, book: Book) -> None:
 
 def _gone(mark: Mark, has_source: bool) -> str:
     """Return the condition of a mark on a row of the table."""
-    conditions = [f"coalesce(t.{SCN}, -1) <= {mark.scn}"]
-    if mark.generation is not None:
-        conditions.append(f"coalesce(t.{GENERATION}, -1) < {mark.generation}")
+    is_gone = f"t.{SCN}, -1) <=" if mark.is_truncate else f"t.{AS_OF}, -1) <"
+    conditions = [f"coalesce({is_gone} {mark.scn}"]
     if has_source:
         conditions.append(f"t.{SOURCE} = '{mark.source.replace(chr(39), chr(39) * 2)}'")
     return f"({' AND '.join(conditions)})"

@@ -164,9 +164,8 @@ class ParquetTarget:
             book = manifest.book
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions, changes.generations)
-            numbered = changes.numbered(book, app_id)
-            counts = self._commit(replace(manifest, book=after), numbered)
+            after = book.after(app_id, batch_id, changes.positions)
+            counts = self._commit(replace(manifest, book=after), changes)
             return Applied(*counts, positions=after.positions())
 
         return self._retried(attempt, changes.newest_scn)
@@ -192,7 +191,6 @@ class ParquetTarget:
                 with_source(deletes, source, keys),
                 keys,
                 scn,
-                book.counter(source) if source else book.newest_generation(),
             )
             takes_new = book.positions().get(physical_source, scn) <= scn
             written, deleted = self._commit(manifest, changes, takes_new=takes_new)

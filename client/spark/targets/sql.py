@@ -35,8 +35,8 @@ from sqlalchemy.schema import CreateColumn
 
 from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
+    AS_OF,
     DELETE,
-    GENERATION,
     SCN,
     SOURCE,
     Changes,
@@ -138,9 +138,8 @@ class SqlTarget:
             book = self._book(connection)
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions, changes.generations)
-            numbered = changes.numbered(book, app_id)
-            counts = _Batch(self._table_of(schema), numbered, schema, connection).run()
+            after = book.after(app_id, batch_id, changes.positions)
+            counts = _Batch(self._table_of(schema), changes, schema, connection).run()
             self._write(connection, after.changed_since(book))
         return Applied(*counts, positions=after.positions())
 
@@ -155,13 +154,13 @@ class SqlTarget:
     ) -> Put:
         """Make rows, and keys to delete, what the source had at an SCN; see `Target.put`."""
         keys = self.keys
-        rows, deletes = with_source(rows, source, keys), with_source(deletes, source, keys)
-        schema = self._ready(put_changes(rows, deletes, keys, scn, 0))
+        changes = put_changes(
+            with_source(rows, source, keys), with_source(deletes, source, keys), keys, scn
+        )
+        schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
             book = self._book(connection)
-            generation = book.counter(source) if source else book.newest_generation()
-            changes = put_changes(rows, deletes, keys, scn, generation)
             takes_new = book.positions().get(physical_source, scn) <= scn
             batch = _Batch(self._table_of(schema), changes, schema, connection, takes_new)
             written, deleted = batch.run()
@@ -343,21 +342,21 @@ class _Batch:
         written = decision.replaces | decision.inserts | decision.touches
         names = self._changes.columns
         values: Values = {name: sa.bindparam(f"_{name}") for name in names}
-        generation: Values = {GENERATION: values[GENERATION]}
+        proof: Values = {AS_OF: values[AS_OF]}
         update = self._table.update().where(self._of_key)
         self._run(self._table.delete().where(self._of_key), decision.removes, [])
-        self._run(update.values(generation), decision.touches, [GENERATION])
+        self._run(update.values(proof), decision.touches, [AS_OF])
         self._run(update.values(values), decision.replaces, names)
-        # What is written by now is newer than the marks, or of their generation.
+        # What is written by now is newer than a truncate, or was there as of a snapshot's end.
         removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
         self._run(self._table.insert().values(values), decision.inserts, names)
         return int(written.sum()), removed + int(decision.removes.sum())
 
     def _held(self) -> pa.Table:
-        """Return key, SCN and generation of the rows that there are changes of."""
+        """Return key, SCN and as-of SCN of the rows that there are changes of."""
         keys = self._changes.keys
         rows = self._changes.rows
-        names = [*keys, SCN, GENERATION]
+        names = [*keys, SCN, AS_OF]
         schema = pa.schema([rows.schema.field(name) for name in names])
         columns = [self._table.c[name] for name in names]
         asked = _values(rows.select(keys))
@@ -381,14 +380,16 @@ class _Batch:
     def _remove_covered(self, mark: Mark) -> int:
         """Remove what a truncate or the end of a snapshot takes away."""
         columns = self._table.c
-        conditions = [sa.func.coalesce(columns[SCN], -1) <= mark.scn]
-        if mark.generation is not None:
-            conditions.append(sa.func.coalesce(columns[GENERATION], -1) < mark.generation)
+        conditions = [
+            sa.func.coalesce(columns[SCN], -1) <= mark.scn
+            if mark.is_truncate
+            else sa.func.coalesce(columns[AS_OF], -1) < mark.scn
+        ]
         if self._changes.has_source:
             conditions.append(columns[SOURCE] == mark.source)
         rows = self._changes.rows
         follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.invert(rows[DELETE]))
-        if mark.generation is None and pc.any(follows).as_py():
+        if mark.is_truncate and pc.any(follows).as_py():
             # Of the truncate's own window, and after it.
             kept = _values(rows.select(self._changes.keys).filter(follows))
             conditions.append(sa.not_(self._is_one_of(kept)))

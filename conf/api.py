@@ -1,0 +1,224 @@
+"""A daemon's JSON API: one table of endpoints says what is served, documented and tested.
+
+An `Endpoint` names a path, its parameters and the model of its answer. From the
+same table come tornado's routes (`api_routes`) and the OpenAPI document
+(`openapi`), so neither can say what the other does not do.
+
+SCNs are strings of digits here: they may be beyond 2**53, where numbers of
+JavaScript end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import models_json_schema
+
+from databus import __version__
+from databus.conf.access import Role
+from databus.conf.http import ApiHandler
+from databus.conf.settings import HttpSettings
+from databus.schemas.errors import InvalidParameterError
+
+_IN_PATH = re.compile(r"\{([A-Za-z]+)\}")
+MAX_SCN_DIGITS = 19
+_REFUSALS = {
+    400: "A parameter is not as it should be",
+    401: "No token that is known",
+    403: "Not for the role that the token gives",
+}
+
+
+def _scn(value: Any) -> Any:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        if len(value) <= MAX_SCN_DIGITS:
+            return int(value)
+        raise ValueError("an SCN has at most 63 bits")
+    return value
+
+
+Scn = Annotated[
+    int,
+    BeforeValidator(_scn),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,19}$", "examples": ["4294967301"]}),
+]
+
+
+class ApiModel(BaseModel):
+    """The parent of what is asked and answered: names in camelCase, nothing unknown."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+
+class ErrorAnswer(ApiModel):
+    """What every refusal looks like."""
+
+    error: str
+    message: str
+    cause: str | None = None
+
+
+class NoParameters(ApiModel):
+    """An endpoint that takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, read and checked: `query` and `body` are of the endpoint's models."""
+
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One path and method. `answer` is the model of the body, `errors` the statuses it may have."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    summary: str
+    answer: type[BaseModel]
+    do: Callable[[Call], Awaitable[BaseModel]]
+    role: Role = Role.READER
+    query: type[ApiModel] = NoParameters
+    body: type[ApiModel] | None = None
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+
+class EndpointHandler(ApiHandler):
+    """Answers one path of the API, each method by its endpoint."""
+
+    endpoints: Mapping[str, Endpoint]
+
+    def initialize(self, limits: HttpSettings, endpoints: Mapping[str, Endpoint]) -> None:  # type: ignore[override]
+        """Take the endpoints of the path, by method."""
+        super().initialize(limits)
+        self.endpoints = endpoints
+
+    async def get(self, **path: str) -> None:
+        """Answer GET."""
+        await self._answer(path)
+
+    async def post(self, **path: str) -> None:
+        """Answer POST."""
+        await self._answer(path)
+
+    async def _answer(self, path: Mapping[str, str]) -> None:
+        endpoint = self.endpoints[self.request.method or ""]
+        call = Call(path, self._query(endpoint), self._body(endpoint))
+        answer = await endpoint.do(call)
+        await self.send_json(answer.model_dump(mode="json", by_alias=True))
+
+    def _query(self, endpoint: Endpoint) -> ApiModel:
+        given = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
+        return _read(given, endpoint.query)
+
+    def _body(self, endpoint: Endpoint) -> ApiModel | None:
+        if endpoint.body is None:
+            return None
+        try:
+            given = json.loads(self.request.body or b"{}")
+        except ValueError as error:
+            raise InvalidParameterError("(body)", "…", f"is JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise InvalidParameterError("(body)", type(given).__name__, "is a JSON object")
+        return _read(given, endpoint.body)
+
+
+def _read(given: dict[str, Any], model: type[ApiModel]) -> ApiModel:
+    """Return checked parameters; raises InvalidParameterError."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"])) or "(request)"
+        raise InvalidParameterError(name, str(problem["input"]), problem["msg"]) from error
+
+
+def api_routes(
+    endpoints: Iterable[Endpoint], limits: HttpSettings
+) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return tornado's routes of the endpoints."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [
+        (_IN_PATH.sub(r"(?P<\1>[^/]+)", path), EndpointHandler, {"limits": limits, "endpoints": of})
+        for path, of in by_path.items()
+    ]
+
+
+def openapi(endpoints: Sequence[Endpoint], title: str, description: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of the endpoints."""
+    models: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
+        (ErrorAnswer, "serialization")
+    ]
+    for endpoint in endpoints:
+        models.append((endpoint.answer, "serialization"))
+        if endpoint.body is not None:
+            models.append((endpoint.body, "validation"))
+    refs, components = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    paths: dict[str, Any] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, refs)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": __version__, "description": description},
+        "paths": paths,
+        "components": {
+            "schemas": components["$defs"],
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operation(endpoint: Endpoint, refs: Mapping[Any, Any]) -> dict[str, Any]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _IN_PATH.findall(endpoint.path)
+    ]
+    schema = endpoint.query.model_json_schema(mode="validation")
+    required = schema.get("required", ())
+    in_query = [
+        {"name": name, "in": "query", "required": name in required, "schema": of}
+        for name, of in schema.get("properties", {}).items()
+    ]
+
+    def content(model: type[BaseModel], mode: str) -> dict[str, Any]:
+        return {"application/json": {"schema": refs[model, mode]}}
+
+    answers: dict[str, Any] = {
+        "200": {"description": "The answer", "content": content(endpoint.answer, "serialization")}
+    }
+    for status, text in {**_REFUSALS, **endpoint.errors}.items():
+        answers[str(status)] = {
+            "description": text,
+            "content": content(ErrorAnswer, "serialization"),
+        }
+    found: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "x-databus-role": endpoint.role.name.lower(),
+        "parameters": [*in_path, *in_query],
+        "responses": answers,
+    }
+    if endpoint.body is not None:
+        found["requestBody"] = {"required": True, "content": content(endpoint.body, "validation")}
+    return found

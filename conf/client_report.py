@@ -1,0 +1,52 @@
+"""What a client tells of itself: shown by its own API, and sent to the relay that it reads from.
+
+It changes nothing: a relay that does not get a report, or a client that cannot
+send one, goes on all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from databus.conf.api import ApiModel, Scn
+
+CLIENT_ID = "x-databus-client"  # header of each request: the id that the reports are under
+MAX_ID = 64
+MAX_TEXT = 500
+
+
+class RegistrationReport(ApiModel):
+    """One registration: what it reads, and how far it is."""
+
+    name: str = Field(max_length=200)
+    sources: list[str] = Field(max_length=500)
+    filters: str = Field("", max_length=MAX_TEXT)
+    mode: Literal["online", "snapshot", "catchup", "starting", "stopped"]
+    connection: str = Field(max_length=50, description="State of the connection machine")
+    server: str = Field("", max_length=300)
+    scn: Scn | None = Field(description="Of the last window consumed")
+    snapshot_source: str = Field("", max_length=300)
+    snapshot_rows: int = Field(0, ge=0, description="Rows of the snapshot consumed so far")
+    events: int = Field(ge=0)
+    windows: int = Field(ge=0)
+    events_per_s: float = Field(ge=0)
+    buffered_bytes: int = Field(ge=0)
+    callback_p50_s: float | None = Field(None, ge=0)
+    callback_p99_s: float | None = Field(None, ge=0)
+    retries: int = Field(0, ge=0, description="Rollbacks of windows, and reconnections")
+    bootstraps: int = Field(0, ge=0, description="How often it has gone to a bootstrap server")
+    problem: str = Field("", max_length=MAX_TEXT)
+
+
+class ClientReport(ApiModel):
+    """A client process, with all its registrations."""
+
+    id: str = Field(pattern=rf"^[A-Za-z0-9_.:-]{{1,{MAX_ID}}}$")
+    name: str = Field(max_length=200, description="Host and process id, unless settings name it")
+    state: Literal["initial", "running", "paused", "suspended", "shut_down"]
+    version: str = Field(max_length=50)
+    url: str = Field("", max_length=300, description="Of its own API, where it has one")
+    started_at: float
+    registrations: list[RegistrationReport] = Field(max_length=100)

@@ -191,9 +191,18 @@ class BackOffSettings(Settings):
     jitter: float = Field(0.2, ge=0, le=1, description="Share of each wait that is random")
 
 
+class ClientHttpSettings(HttpSettings):
+    """Where a client tells how it is and lets itself be paused, and what a stranger may send."""
+
+    port: int = Field(11117, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+
+
 class ClientSettings(Settings):
     """A client: how it reads, buffers, retries and remembers."""
 
+    name: str = Field(
+        "", max_length=200, description="What relays call it; empty = its host and process id"
+    )
     relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
     bootstrap_servers: tuple[str, ...] = Field((), description="Bootstrap server URLs")
     bootstrap_order: Literal["linear", "classic"] = Field(
@@ -226,6 +235,12 @@ class ClientSettings(Settings):
     )
     back_off: BackOffSettings = Field(
         default_factory=BackOffSettings, description="Waits between retries"
+    )
+    http: ClientHttpSettings | None = Field(
+        None, description="The client's own HTTP server; none = it has none"
+    )
+    report_every_s: float = Field(
+        2.0, ge=0, description="How often it tells its relay how it is; 0 = never"
     )
 
 

@@ -21,6 +21,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     PlainSerializer,
+    RootModel,
     ValidationError,
     WithJsonSchema,
 )
@@ -35,6 +36,7 @@ from databus.schemas.errors import InvalidParameterError
 
 _IN_PATH = re.compile(r"\{([A-Za-z]+)\}")
 MAX_SCN_DIGITS = 19
+DOCUMENT_PATH = "/api/v1/openapi.json"
 _REFUSALS = {
     400: "A parameter is not as it should be",
     401: "No token that is known",
@@ -76,6 +78,10 @@ class ErrorAnswer(ApiModel):
 
 class NoParameters(ApiModel):
     """An endpoint that takes none."""
+
+
+class Document(RootModel[dict[str, Any]]):
+    """An OpenAPI document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +169,20 @@ def api_routes(
         (_IN_PATH.sub(r"(?P<\1>[^/]+)", path), EndpointHandler, {"limits": limits, "endpoints": of})
         for path, of in by_path.items()
     ]
+
+
+def with_document(
+    endpoints: Sequence[Endpoint], title: str, description: str, path: str = DOCUMENT_PATH
+) -> list[Endpoint]:
+    """Return the endpoints, and one that answers with their document, itself included."""
+
+    async def show(_call: Call) -> Document:
+        return document
+
+    summary = "This document"
+    found = [*endpoints, Endpoint("GET", path, summary, Document, show, role=Role.NOBODY)]
+    document = Document(openapi(found, title, description))
+    return found
 
 
 def openapi(endpoints: Sequence[Endpoint], title: str, description: str) -> dict[str, Any]:

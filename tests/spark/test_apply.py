@@ -148,7 +148,7 @@ def test_spark_reads_a_target_as_it_is_with_the_bookkeeping(
     rows = target.rows(spark)
     assert rows.columns == ["id", "name", "_databus_scn", "_databus_as_of"]
     assert sorted(map(tuple, rows.collect())) == [
-        *((n, f"n{n}", 5, 0) for n in (0, 1, 2, 4)),
-        (30, "moved", 6, 0),
+        *((n, f"n{n}", 5, 5) for n in (0, 1, 2, 4)),
+        (30, "moved", 6, 6),
     ]
     target.close()

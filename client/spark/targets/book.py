@@ -42,6 +42,10 @@ class Book:
             if name.startswith(kind)
         }
 
+    def takes_new(self, physical_source: str, scn: int) -> bool:
+        """Say whether a row that is missing was not there at an SCN, and not deleted since."""
+        return self.positions().get(physical_source, scn) <= scn
+
     def after(self, app_id: str, batch_id: int, positions: Mapping[str, int]) -> Book:
         """Return the book once a batch is applied.
 

@@ -19,7 +19,7 @@ table ends the same. Nothing here does any I/O, or needs Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -70,9 +70,16 @@ class Changes:
     positions: Mapping[str, int]
 
     @property
-    def columns(self) -> list[str]:
-        """Name the columns of a row in the target."""
-        return [name for name in self.rows.column_names if name != DELETE]
+    def schema(self) -> pa.Schema:
+        """Return a row's columns as a table has them that is made for it."""
+        fields = [field for field in self.rows.schema if field.name != DELETE]
+        return pa.schema([field.with_nullable(True).remove_metadata() for field in fields])
+
+    def in_types_of(self, table: pa.Schema) -> Changes:
+        """Return them with a table's types; it has all of their columns."""
+        schema = pa.schema([table.field(name) for name in self.schema.names])
+        rows = cast_to(self.rows, schema.append(self.rows.schema.field(DELETE)))
+        return replace(self, rows=rows)
 
     @property
     def has_source(self) -> bool:
@@ -123,14 +130,15 @@ def put_changes(
     deletes: pa.Table | None,
     keys: Sequence[str],
     scn: int,
+    source: str | None = None,
 ) -> Changes:
     """Return changes that make rows, and keys to delete, as of one SCN.
 
-    `rows`: the table's columns, with `_databus_source` if that is in the keys;
-    `deletes`: the keys' columns at least.
+    `rows`: the table's columns; `deletes`: the keys' columns at least. Where
+    `_databus_source` is in the keys both have it, or it is `source`.
     """
     parts = [
-        _stamped(part, scn, is_delete=is_delete)
+        _stamped(_with_source(part, source, keys), scn, is_delete=is_delete)
         for part, is_delete in ((rows, False), (deletes, True))
         if part is not None
     ]
@@ -345,6 +353,16 @@ def _positions(meta: _Meta) -> dict[str, int]:
     return dict(
         zip(grouped["physical_source"].to_pylist(), grouped["scn_max"].to_pylist(), strict=True)
     )
+
+
+def _with_source(table: pa.Table, source: str | None, keys: Sequence[str]) -> pa.Table:
+    """Return a table with `_databus_source`, if it is in the key and not there yet."""
+    if SOURCE not in keys or SOURCE in table.column_names:
+        return table
+    if source is None:
+        raise SettingsError(f"rows of this target need {SOURCE}: give source=…")
+    names = pa.repeat(pa.scalar(source, pa.string()), table.num_rows)
+    return table.append_column(SOURCE, names)
 
 
 def _stamped(rows: pa.Table, scn: int, *, is_delete: bool) -> pa.Table:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
@@ -31,7 +30,6 @@ from databus.client.spark.targets.changes import (
     SOURCE,
     Changes,
     Mark,
-    cast_to,
     put_changes,
     unified_schema,
 )
@@ -39,11 +37,12 @@ from databus.client.spark.targets.target import (
     Applied,
     Put,
     check_same_keys,
+    lost_every_time,
     no_table,
+    read_files,
     whole_key,
-    with_source,
 )
-from databus.schemas.errors import ConsumerError, SettingsError
+from databus.schemas.errors import SettingsError
 
 _NAMES = "databus.names"
 _KEYS = "databus.keys"
@@ -159,13 +158,8 @@ class DeltaTarget:
             keys = self._given_keys or _keys_of(table)
             _add_bookkeeping(table, SOURCE in keys)
             book = self._book_of(table)
-            changes = put_changes(
-                with_source(rows, source, keys),
-                with_source(deletes, source, keys),
-                keys,
-                scn,
-            )
-            takes_new = book.positions().get(physical_source, scn) <= scn
+            changes = put_changes(rows, deletes, keys, scn, source)
+            takes_new = book.takes_new(physical_source, scn)
             written, deleted = self._merge(table, changes, [], takes_new=takes_new)
             return Put(written, deleted, takes_new)
 
@@ -186,11 +180,7 @@ class DeltaTarget:
                 f"{self.uri}: a table with partition columns or deletion vectors cannot be read "
                 "as plain files: read it with Spark's own Delta connector"
             )
-        schema = from_arrow_schema(_schema_of(table), prefer_timestamp_ntz=True)
-        files = table.file_uris()
-        if not files:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*files)
+        return read_files(spark, _schema_of(table), table.file_uris())
 
     def close(self) -> None:
         """Forget what is known of the table; it holds no connection."""
@@ -222,10 +212,9 @@ class DeltaTarget:
 
     def _created(self, changes: Changes) -> DeltaTable:
         """Make an empty table as the batch has it."""
-        fields = [field for field in changes.rows.schema if field.name != DELETE]
         return DeltaTable.create(
             self._path,
-            pa.schema([field.with_nullable(True) for field in fields]),
+            changes.schema,
             configuration={_NAMES: "[]", _KEYS: json.dumps(changes.keys)},
             storage_options=self._storage,
             raise_if_key_not_exists=False,
@@ -246,11 +235,7 @@ class DeltaTarget:
                 if "already exists" not in str(error):
                     raise
                 lost = error
-        raise ConsumerError(
-            scn,
-            f"{self.uri}: other writers won {self._attempts} times ({lost}); let fewer write at "
-            "once, or raise attempts",
-        ) from lost
+        raise lost_every_time(self.uri, scn, self._attempts, lost) from lost
 
     def _merge(
         self,
@@ -262,20 +247,17 @@ class DeltaTarget:
     ) -> tuple[int, int]:
         """Merge changes in one commit with notes; return how many rows were written and removed."""
         held = _schema_of(table)
-        given = pa.schema([field for field in changes.rows.schema if field.name != DELETE])
-        schema = unified_schema(held, given, self.uri)
-        own = [schema.field(name) for name in changes.columns]
-        source = cast_to(changes.rows, pa.schema([*own, changes.rows.schema.field(DELETE)]))
+        schema = unified_schema(held, changes.schema, self.uri)
         properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
         merger = table.merge(
-            source,
+            changes.in_types_of(schema).rows,
             " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in changes.keys),
             source_alias="s",
             target_alias="t",
             merge_schema=len(schema) > len(held),
             commit_properties=properties,
         )
-        columns = {_quoted(name): f"s.{_quoted(name)}" for name in changes.columns}
+        columns = {_quoted(name): f"s.{_quoted(name)}" for name in changes.schema.names}
         is_newer = f"s.{SCN} >= coalesce(t.{SCN}, -1)"
         merger = (
             merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")

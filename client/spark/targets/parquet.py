@@ -27,11 +27,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
-    DELETE,
     Changes,
     cast_to,
     put_changes,
@@ -42,12 +40,13 @@ from databus.client.spark.targets.target import (
     Applied,
     Put,
     check_same_keys,
+    lost_every_time,
     no_table,
+    read_files,
     whole_key,
-    with_source,
 )
 from databus.conf.durable_file import replace_file, sync_folder
-from databus.schemas.errors import ConsumerError, SettingsError
+from databus.schemas.errors import SettingsError
 
 _DIGITS = 20
 _UNUSED_S = 3600.0
@@ -186,13 +185,8 @@ class ParquetTarget:
             if manifest is None:
                 raise no_table(self.uri)
             keys, book = manifest.keys, manifest.book
-            changes = put_changes(
-                with_source(rows, source, keys),
-                with_source(deletes, source, keys),
-                keys,
-                scn,
-            )
-            takes_new = book.positions().get(physical_source, scn) <= scn
+            changes = put_changes(rows, deletes, keys, scn, source)
+            takes_new = book.takes_new(physical_source, scn)
             written, deleted = self._commit(manifest, changes, takes_new=takes_new)
             return Put(written, deleted, takes_new)
 
@@ -201,11 +195,8 @@ class ParquetTarget:
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table as it is now; its files are kept for `keep_versions` versions."""
         manifest = self._read_manifest()
-        schema = from_arrow_schema(manifest.schema, prefer_timestamp_ntz=True)
-        if not manifest.files:
-            return spark.createDataFrame([], schema)
         files = [str(self._file(name)) for name in manifest.files.values()]
-        return spark.read.schema(schema).parquet(*files)
+        return read_files(spark, manifest.schema, files)
 
     def read(self) -> pa.Table:
         """Return the table as it is now, read without Spark."""
@@ -254,9 +245,7 @@ class ParquetTarget:
         check_same_keys(self.uri, self._given_keys, changes.keys)
         for name in ("manifests", "files"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)
-        fields = [part for part in changes.rows.schema if part.name != DELETE]
-        schema = pa.schema([part.with_nullable(True).remove_metadata() for part in fields])
-        return Manifest(0, changes.keys, schema, {}, self._buckets)
+        return Manifest(0, changes.keys, changes.schema, {}, self._buckets)
 
     def _retried(self, attempt: Callable[[], _Done], scn: int) -> _Done:
         for _ in range(self._attempts):
@@ -264,11 +253,7 @@ class ParquetTarget:
                 return attempt()
             except FileExistsError:
                 continue
-        raise ConsumerError(
-            scn,
-            f"{self.uri}: other writers won {self._attempts} times; let fewer write at once, "
-            "or raise attempts",
-        )
+        raise lost_every_time(self.uri, scn, self._attempts)
 
     def _commit(
         self, manifest: Manifest, changes: Changes, *, takes_new: bool = True
@@ -277,10 +262,9 @@ class ParquetTarget:
 
         Raises FileExistsError if somebody else has written that version.
         """
-        given = pa.schema([part for part in changes.rows.schema if part.name != DELETE])
-        schema = unified_schema(manifest.schema, given, self.uri)
+        schema = unified_schema(manifest.schema, changes.schema, self.uri)
         manifest = replace(manifest, schema=schema)
-        rows = cast_to(changes.rows, _own_types(schema, changes.rows.schema))
+        rows = changes.in_types_of(schema).rows
         bucket_of = buckets_of(rows, manifest.keys, manifest.buckets)
         files, written, removed = dict(manifest.files), 0, 0
         with_marks = range(manifest.buckets) if changes.marks else ()
@@ -367,8 +351,3 @@ def buckets_of(rows: pa.Table, keys: Sequence[str], count: int) -> np.ndarray:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _own_types(schema: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """Return a batch's columns with the table's types."""
-    return pa.schema([part if part.name == DELETE else schema.field(part.name) for part in given])

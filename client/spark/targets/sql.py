@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +40,6 @@ from databus.client.spark.targets.changes import (
     SOURCE,
     Changes,
     Mark,
-    cast_to,
     put_changes,
     unified_schema,
 )
@@ -53,7 +51,6 @@ from databus.client.spark.targets.target import (
     check_same_keys,
     no_table,
     whole_key,
-    with_source,
 )
 
 _FETCHED = 10_000
@@ -154,14 +151,11 @@ class SqlTarget:
     ) -> Put:
         """Make rows, and keys to delete, what the source had at an SCN; see `Target.put`."""
         keys = self.keys
-        changes = put_changes(
-            with_source(rows, source, keys), with_source(deletes, source, keys), keys, scn
-        )
+        changes = put_changes(rows, deletes, keys, scn, source)
         schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
-            book = self._book(connection)
-            takes_new = book.positions().get(physical_source, scn) <= scn
+            takes_new = self._book(connection).takes_new(physical_source, scn)
             batch = _Batch(self._table_of(schema), changes, schema, connection, takes_new)
             written, deleted = batch.run()
         return Put(written, deleted, takes_new)
@@ -204,15 +198,14 @@ class SqlTarget:
         Not in the batch's transaction, for some databases commit when a table changes.
         """
         known = self.schema()
-        given = pa.schema([field for field in changes.rows.schema if field.name != DELETE])
         if known is not None:
             check_same_keys(self.uri, self.keys, changes.keys)
-            schema = unified_schema(known, given, self.uri)
+            schema = unified_schema(known, changes.schema, self.uri)
             if schema == known and self._is_ready:
                 return schema
         else:
             check_same_keys(self.uri, self._given_keys, changes.keys)
-            schema = pa.schema([field.with_nullable(True).remove_metadata() for field in given])
+            schema = changes.schema
         self._targets.metadata.create_all(self._engine)
         table = self._table_of(schema, changes.keys)
         table.create(self._engine, checkfirst=True)
@@ -321,11 +314,7 @@ class _Batch:
         connection: Connection,
         takes_new: bool = True,
     ) -> None:
-        own = [
-            part if part.name == DELETE else schema.field(part.name) for part in changes.rows.schema
-        ]
-        rows = cast_to(changes.rows, pa.schema(own))
-        self._changes = replace(changes, rows=rows)
+        self._changes = changes.in_types_of(schema)
         self._table = table
         self._connection = connection
         self._takes_new = takes_new
@@ -340,7 +329,7 @@ class _Batch:
         """Do what the rules say; return how many rows were written and removed."""
         decision = decide(self._held(), self._changes, takes_new=self._takes_new)
         written = decision.replaces | decision.inserts | decision.touches
-        names = self._changes.columns
+        names = self._changes.schema.names
         values: Values = {name: sa.bindparam(f"_{name}") for name in names}
         proof: Values = {AS_OF: values[AS_OF]}
         update = self._table.update().where(self._of_key)

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.changes import SOURCE, Changes
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import ConsumerError, SettingsError
 
 # Imported when asked for: each needs a library of its own.
 _FORMS = {
@@ -150,16 +151,24 @@ def check_same_keys(uri: str, held: Sequence[str], given: Sequence[str]) -> None
         )
 
 
-def with_source(table: pa.Table | None, source: str | None, keys: Sequence[str]) -> pa.Table | None:
-    """Return a table with `_databus_source`, if it is in the key and not there yet."""
-    if table is None or SOURCE not in keys or SOURCE in table.column_names:
-        return table
-    if source is None:
-        raise SettingsError(f"rows of this target need {SOURCE}: give source=…")
-    names = pa.repeat(pa.scalar(source, pa.string()), table.num_rows)
-    return table.append_column(SOURCE, names)
-
-
 def no_table(uri: str) -> SettingsError:
     """Return the error for reading a target that has no table yet."""
     return SettingsError(f"target {uri!r} has no table yet: its first batch makes it")
+
+
+def lost_every_time(uri: str, scn: int, attempts: int, why: object = None) -> ConsumerError:
+    """Return the error for a commit that other writers got ahead of, as often as it was tried."""
+    reason = "" if why is None else f" ({why})"
+    return ConsumerError(
+        scn,
+        f"{uri}: other writers won {attempts} times{reason}; let fewer write at once, or raise "
+        "attempts",
+    )
+
+
+def read_files(spark: SparkSession, schema: pa.Schema, files: Sequence[str]) -> DataFrame:
+    """Return Parquet files of a schema as a DataFrame; none = no row."""
+    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    if not files:
+        return spark.createDataFrame([], columns)
+    return spark.read.schema(columns).parquet(*files)

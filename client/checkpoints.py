@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from databus.client.checkpoint_lock import take_lock
 from databus.conf.durable_file import replace_file
@@ -22,6 +22,14 @@ from databus.schemas.errors import CheckpointError
 
 _READABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _READABLE_CHARS = 60
+
+
+class Kept(NamedTuple):
+    """What a checkpoint's file says: whose it is, and where that is."""
+
+    name: str
+    sources: tuple[str, ...]
+    checkpoint: Checkpoint
 
 
 class CheckpointStore(Protocol):
@@ -86,22 +94,13 @@ class FileCheckpoints:
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
         """Return what was saved, or None; raises CheckpointError when it is damaged."""
         path = self.path(name, sources)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        kept = read_file(path)
+        if kept is None:
             return None
-        except OSError as error:
-            raise CheckpointError(
-                f"checkpoint {path} cannot be read: {error}; see checkpoint_dir"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise _damaged(path, error) from error
-        try:
-            kept = json.loads(text)
-            _check_owner(kept, name, sources)
-            return Checkpoint.from_json(json.dumps(kept["checkpoint"]))
-        except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
-            raise _damaged(path, error) from error
+        if (kept.name, list(kept.sources)) != (name, list(sources)):
+            owner = f"it is the checkpoint of {kept.name!r}, sources {list(kept.sources)!r}"
+            raise _damaged(path, ValueError(owner))
+        return kept.checkpoint
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
         """Save durably; raises CheckpointError when that fails."""
@@ -120,10 +119,24 @@ class FileCheckpoints:
             ) from error
 
 
-def _check_owner(kept: Any, name: str, sources: Sequence[str]) -> None:
-    owner = kept["registration"], kept["sources"]
-    if owner != (name, list(sources)):
-        raise ValueError(f"it is the checkpoint of {owner[0]!r}, sources {owner[1]!r}")
+def read_file(path: Path) -> Kept | None:
+    """Return what a checkpoint's file keeps, None without a file; raises CheckpointError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {path} cannot be read: {error}; see checkpoint_dir"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise _damaged(path, error) from error
+    try:
+        kept = json.loads(text)
+        checkpoint = Checkpoint.from_json(json.dumps(kept["checkpoint"]))
+        return Kept(str(kept["registration"]), tuple(map(str, kept["sources"])), checkpoint)
+    except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
+        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:

@@ -27,6 +27,9 @@ COMMANDS = {
     "bootstrap": CommandAt(
         "databus.bootstrap.cli:bootstrap", "Bring consumers up to date that begin or fell behind."
     ),
+    "checkpoint": CommandAt(
+        "databus.client.checkpoint_cli:checkpoint", "Show, set and compare where consumers are."
+    ),
     "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
     "config": CommandAt("databus.conf.config_cli:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),

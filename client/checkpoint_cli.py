@@ -1,0 +1,354 @@
+"""`databus checkpoint`: show, set and compare where consumers are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from databus.client.checkpoint_lock import take_lock
+from databus.client.checkpoint_places import (
+    Lag,
+    RelayRange,
+    consequences,
+    distance_text,
+    duration_text,
+    lag_of,
+)
+from databus.client.checkpoints import FileCheckpoints
+from databus.client.kept_checkpoints import Shown, shown_at
+from databus.client.position import parse_start
+from databus.conf.asking import Server, access_options, token_in
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError, ServerError, UnknownSourceError
+
+PIPE_COLUMNS = 250
+PARTITION = "0"
+
+
+@click.group()
+def checkpoint() -> None:
+    """Show, set and compare the checkpoints of consumers.
+
+    Example: `databus checkpoint show checkpoints --relay http://127.0.0.1:11115`
+    """
+
+
+@checkpoint.command()
+@click.argument("place", type=click.Path(path_type=Path))
+@click.option("--name", help="Only the registration of this name.")
+@click.option("--relay", help="URL of a relay: how far behind it each one is.")
+@access_options
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def show(
+    place: Path,
+    name: str | None,
+    relay: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    is_json: bool,
+) -> None:
+    """Show where each registration is whose checkpoint lies at PLACE.
+
+    PLACE is a client's checkpoint folder or one file in it, or the checkpoint
+    folder of a Spark query. A registration that is at work is shown as of its
+    last write, which is half a second old at most.
+
+    Example: `databus checkpoint show checkpoints --relay http://127.0.0.1:11115`
+    """
+    found = [one for one in shown_at(place) if name in (None, one.name)]
+    if not found:
+        raise CheckpointError(f"{place}: no registration is called {name!r}")
+    ranges = None if relay is None else ranges_of(_server(relay, token_file, tls_ca))
+    lags = [None if ranges is None else lag_in(one, ranges) for one in found]
+    if is_json:
+        click.echo(json.dumps([to_json_value(*pair) for pair in zip(found, lags, strict=True)]))
+        return
+    _console().print(_table_of(found, lags))
+
+
+@checkpoint.command("set")
+@click.argument("place", type=click.Path(path_type=Path))
+@click.argument("position")
+@click.option("--name", help="Which registration, where PLACE has several.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    help="Sources of a registration that has no checkpoint yet, in its order; repeatable.",
+)
+@click.option("--relay", help="URL of a relay that has its sources; `latest` needs it.")
+@access_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def set_(
+    place: Path,
+    position: str,
+    name: str | None,
+    sources: tuple[str, ...],
+    relay: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    yes: bool,
+) -> None:
+    """Move the checkpoint at PLACE to POSITION: an SCN, earliest, latest or beginning.
+
+    An SCN is that of the last window that counts as consumed. The client must
+    not be running. What was there is kept beside the file, with the time in its
+    name.
+
+    Example: `databus checkpoint set checkpoints 4294967301 --name default
+    --relay http://127.0.0.1:11115`
+    """
+    parse_start(position)
+    folder, found = _registration(place, name, sources)
+    store = FileCheckpoints(folder)
+    let_go = take_lock(store.path(found.name, found.sources).with_suffix(".lock"))
+    try:
+        # Once more: it may have moved before it was ours.
+        path = store.path(found.name, found.sources)
+        old = shown_at(path)[0] if path.exists() else found
+        held = _range_for(old, relay, token_file, tls_ca)
+        new = _target(position, held)
+        _explain(old, new, position, held)
+        if not yes:
+            click.confirm("Move it?", abort=True)
+        backup = _keep_copy(path)
+        store.save(found.name, found.sources, new)
+    finally:
+        let_go()
+    click.echo(f"moved {path}" + (f"; what was there: {backup.name}" if backup else ""))
+
+
+@checkpoint.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@access_options
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def diff(a: str, b: str, token_file: Path | None, tls_ca: Path | None, is_json: bool) -> None:
+    """Compare the checkpoints at A with those at B, or with a relay's newest window.
+
+    A and B are folders or files; B may be the URL of a relay. Registrations are
+    paired by name and sources, two single files as they are.
+
+    Example: `databus checkpoint diff checkpoints backup/checkpoints`, or
+    `databus checkpoint diff checkpoints http://127.0.0.1:11115`
+    """
+    ours = shown_at(Path(a))
+    if b.startswith(("http://", "https://")):
+        ranges = ranges_of(_server(b, token_file, tls_ca))
+        pairs = [(one, lag_in(one, ranges).newest_scn) for one in ours]
+        rows = [_difference(one.name, one.sources, one.scn, newest) for one, newest in pairs]
+    else:
+        rows = _paired(ours, shown_at(Path(b)))
+    if is_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table("registration", "sources", "A", "B", "", box=None, pad_edge=False)
+    for row in rows:
+        scns = (_scn_text(row["a"]), _scn_text(row["b"]))
+        table.add_row(row["registration"], ", ".join(row["sources"]), *scns, row["text"])
+    _console().print(table)
+
+
+def ranges_of(server: Server) -> list[RelayRange]:
+    """Return what a relay holds of each physical source; raises ServerError."""
+    prev_scns = server.get("/relayCommand/getPrevScn")
+    found = []
+    try:
+        for source in server.get("/physicalSources"):
+            name = source["name"]
+            held = server.get(f"/bufferInfo/inbound/{name}/{PARTITION}")
+            found.append(
+                RelayRange(
+                    name,
+                    tuple(one["name"] for one in source["sources"]),
+                    int(held["minScn"]),
+                    int(held["maxScn"]),
+                    int(prev_scns[name]),
+                    int(held["timestampLatestEvent"]) * 1_000_000,
+                )
+            )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerError(server.url, f"is no relay of this kind: {error!r}") from error
+    return found
+
+
+def range_in(one: Shown, ranges: Sequence[RelayRange]) -> RelayRange:
+    """Return what a relay holds for a registration; raises UnknownSourceError."""
+    for held in ranges:
+        if one.physical_source == held.physical_source or set(one.sources) <= set(held.sources):
+            return held
+    known = sorted(name for held in ranges for name in held.sources)
+    missing = [name for name in one.sources if name not in known] or one.sources
+    raise UnknownSourceError(missing[0], known)
+
+
+def lag_in(one: Shown, ranges: Sequence[RelayRange]) -> Lag:
+    """Return how far a registration is behind; raises UnknownSourceError."""
+    return lag_of(one.scn, one.time_ns, range_in(one, ranges))
+
+
+def to_json_value(one: Shown, lag: Lag | None) -> dict[str, Any]:
+    """Return a checkpoint as plain values."""
+    return {
+        "registration": one.name,
+        "sources": list(one.sources),
+        "physicalSource": one.physical_source or (lag.physical_source if lag else None),
+        "mode": one.mode,
+        "scn": one.scn,
+        "timestampNs": one.time_ns,
+        "phase": one.phase,
+        "inUseBy": one.holder or None,
+        "file": str(one.file),
+        "lag": None if lag is None else lag.to_json_value(),
+    }
+
+
+def _server(url: str, token_file: Path | None, tls_ca: Path | None) -> Server:
+    return Server(url, token_in(token_file), tls_ca)
+
+
+def _registration(place: Path, name: str | None, sources: tuple[str, ...]) -> tuple[Path, Shown]:
+    """Return the folder and the one registration that is meant; raises CheckpointError."""
+    folder = place if place.is_dir() or place.suffix != ".json" else place.parent
+    if sources:
+        nowhere = Shown(name or "default", sources, "start", None, None, "", folder)
+        return folder, nowhere
+    found = [one for one in shown_at(place) if name in (None, one.name)]
+    if any(one.is_spark for one in found):
+        raise CheckpointError(
+            f"{place} is Spark's own: start the query with another checkpoint folder and "
+            "the option `start` instead"
+        )
+    if len(found) != 1:
+        names = ", ".join(f"{one.name} ({one.file.name})" for one in shown_at(place))
+        raise CheckpointError(
+            f"{place}: which registration is meant? There are: {names}; say it with --name, or "
+            "name the file"
+        )
+    if found[0].file != FileCheckpoints(folder).path(found[0].name, found[0].sources):
+        raise CheckpointError(f"{place} is a copy, which no client reads; name the one it is of")
+    return folder, found[0]
+
+
+def _range_for(
+    one: Shown, relay: str | None, token_file: Path | None, tls_ca: Path | None
+) -> RelayRange | None:
+    if relay is None:
+        return None
+    return range_in(one, ranges_of(_server(relay, token_file, tls_ca)))
+
+
+def _target(position: str, held: RelayRange | None) -> Checkpoint:
+    wanted = parse_start(position)
+    if not wanted.is_latest:
+        return wanted.checkpoint
+    if held is None:
+        raise CheckpointError("latest is a relay's newest window: name the relay with --relay")
+    if held.max_scn < 0:
+        raise CheckpointError("the relay has no window yet, so there is no latest one")
+    return Checkpoint.at(held.max_scn, held.newest_ns or -1)
+
+
+def _explain(old: Shown, new: Checkpoint, position: str, held: RelayRange | None) -> None:
+    at = "has no checkpoint yet" if old.scn is None and not old.phase else _place_text(old)
+    click.echo(f"Registration {old.name!r} of {', '.join(old.sources)} {at}.")
+    if old.mode in ("snapshot", "catch-up"):
+        click.echo("Its bootstrap ends here: rows that it has brought stay as they are.")
+    for line in consequences(old.scn, new, position, held):
+        click.echo(line)
+
+
+def _place_text(one: Shown) -> str:
+    where = f"after window {one.scn}" if one.scn is not None else "at its beginning"
+    return f"is {where}" + (f" ({one.mode} {one.phase})" if one.phase else "")
+
+
+def _keep_copy(path: Path) -> Path | None:
+    """Copy a checkpoint beside itself; None when there is none."""
+    if not path.exists():
+        return None
+    moment = datetime.fromtimestamp(time.time(), UTC)
+    copy = path.with_name(f"{path.name}.before-{moment:%Y%m%dT%H%M%S.%fZ}")
+    try:
+        shutil.copy2(path, copy)
+    except OSError as error:
+        raise CheckpointError(f"no copy of {path} can be kept, so it stays: {error}") from error
+    return copy
+
+
+def _paired(ours: Sequence[Shown], theirs: Sequence[Shown]) -> list[dict[str, Any]]:
+    if len(ours) == len(theirs) == 1:
+        ((one,), (other,)) = ours, theirs
+        return [_difference(one.name, one.sources, one.scn, other.scn)]
+
+    def by_identity(found: Sequence[Shown]) -> dict[tuple[Any, ...], Shown]:
+        return {(one.name, one.sources, one.physical_source): one for one in found}
+
+    in_a, in_b = by_identity(ours), by_identity(theirs)
+    rows = []
+    for key in sorted(in_a.keys() | in_b.keys()):
+        mine, other = in_a.get(key), in_b.get(key)
+        row = _difference(key[0], key[1], mine and mine.scn, other and other.scn)
+        if mine is None or other is None:
+            row["text"] = "only in A" if other is None else "only in B"
+        rows.append(row)
+    return rows
+
+
+def _difference(name: str, sources: Sequence[str], a: int | None, b: int | None) -> dict[str, Any]:
+    ahead = None if a is None or b is None or a == b else ("A" if a > b else "B")
+    return {
+        "registration": name,
+        "sources": list(sources),
+        "a": a,
+        "b": b,
+        "distanceScn": None if a is None or b is None else abs(a - b),
+        "ahead": ahead,
+        "text": distance_text(a, b),
+    }
+
+
+def _table_of(found: Sequence[Shown], lags: Sequence[Lag | None]) -> Table:
+    columns = ["registration", "mode", "scn", "time", "sources", "in use by", "lag", "file"]
+    has_lag = any(lag is not None for lag in lags)
+    if not has_lag:
+        columns.remove("lag")
+    table = Table(*columns, box=None, pad_edge=False)
+    for one, lag in zip(found, lags, strict=True):
+        cells = [
+            one.name + (f" ({one.physical_source})" if one.physical_source else ""),
+            f"{one.mode} {one.phase}".strip(),
+            _scn_text(one.scn),
+            _time_text(one.time_ns),
+            ", ".join(one.sources),
+            f"process {one.holder}" if one.holder else "",
+            *([lag.text if lag else ""] if has_lag else []),
+            one.file.name,
+        ]
+        table.add_row(*cells)
+    return table
+
+
+def _scn_text(scn: int | None) -> str:
+    return "-" if scn is None else str(scn)
+
+
+def _time_text(time_ns: int | None) -> str:
+    if time_ns is None:
+        return "-"
+    then = datetime.fromtimestamp(time_ns / 1e9, UTC).astimezone()
+    return f"{then:%Y-%m-%d %H:%M:%S} ({duration_text(max(0.0, time.time() - time_ns / 1e9))} ago)"
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False)

@@ -1,0 +1,180 @@
+"""Checkpoints as they lie in a folder, for people: a client's, or those of a Spark query.
+
+Nothing is changed here, and nobody is kept from anything: a checkpoint that is
+in use is read as it is at this moment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from databus.client.checkpoints import read_file
+from databus.client.spark.offsets import AtScn, Place, from_offset
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import CheckpointError
+
+_OFFSET_KEYS = frozenset({"physical", "sources", "v"})
+_MODES = {
+    ConsumptionMode.INIT: "start",
+    ConsumptionMode.SNAPSHOT: "snapshot",
+    ConsumptionMode.CATCHUP: "catch-up",
+    ConsumptionMode.ONLINE: "online",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One checkpoint, as it is shown.
+
+    `scn` is that of the last window that is done with, None where there is none
+    yet; `time_ns` that window's commit, None when not known; `phase` says how
+    far a snapshot or a window in pieces is. `holder` is the process that has
+    it in use, empty for nobody.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    mode: str
+    scn: int | None
+    time_ns: int | None
+    phase: str
+    file: Path
+    holder: str = ""
+    physical_source: str = ""  # where the checkpoint itself says it
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether it is of a Spark query, which keeps the place for each physical source."""
+        return bool(self.physical_source)
+
+
+def shown_at(place: Path) -> list[Shown]:
+    """Return the checkpoints of a folder, or the one of a file; raises CheckpointError."""
+    if place.is_dir():
+        if (place / "offsets").is_dir():
+            return _of_spark(place)
+        found = [_of_client(path) for path in sorted(place.glob("*.json"))]
+    elif place.exists():
+        found = [_of_client(place)]
+    else:
+        raise CheckpointError(f"{place}: there is no such folder or file; see checkpoint_dir")
+    if not found:
+        raise CheckpointError(f"{place}: there is no checkpoint in it")
+    return found
+
+
+def _of_client(path: Path) -> Shown:
+    kept = read_file(path)
+    if kept is None:
+        raise CheckpointError(f"{path}: there is no such file")
+    checkpoint = kept.checkpoint
+    scn, time_ns = done_scn(checkpoint), checkpoint.ts_ns
+    return Shown(
+        kept.name,
+        kept.sources,
+        _MODES[checkpoint.mode],
+        scn,
+        time_ns if time_ns > 0 else None,
+        phase_of(checkpoint),
+        path,
+        holder_of(path.with_suffix(".lock")),
+    )
+
+
+def done_scn(checkpoint: Checkpoint) -> int | None:
+    """Return the window up to which everything is consumed; None before the first one."""
+    if checkpoint.is_bootstrap:
+        return checkpoint.bootstrap_since_scn if checkpoint.bootstrap_since_scn >= 0 else None
+    scn = checkpoint.window_scn if checkpoint.is_whole_window else checkpoint.prev_scn
+    return scn if scn >= 0 else None
+
+
+def phase_of(checkpoint: Checkpoint) -> str:
+    """Say how far a bootstrap or a window is; empty between two windows."""
+    start, target = checkpoint.bootstrap_start_scn, checkpoint.bootstrap_target_scn
+    if checkpoint.mode is ConsumptionMode.SNAPSHOT:
+        if not checkpoint.snapshot_source:
+            return "of nothing yet"
+        row = "all rows" if checkpoint.is_snapshot_done else f"row {checkpoint.snapshot_offset}"
+        return f"of {checkpoint.snapshot_source}, {row}, as of scn {start}"
+    if checkpoint.mode is ConsumptionMode.CATCHUP:
+        return f"of {checkpoint.catchup_source}, scn {checkpoint.window_scn}, up to {target}"
+    if checkpoint.is_flexible:
+        return "from the oldest that is held"
+    if not checkpoint.is_whole_window:
+        return f"{checkpoint.window_offset} events into window {checkpoint.window_scn}"
+    return ""
+
+
+def holder_of(lock: Path) -> str:
+    """Return the process that holds a lock file, as it has written it there; empty = nobody."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        # Shared, and let go of at once: nobody else who only looks is in the way.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 64, 0).decode("ascii", "replace") or "unknown"
+    except OSError:
+        return ""
+    else:
+        return ""
+    finally:
+        os.close(fd)
+
+
+def _of_spark(folder: Path) -> list[Shown]:
+    """Return a query's places: after the last batch that is done."""
+    batch = _newest_batch(folder / "commits")
+    planned = _newest_batch(folder / "offsets")
+    if planned is None:
+        raise CheckpointError(f"{folder}: the query has not planned a batch yet")
+    file = folder / "offsets" / str(planned if batch is None else batch)
+    found: list[Shown] = []
+    for offset in _offsets_in(file):
+        for name, place in from_offset(offset, offset["sources"]).items():
+            done = "" if batch == planned else f", batch {planned} is planned"
+            said = f"batch {batch} done{done}" if batch is not None else "batch 0 is planned"
+            found.append(_of_place(name, place, tuple(offset["sources"]), said, file))
+    if not found:
+        raise CheckpointError(f"{folder}: the query reads nothing of format databus")
+    return found
+
+
+def _of_place(name: str, place: Place, sources: tuple[str, ...], said: str, file: Path) -> Shown:
+    if isinstance(place, AtScn):
+        scn = place.scn if place.scn >= 0 else None
+        time_ns = place.time_ms * 1_000_000 or None
+        return Shown("spark", sources, "online", scn, time_ns, said, file, physical_source=name)
+    phase = f"of {place.source}, row {place.row}, as of scn {place.at_scn}; {said}"
+    return Shown("spark", sources, "snapshot", None, None, phase, file, physical_source=name)
+
+
+def _newest_batch(folder: Path) -> int | None:
+    names = [path.name for path in folder.glob("*")] if folder.is_dir() else []
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def _offsets_in(file: Path) -> list[Mapping[str, Any]]:
+    """Return the offsets of format databus in a file of Spark's offset log."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file}: cannot be read: {error}") from error
+    found: list[Mapping[str, Any]] = []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue  # the version, or an offset of another format
+        if isinstance(value, dict) and value.keys() >= _OFFSET_KEYS:
+            found.append(value)
+    return found

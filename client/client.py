@@ -21,6 +21,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
+import secrets
+import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+from databus import __version__
 from databus.client.checkpoints import CheckpointStore, FileCheckpoints, MemoryCheckpoints
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatch import Clock, DataWindow
@@ -51,9 +55,13 @@ from databus.client.lifecycle import (
 from databus.client.loop_thread import LoopThread
 from databus.client.puller import OnRegistered
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
+from databus.client.report import MAX_REGISTRATIONS, report_of
+from databus.client.reporter import Behind, Reporter
 from databus.client.server_set import ReplaceServers, Servers
 from databus.client.states import Lifecycle
 from databus.client.subscription import Subscription
+from databus.client.transport import make_transport
+from databus.conf.client_report import ClientReport
 from databus.conf.settings import ClientSettings, build_settings
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter
@@ -62,6 +70,7 @@ log = logging.getLogger(__name__)
 
 EventCallback = Callable[[DataEvent], Result | None]
 STOP_S = 10.0
+_MAX_NAME = 200
 _WATCH_S = 1.0
 
 
@@ -78,6 +87,7 @@ class DatabusClient:
         clock: Clock = time.monotonic,
         is_impatient: bool = False,
         on_registered: OnRegistered | None = None,
+        client_id: str = "",
         **options: Any,
     ) -> None:
         """Take relay URLs and any of `ClientSettings`' keys as options, or the settings.
@@ -86,14 +96,18 @@ class DatabusClient:
         impatient client fails when every relay refuses what it asks for,
         instead of asking again until somebody changes the relays.
         `on_registered` is called on the network's thread with what a server
-        said of ids and schemas, before any event of theirs is read. Raises
-        SettingsError.
+        said of ids and schemas, before any event of theirs is read. `client_id`
+        is whom relays see asking (letters, digits and `_.:-`, 64 at most);
+        without it a new one. Raises SettingsError.
         """
         if settings is None:
             settings = build_settings({"relays": tuple(relays), **options}, ClientSettings)
         elif relays or options:
             raise SettingsError("give either settings or their keys, not both")
         self.settings = settings
+        self.id = client_id or new_client_id()
+        self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
+        self._started_at = time.time()
         self._lock = threading.Lock()
         self._lifecycle = LifecycleMachine()
         self._servers = Servers(settings.relays, settings.bootstrap_servers)
@@ -110,6 +124,16 @@ class DatabusClient:
             self._take_error,
             is_impatient,
             on_registered,
+            self.id,
+        )
+        self._reporter = Reporter(
+            settings.report_every_s,
+            f"/api/v1/clients/{self.id}",
+            lambda: self.report().model_dump_json(by_alias=True).encode(),
+            self._used_relays,
+            lambda: self._servers.relays,
+            lambda: make_transport(settings, self.id),
+            clock,
         )
 
     # What to read
@@ -221,9 +245,33 @@ class DatabusClient:
 
     def status(self) -> list[RegistrationStatus]:
         """Return how each registration is."""
+        return [registration.status for registration in self.registrations]
+
+    @property
+    def registrations(self) -> list[Registration]:
+        """What is being read, for whoever shows it."""
         with self._lock:
-            registrations = list(self._registrations.values())
-        return [registration.status for registration in registrations]
+            return list(self._registrations.values())
+
+    @property
+    def behind(self) -> Behind | None:
+        """How far behind its relay says that it is; None where none has said so of late."""
+        return self._reporter.behind
+
+    def report(self) -> ClientReport:
+        """Return what the client tells of itself: of each registration what it did, and how it is.
+
+        The relay that it reads from gets the same, every `report_every_s`.
+        """
+        return ClientReport(
+            id=self.id,
+            name=self.name[:_MAX_NAME],
+            state=self.state.value,
+            version=__version__,
+            url="",
+            started_at=self._started_at,
+            registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
+        )
 
     def start(self) -> None:
         """Begin to read and to call back; does nothing when it has begun.
@@ -322,6 +370,8 @@ class DatabusClient:
             case StartReading():
                 self._loop.start()
                 self._loop.spawn(self._watch, self._watch_died)
+                if self.settings.report_every_s:
+                    self._loop.spawn(self._reporter.run, _report_died)
                 self._start_wanted()
             case HoldCallbacks():
                 for registration in registrations:
@@ -375,23 +425,28 @@ class DatabusClient:
             self._registrations.pop((subscription.name, subscription.sources), None)
 
     def _take_error(self, registration: Registration, error: DatabusError) -> None:
+        registration.error = error
         name = registration.subscription.name
         log.error("%s: stopped by an error that needs somebody: %s", name, error)
         self._handle(Suspend(error))
 
     async def _watch(self) -> None:
-        """Look out for callbacks that do not come back."""
+        """Look out for callbacks that do not come back, and at the figures."""
         interval_s = min(_WATCH_S, self.settings.callback_budget_s / 4)
         while True:
             await asyncio.sleep(interval_s)
+            registrations = self.registrations
+            for registration in registrations:
+                registration.figures.sample()
             if self.state is not Lifecycle.RUNNING:
                 continue
-            with self._lock:
-                registrations = list(self._registrations.values())
             for registration in registrations:
                 error = registration.overdue()
                 if error is not None:
                     self._take_error(registration, error)
+
+    def _used_relays(self) -> list[str]:
+        return [relay for one in self.registrations if (relay := one.relay) is not None]
 
     def _watch_died(self, error: BaseException) -> None:
         self._handle(Suspend(error))
@@ -426,6 +481,16 @@ def make_subscription(
             if source not in sources:
                 raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
     return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))
+
+
+def new_client_id() -> str:
+    """Return a new id for a client: short, and nobody else's."""
+    return secrets.token_hex(5)
+
+
+def _report_died(error: BaseException) -> None:
+    """Log a defect of ours: reading goes on without reports."""
+    log.error("no more reports to relays: %r", error, exc_info=error)
 
 
 def _in_use(subscription: Subscription) -> SettingsError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from random import Random
 
@@ -18,6 +19,7 @@ from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, Dispatch, Failure, Outcome
+from databus.client.figures import Figures
 from databus.client.intake import BufferItem, ReadWindow, RolledBack
 from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
@@ -50,10 +52,11 @@ class Dispatcher:
         rng: Random,
         on_error: Callable[[DatabusError], None],
         on_end: Callable[[], None] = lambda: None,
+        figures: Figures | None = None,
     ) -> None:
         """Deliver what comes into `buffer`; `position` is where the consumers are.
 
-        `on_end` is called on the thread, last of all.
+        `on_end` is called on the thread, last of all. What is done is counted in `figures`.
         """
         self.dispatch = dispatch
         # Of the last window that succeeded; a bootstrap moves it when it is over.
@@ -65,6 +68,7 @@ class Dispatcher:
         self._back_off = BackOff(settings.back_off, rng)
         self._on_error = on_error
         self._on_end = on_end
+        self._figures = figures or Figures(time.monotonic)
         self._in_hand: BufferItem | None = None
         self._has_started = False
         self._is_bootstrapping = False
@@ -164,29 +168,36 @@ class Dispatcher:
             self._end_bootstrap(item)
         elif isinstance(item, RolledBack):
             self.scn = item.scn
+            self._figures.rolled_back()
             self._until_success(self._roll_back_window)
         elif not item.is_retried:
             self._suspend(item.error)
 
     def _deliver(self, item: ReadWindow) -> Failure | None:
-        return self._settle(item, self.dispatch.deliver(item))
+        began_s = self._figures.now_s()
+        return self._settle(item, self.dispatch.deliver(item), began_s)
 
     def _deliver_page(self, item: BootstrapPage) -> Failure | None:
+        began_s = self._figures.now_s()
         result, failure = self.dispatch.deliver_page(item)
         if item.must_be_kept and result is Result.SUCCESS:
             result = Result.CHECKPOINT
-        return self._settle(item, Outcome(result, failure))
+        return self._settle(item, Outcome(result, failure), began_s)
 
-    def _settle(self, item: ReadWindow | BootstrapPage, outcome: Outcome) -> Failure | None:
-        """Write the checkpoint that follows from how an attempt ended."""
+    def _settle(
+        self, item: ReadWindow | BootstrapPage, outcome: Outcome, began_s: float
+    ) -> Failure | None:
+        """Count an attempt that succeeded, and write the checkpoint that follows from it."""
         result, failure = outcome
         if failure is None:
+            self._figures.took(item, began_s)
             checkpoint = self._rule.after_window(item.checkpoint, result)
             if checkpoint is not None:
                 self._write(checkpoint)
         return failure
 
     def _begin_bootstrap(self, item: BootstrapBegun) -> None:
+        self._figures.begin_bootstrap(item.is_beginning)
         if not self._is_bootstrapping:
             self._until_success(lambda: self.dispatch.start_bootstrap().failure)
             self._is_bootstrapping = True
@@ -198,6 +209,7 @@ class Dispatcher:
     def _end_bootstrap(self, item: BootstrapEnded) -> None:
         self._until_success(lambda: self.dispatch.stop_bootstrap().failure)
         self._is_bootstrapping = False
+        self._figures.end_bootstrap()
         self.scn = item.checkpoint.window_scn
         self._keep(item.checkpoint)
 
@@ -231,6 +243,7 @@ class Dispatcher:
                 self._suspend(error)
             if self._stopping.is_set():
                 raise _StoppedError
+            self._figures.rolled_back()
             failure = (roll_back and roll_back()) or attempt()
         self._back_off.reset()
 

@@ -7,12 +7,14 @@ its checkpoint be written. Empty windows move the checkpoint and are not shown.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from databus.client.buffer import Buffer, BufferClosedError
 from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, DataWindow, data_window
+from databus.client.figures import Figures
 from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
 from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
@@ -31,8 +33,12 @@ class Feed:
         buffer: Buffer[BufferItem],
         position: Position,
         on_end: Callable[[], None],
+        figures: Figures | None = None,
     ) -> None:
-        """Hand out what comes into `buffer`; `on_end` is called when the iteration is over."""
+        """Hand out what comes into `buffer`; `on_end` is called when the iteration is over.
+
+        What is done is counted in `figures`.
+        """
         # Of the last window consumed; a bootstrap moves it when it is over.
         self.scn = position.scn
         self._subscription = subscription
@@ -42,6 +48,8 @@ class Feed:
         self._on_end = on_end
         self._begins_bootstrap = False
         self._in_hand: ReadWindow | BootstrapPage | None = None
+        self._figures = figures or Figures(time.monotonic)
+        self._given_at_s = 0.0  # when the window in hand was given out
 
     def stop(self) -> None:
         """End the iteration; any thread."""
@@ -92,14 +100,19 @@ class Feed:
         """Return what the item has to show, if anything."""
         if isinstance(item, ReadWindow | BootstrapPage):
             self._in_hand = item
+            self._given_at_s = self._figures.now_s()
             return self._show(item) if item.window.events else None
         if isinstance(item, ReadingFailed):
             raise item.error
         self._buffer.done(item)
         if isinstance(item, RolledBack):
             self.scn = item.scn
+            self._figures.rolled_back()
         elif isinstance(item, BootstrapEnded):
             self.scn = item.checkpoint.window_scn
+            self._figures.end_bootstrap()
+        elif isinstance(item, BootstrapBegun):
+            self._figures.begin_bootstrap(item.is_beginning)
         if isinstance(item, BootstrapBegun | BootstrapEnded):
             self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
             checkpoint = item.checkpoint
@@ -124,6 +137,7 @@ class Feed:
         due: Checkpoint | None = None
         if item is not None:
             self._buffer.done(item)
+            self._figures.took(item, self._given_at_s)
             must_be_kept = isinstance(item, BootstrapPage) and item.must_be_kept
             if isinstance(item, ReadWindow):
                 self.scn = item.window.scn

@@ -42,6 +42,7 @@ from databus.client.connection_messages import (
     Wait,
     Waited,
 )
+from databus.client.figures import Figures
 from databus.client.intake import BufferItem, Intake, RolledBack
 from databus.client.page_intake import PageIntake
 from databus.client.pages import BootstrapBegun, BootstrapEnded, empty_page
@@ -79,9 +80,17 @@ class Puller:
         on_error: Callable[[DatabusError], None],
         is_impatient: bool = False,
         on_registered: OnRegistered | None = None,
+        *,
+        figures: Figures,
+        client_id: str = "",
     ) -> None:
-        """Read from `position` on; what needs somebody goes to `on_error`."""
+        """Read from `position` on; what needs somebody goes to `on_error`.
+
+        Each request says that it is `client_id`'s.
+        """
         self.last_problem: DatabusError | None = None
+        self.relay: str | None = None  # the last one that was asked for events and answered
+        self._figures = figures
         self._subscription = subscription
         self._settings = settings
         self._buffer = buffer
@@ -94,7 +103,9 @@ class Puller:
         self._woken = asyncio.Event()
         self._intake = Intake(settings.max_window_bytes)
         self._page_intake = PageIntake(settings.max_window_bytes)
-        self._requests = ServerRequests(settings, self._intake, self._page_intake, buffer.put)
+        self._requests = ServerRequests(
+            settings, self._intake, self._page_intake, buffer.put, client_id
+        )
         self._connection = self._make_connection(position)
 
     @property
@@ -209,7 +220,9 @@ class Puller:
         self._requests.close()
 
     def _hand_over(self, message: ConnectionStateMessage) -> list[ConnectionInstruction]:
-        instructions = self._connection.handle(message)
+        server, instructions = self.server, self._connection.handle(message)
+        if isinstance(message, StreamAnswered | PointNotFound):
+            self.relay = server
         is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
         if is_good and isinstance(message, StreamAnswered | PageAnswered):
             self.last_problem = None
@@ -249,6 +262,7 @@ class Puller:
 
     def _failed(self, request: Request, error: DatabusError) -> RequestFailed:
         self._tell(error)
+        self._figures.failed_request()
         # What the intake says is of the last stream, which another request knows nothing of.
         progress = self._intake.progress if isinstance(request, GetStream) else NO_PROGRESS
         return RequestFailed(error, progress)

@@ -16,11 +16,13 @@ from databus.client.consumer import Consumer
 from databus.client.dispatch import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher import Dispatcher
 from databus.client.feed import Feed
+from databus.client.figures import Figures
 from databus.client.intake import BufferItem, ReadingFailed
 from databus.client.loop_thread import LoopThread
 from databus.client.position import Position, parse_start, position_of
 from databus.client.puller import OnRegistered, Puller
 from databus.client.server_set import Servers, ServerSetChangeMessage
+from databus.client.states import Connection
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import ConsumerError, DatabusError
@@ -40,6 +42,7 @@ class Surroundings:
     on_error: OnError
     is_impatient: bool = False
     on_registered: OnRegistered | None = None
+    client_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Registration:
             self.let_go()
             raise
         settings = around.settings
+        self.figures = Figures(around.clock)
+        self.error: DatabusError | None = None  # what stopped the client
         self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
         self._puller = Puller(
             subscription,
@@ -90,6 +95,8 @@ class Registration:
             self._fail,
             around.is_impatient,
             around.on_registered,
+            figures=self.figures,
+            client_id=around.client_id,
         )
         self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
@@ -101,7 +108,15 @@ class Registration:
         if consumers:
             self.dispatcher = self._make_dispatcher(consumers, rule, position)
         else:
-            self.feed = Feed(subscription, rule, around.store, self._buffer, position, self.let_go)
+            self.feed = Feed(
+                subscription,
+                rule,
+                around.store,
+                self._buffer,
+                position,
+                self.let_go,
+                self.figures,
+            )
 
     def start(self) -> None:
         """Begin to read and to call back."""
@@ -116,6 +131,7 @@ class Registration:
 
     def release(self) -> None:
         """Make callbacks again."""
+        self.error = None
         if self.dispatcher is not None:
             self.dispatcher.release()
 
@@ -164,6 +180,22 @@ class Registration:
         return self.dispatcher is not None and self.dispatcher.is_this_thread
 
     @property
+    def relay(self) -> str | None:
+        """The relay that was last asked for events and answered."""
+        return self._puller.relay
+
+    @property
+    def connection(self) -> Connection:
+        """How far it has come with a server."""
+        return self._puller.state
+
+    @property
+    def problem(self) -> str:
+        """What is wrong; empty when nothing is."""
+        error = self.error or self._puller.last_problem
+        return "" if error is None else str(error)
+
+    @property
     def status(self) -> RegistrationStatus:
         """How it is now."""
         problem = self._puller.last_problem
@@ -204,6 +236,7 @@ class Registration:
             around.rng,
             lambda error: around.on_error(self, error),
             self.let_go,
+            self.figures,
         )
 
     def _pull(self) -> None:

@@ -37,7 +37,7 @@ from databus.client.connection_messages import (
 )
 from databus.client.intake import BufferItem, Intake, UnknownSchemaError
 from databus.client.page_intake import PageIntake
-from databus.client.transport import Answer, OnChunk, Transport
+from databus.client.transport import Answer, OnChunk, make_transport
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import (
     ProtocolError,
@@ -61,13 +61,14 @@ class ServerRequests:
         intake: Intake,
         page_intake: PageIntake,
         on_items: Callable[[list[BufferItem]], None],
+        client_id: str = "",
     ) -> None:
         """Give what streams bring to `on_items`; a page stays in `page_intake`."""
         self._settings = settings
         self._intake = intake
         self._page_intake = page_intake
         self._on_items = on_items
-        self._transport = Transport(settings.connect_timeout_s)
+        self._transport = make_transport(settings, client_id)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -12,6 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
 
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
@@ -25,7 +26,8 @@ from tornado.iostream import IOStream, StreamClosedError
 from tornado.tcpclient import TCPClient
 
 from databus import __version__
-from databus.client.answers import ERROR
+from databus.client.answers import CLIENT_ID, ERROR
+from databus.conf.settings import ClientSettings
 from databus.schemas.errors import ServerError
 
 READ_BYTES = 256 << 10
@@ -44,11 +46,26 @@ class Answer:
     body_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked of whom; `target` is the path with its parameters."""
+
+    server: str
+    method: str
+    path: str
+    target: str
+    body: bytes = b""
+
+
 class Transport:
     """One connection to one server at a time. For one asyncio task."""
 
-    def __init__(self, connect_timeout_s: float) -> None:
+    def __init__(
+        self, connect_timeout_s: float, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Send `headers` with each request."""
         self._connect_timeout_s = connect_timeout_s
+        self._headers = headers
         self._client = TCPClient()
         self._stream: IOStream | None = None
         self._server = ""
@@ -70,13 +87,27 @@ class Transport:
         exception of `on_chunk` ends the connection and is raised here. Raises
         ServerError when there is no whole answer within `timeout_s`.
         """
+        target = f"{path}?{urlencode(parameters)}" if parameters else path
+        request = _Request(server, "GET", path, target)
+        return await self._in_time(request, timeout_s, max_bytes, on_chunk)
+
+    async def post(
+        self, server: str, path: str, body: bytes, *, timeout_s: float, max_bytes: int
+    ) -> Answer:
+        """Send a JSON body and return the answer, whatever its status; raises as `get` does."""
+        request = _Request(server, "POST", path, path, body)
+        return await self._in_time(request, timeout_s, max_bytes, None)
+
+    async def _in_time(
+        self, request: _Request, timeout_s: float, max_bytes: int, on_chunk: OnChunk | None
+    ) -> Answer:
+        server, path = request.server, request.path
         if server != self._server:
             self.close()
             self._server = server
-        target = f"{path}?{urlencode(parameters)}" if parameters else path
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._ask(server, target, max_bytes, on_chunk)
+                return await self._ask(request, max_bytes, on_chunk)
         except TimeoutError:
             raise ServerError(server, f"no whole answer to {path} within {timeout_s:g} s") from None
         except StreamClosedError as error:
@@ -92,16 +123,15 @@ class Transport:
             self._stream.close()
             self._stream = None
 
-    async def _ask(
-        self, server: str, target: str, max_bytes: int, on_chunk: OnChunk | None
-    ) -> Answer:
+    async def _ask(self, request: _Request, max_bytes: int, on_chunk: OnChunk | None) -> Answer:
+        server = request.server
         was_kept = self._stream is not None
         while True:
             reading = _Reading(max_bytes, on_chunk)
             self._is_broken = True
             stream = self._stream = self._stream or await self._connect(server)
             try:
-                await self._exchange(stream, server, target, reading)
+                await self._exchange(stream, request, reading)
             except StreamClosedError:
                 # A kept connection that was idle may have been closed by the
                 # server just now; a request that got no byte of answer was not dealt with.
@@ -113,18 +143,21 @@ class Transport:
             self._is_broken = not reading.may_be_kept or stream.closed()
             return reading.answer(server)
 
-    async def _exchange(
-        self, stream: IOStream, server: str, target: str, reading: _Reading
-    ) -> None:
+    async def _exchange(self, stream: IOStream, request: _Request, reading: _Reading) -> None:
         parameters = HTTP1ConnectionParameters(
             chunk_size=READ_BYTES, max_header_size=MAX_HEADER_BYTES, max_body_size=reading.max_bytes
         )
         connection = HTTP1Connection(stream, True, parameters)
         reading.stop = connection.close
         headers = HTTPHeaders(
-            {"Host": urlsplit(server).netloc, "User-Agent": f"databus/{__version__}"}
+            {"Host": urlsplit(request.server).netloc, "User-Agent": f"databus/{__version__}"}
         )
-        sent = connection.write_headers(RequestStartLine("GET", target, "HTTP/1.1"), headers)
+        headers.update(self._headers)
+        if request.method == "POST":
+            headers["Content-Type"] = "application/json"
+            headers["Content-Length"] = str(len(request.body))
+        start_line = RequestStartLine(request.method, request.target, "HTTP/1.1")
+        sent = connection.write_headers(start_line, headers, request.body or None)
         connection.finish()
         await sent
         try:
@@ -207,3 +240,9 @@ class _Reading(HTTPMessageDelegate):
             )
         headers = {name.lower(): value for name, value in self._headers.items()}
         return Answer(self._status, headers, b"".join(self._chunks), self._body_bytes)
+
+
+def make_transport(settings: ClientSettings, client_id: str = "") -> Transport:
+    """Return a client's transport; its requests say that they are `client_id`'s."""
+    headers = {CLIENT_ID: client_id} if client_id else {}
+    return Transport(settings.connect_timeout_s, headers)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPHeaders
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
@@ -49,10 +50,16 @@ class FakeRelay:
         self.script: deque[Act] = deque()
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.connections = 0
+        self.headers: list[HTTPHeaders] = []  # of each request, in the order of `requests`
+        self.takes_reports = False  # as relays did before there were any
+        self.holds_reports = False  # and answers none
+        self.posts = 0
+        self.reports: list[dict[str, Any]] = []
         self.says_where_to_resume = says_where_to_resume
         self.holds_requests = holds_requests
         self.url = ""
         self.news: asyncio.Event
+        self.stopping: asyncio.Event
         self._port = port
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._ready = threading.Event()
@@ -68,7 +75,7 @@ class FakeRelay:
     def stop(self) -> None:
         """Close the port and every connection."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop.call_soon_threadsafe(self.stopping.set)
             self._thread.join()
 
     def append(self, *windows: Sequence[Event]) -> None:
@@ -91,7 +98,7 @@ class FakeRelay:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
         self.news = asyncio.Event()
         server = _CountingServer(
             Application([(r"/.*", self.handler, {"relay": self})], log_function=_silent)
@@ -101,7 +108,7 @@ class FakeRelay:
         server.add_sockets(sockets)
         self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
         self._ready.set()
-        await self._stopping.wait()
+        await self.stopping.wait()
         server.stop()
         self.news.set()
         await server.close_all_connections()
@@ -125,6 +132,7 @@ class StreamHandler(RequestHandler):
         parameters = {k: v[-1].decode() for k, v in self.request.arguments.items()}
         relay, path = self.relay, self.request.path
         relay.requests.append((path, parameters))
+        relay.headers.append(self.request.headers)
         if path == "/sources":
             self.finish(json.dumps([{"name": n, "id": i} for n, i in relay.sources.items()]))
         elif path == "/register":
@@ -136,6 +144,17 @@ class StreamHandler(RequestHandler):
             relay.script.popleft()(self)
         else:
             await self._stream(parameters)
+
+    async def post(self) -> None:
+        relay = self.relay
+        relay.posts += 1
+        if relay.holds_reports:
+            await relay.stopping.wait()
+        elif relay.takes_reports:
+            relay.reports.append(json.loads(self.request.body))
+            self.finish({"positions": []})
+        else:
+            self.set_status(404)
 
     async def _stream(self, parameters: dict[str, str]) -> None:
         relay, news = self.relay, self.relay.news

@@ -1,0 +1,187 @@
+"""What one registration has done, counted where its events pass. Pure: the clock is passed in.
+
+Each figure has one writer: the thread that consumes (dispatcher or loop), the
+one that reads (`failed_request`), or the one that looks now and then
+(`sample`). So counting takes no lock, and whoever reads on another thread sees
+figures of a moment ago. Counted per window, never per row: a window costs about
+a microsecond.
+
+Callback time is that of one window, or of one page of a bootstrap: all
+callbacks of all its events; in a loop, the time between it and the wish for
+the next. Attempts that failed do not count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from databus.client.intake import ReadWindow
+from databus.client.pages import BootstrapPage, Phase
+
+Clock = Callable[[], float]
+
+# Upper bounds in seconds, as a Prometheus histogram has them; one more is beyond the last.
+BUCKETS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+
+RATE_S = 5.0  # a rate is that of so long
+QUANTILE_S = 60.0  # and quantiles are of the windows of so long
+_SAMPLE_EVERY_S = 0.9
+_LEAST_S = 0.1  # a rate of less time than this says nothing
+
+
+class Sample(NamedTuple):
+    """What was counted at a moment."""
+
+    at_s: float
+    events: int
+    callbacks: tuple[int, ...]
+
+
+class Newest(NamedTuple):
+    """The newest window consumed: when it was committed, and the clock's time at its end."""
+
+    timestamp_ns: int
+    consumed_at_s: float
+
+
+class Figures:
+    """One registration's figures since it was made."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.events = 0
+        self.windows = 0  # with events
+        self.snapshot_rows = 0  # of the bootstrap at hand, or of the last one
+        self.catch_up_rows = 0
+        self.snapshot_source = ""
+        self.phase = Phase.LIVE  # of what is being consumed
+        self.bootstraps = 0
+        self.rollbacks = 0
+        self.failed_requests = 0
+        self.callbacks = [0] * (len(BUCKETS_S) + 1)  # how many windows took so long
+        self.callback_s = 0.0  # in all
+        self.newest: Newest | None = None
+        self._clock = clock
+        self._samples: tuple[Sample, ...] = (self._look(clock()),)
+
+    # Counting, on the thread that consumes
+
+    def now_s(self) -> float:
+        """Return the clock's time: what `took` is to be given when callbacks begin."""
+        return self._clock()
+
+    def took(self, item: ReadWindow | BootstrapPage, began_s: float) -> None:
+        """Count a window or page whose callbacks began then and succeeded now."""
+        now_s = self._clock()
+        count = len(item.window.events)
+        if count:
+            self.events += count
+            self.callback_s += now_s - began_s
+            self.callbacks[bisect_left(BUCKETS_S, now_s - began_s)] += 1
+        if isinstance(item, ReadWindow):
+            self.windows += count > 0
+            self.newest = Newest(item.window.timestamp_ns, now_s)
+        else:
+            self._took_page(item, count)
+
+    def begin_bootstrap(self, is_from_the_start: bool) -> None:
+        """Count a bootstrap that begins, goes on after a restart, or begins anew."""
+        if self.phase is Phase.LIVE:
+            self.bootstraps += 1
+            self.phase = Phase.SNAPSHOT
+        if is_from_the_start:
+            self.snapshot_rows = self.catch_up_rows = 0
+            self.snapshot_source = ""
+
+    def end_bootstrap(self) -> None:
+        """Note that what comes next is live."""
+        self.phase = Phase.LIVE
+        self.snapshot_source = ""
+
+    def rolled_back(self) -> None:
+        """Count a window or page that comes again."""
+        self.rollbacks += 1
+
+    # Counting, on the thread that reads
+
+    def failed_request(self) -> None:
+        """Count a request that a server did not answer, or with an error."""
+        self.failed_requests += 1
+
+    def sample(self) -> None:
+        """Remember what was counted by now; to be called about once a second."""
+        now_s = self._clock()
+        if now_s - self._samples[-1].at_s >= _SAMPLE_EVERY_S:
+            kept = [s for s in self._samples if now_s - s.at_s <= QUANTILE_S]
+            self._samples = (*kept, self._look(now_s))
+
+    # Telling, on any thread
+
+    @property
+    def retries(self) -> int:
+        """How often something was tried again: windows rolled back, requests that failed."""
+        return self.rollbacks + self.failed_requests
+
+    @property
+    def events_per_s(self) -> float:
+        """The rate of the last few seconds."""
+        now_s, events = self._clock(), self.events
+        since = self._samples[0]
+        for sample in self._samples:
+            if now_s - sample.at_s >= RATE_S:
+                since = sample
+        took_s = now_s - since.at_s
+        return max(0, events - since.events) / took_s if took_s >= _LEAST_S else 0.0
+
+    def quantile_s(self, share: float) -> float | None:
+        """Return how long that share of the last minute's windows took at most; None = no window.
+
+        Between two bounds it is a guess, as Prometheus' `histogram_quantile` is.
+        """
+        before = self._samples[0].callbacks
+        counts = [now - then for now, then in zip(self.callbacks, before, strict=True)]
+        return quantile(counts, share)
+
+    def lag_s(self, wall_s: float, is_waiting: bool) -> float | None:
+        """Return how old the newest window was when it was consumed; None when it is not known.
+
+        `is_waiting`: something was read and is not consumed yet, so that the
+        window is that much older by now.
+        """
+        newest = self.newest
+        if newest is None or newest.timestamp_ns <= 0:
+            return None
+        age_s = wall_s - newest.timestamp_ns / 1e9
+        since_s = 0.0 if is_waiting else self._clock() - newest.consumed_at_s
+        return max(0.0, age_s - since_s)
+
+    def _took_page(self, page: BootstrapPage, count: int) -> None:
+        self.phase = page.phase
+        if page.phase is Phase.SNAPSHOT:
+            self.snapshot_rows += count
+            self.snapshot_source = page.after.snapshot_source
+        else:
+            self.catch_up_rows += count
+            self.snapshot_source = ""
+
+    def _look(self, now_s: float) -> Sample:
+        return Sample(now_s, self.events, tuple(self.callbacks))
+
+
+def quantile(counts: Sequence[int], share: float) -> float | None:
+    """Return the quantile of times in `BUCKETS_S`, in a straight line within one of them."""
+    sums = list(accumulate(counts))
+    if sums[-1] <= 0:
+        return None
+    rank = share * sums[-1]
+    place = bisect_left(sums, rank)
+    if place >= len(BUCKETS_S):
+        return BUCKETS_S[-1]
+    lower_s = BUCKETS_S[place - 1] if place else 0.0
+    below = sums[place - 1] if place else 0
+    return lower_s + (BUCKETS_S[place] - lower_s) * (rank - below) / counts[place]

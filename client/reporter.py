@@ -1,0 +1,146 @@
+"""Tells relays how the client is, now and then. It changes nothing when it cannot.
+
+On the client's loop, with connections of its own: no request for events ever
+waits for a report. What goes wrong is logged at debug level only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from databus.client.transport import Transport
+from databus.schemas.errors import DatabusError
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 2.0  # of one report, connecting included
+REFUSED_S = 60.0  # a relay that takes no reports is not asked again for so long
+FIRST_S = 0.5  # most seconds until the first report: who has just come is seen soon
+MAX_ANSWER_BYTES = 1 << 20
+_NO_SUCH_PATH = (404, 405)
+
+Clock = Callable[[], float]
+
+
+class Behind(NamedTuple):
+    """How far a relay says that the client is behind, in its worst physical source."""
+
+    size_bytes: int | None
+    seconds: float | None
+
+
+class ReportOrder:
+    """Which relays to tell. Pure: the clock is passed in."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._refused_until_s: dict[str, float] = {}
+
+    def split(self, used: Iterable[str], relays: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return those to tell in any case, and those of which one is told if none of them is.
+
+        `used` are the relays that are read from, or were last; `relays` all there are.
+        """
+        known = list(dict.fromkeys(relays))
+        first = [relay for relay in dict.fromkeys(used) if relay in known]
+        others = [relay for relay in known if relay not in first]
+        return [r for r in first if self._takes(r)], [r for r in others if self._takes(r)]
+
+    def refused(self, relay: str) -> None:
+        """Note that a relay takes no reports."""
+        self._refused_until_s[relay] = self._clock() + REFUSED_S
+
+    def _takes(self, relay: str) -> bool:
+        return self._clock() >= self._refused_until_s.get(relay, -math.inf)
+
+
+class Reporter:
+    """Posts reports as one task. `behind` is what the relay said to the last one."""
+
+    def __init__(
+        self,
+        every_s: float,
+        path: str,
+        report: Callable[[], bytes],
+        used: Callable[[], Sequence[str]],
+        relays: Callable[[], Sequence[str]],
+        make_transport: Callable[[], Transport],
+        clock: Clock,
+    ) -> None:
+        """Post `report()` to `path` of the relays that `used()` gives, or of one of `relays()`."""
+        self.behind: Behind | None = None
+        self._every_s = every_s
+        self._path = path
+        self._report = report
+        self._used = used
+        self._relays = relays
+        self._make_transport = make_transport
+        self._order = ReportOrder(clock)
+        self._transports: dict[str, Transport] = {}
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        try:
+            await asyncio.sleep(min(FIRST_S, self._every_s))
+            while True:
+                await self._tell()
+                await asyncio.sleep(self._every_s)
+        finally:
+            for transport in self._transports.values():
+                transport.close()
+
+    async def _tell(self) -> None:
+        first, others = self._order.split(self._used(), self._relays())
+        self.behind = None
+        is_told = False
+        for relay in first:
+            is_told |= await self._tell_one(relay)
+        for relay in others:
+            is_told = is_told or await self._tell_one(relay)
+
+    async def _tell_one(self, relay: str) -> bool:
+        """Return whether the relay took it."""
+        if relay not in self._transports:
+            self._transports[relay] = self._make_transport()
+        try:
+            answer = await self._transports[relay].post(
+                relay,
+                self._path,
+                self._report(),
+                timeout_s=TIMEOUT_S,
+                max_bytes=MAX_ANSWER_BYTES,
+            )
+        except (DatabusError, OSError) as error:
+            log.debug("no report to %s: %s", relay, error)
+            return False
+        if answer.status in _NO_SUCH_PATH:
+            self._order.refused(relay)
+        if answer.status != 200:
+            log.debug("%s took no report: status %d", relay, answer.status)
+            return False
+        self.behind = self.behind or read_behind(answer.body)
+        return True
+
+
+def read_behind(body: bytes) -> Behind | None:
+    """Return what a relay's answer to a report says of the client's distance; None = nothing."""
+    try:
+        positions = json.loads(body)["positions"]
+        found = [(p["behindBytes"], p["behindS"]) for p in positions]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not found:
+        return None
+    return Behind(_worst(each for each, _ in found), _worst(each for _, each in found))
+
+
+def _worst(values: Iterable[Any]) -> Any:
+    """Return the largest; None when one of them is not known, for it may be any."""
+    known = list(values)
+    is_known = all(isinstance(value, int | float) and value >= 0 for value in known)
+    return max(known) if is_known else None

@@ -1,0 +1,173 @@
+"""Reports to relays: to whom, how often, and that they disturb nobody."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from databus.client.answers import CLIENT_ID
+from databus.client.client import DatabusClient
+from databus.client.consumer import DataEvent
+from databus.client.reporter import REFUSED_S, Behind, ReportOrder, read_behind
+from databus.conf import client_report
+from databus.conf.client_report import ClientReport
+from tests.client.fake_bootstrap import FakeBootstrap
+from tests.client.fake_relay import FakeRelay
+from tests.client.shop import FakeClock, orders, wait_until
+
+QUICK: dict[str, Any] = {"back_off": {"first_s": 0.001, "max_s": 0.02}, "report_every_s": 0.02}
+
+
+def test_the_header_is_the_one_that_relays_look_for() -> None:
+    assert CLIENT_ID == client_report.CLIENT_ID
+
+
+def test_those_that_are_read_from_are_told_and_one_of_the_others_if_they_cannot_be() -> None:
+    order = ReportOrder(FakeClock())
+    assert order.split(["b", "b", "gone"], ["a", "b", "c"]) == (["b"], ["a", "c"])
+    assert order.split([], ["a", "b"]) == ([], ["a", "b"])
+
+
+def test_a_relay_that_takes_no_reports_is_left_alone_for_a_minute() -> None:
+    clock = FakeClock()
+    order = ReportOrder(clock)
+    order.refused("a")
+    assert order.split(["a"], ["a", "b"]) == ([], ["b"])
+    clock.now_s += REFUSED_S
+    assert order.split(["a"], ["a", "b"]) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("body", "behind"),
+    [
+        ({"positions": [{"behindBytes": 5, "behindS": 2.5}]}, Behind(5, 2.5)),
+        (
+            {"positions": [{"behindBytes": 5, "behindS": None}, {"behindBytes": 9, "behindS": 1}]},
+            Behind(9, None),
+        ),
+        ({"positions": []}, None),
+        ({"positions": 7}, None),
+        ({}, None),
+        ([], None),
+    ],
+)
+def test_a_relays_answer_says_how_far_behind_the_client_is(
+    body: Any, behind: Behind | None
+) -> None:
+    assert read_behind(json.dumps(body).encode()) == behind
+
+
+def test_an_answer_that_is_no_json_says_nothing() -> None:
+    assert read_behind(b"\xff") is None
+
+
+def collect(client: DatabusClient) -> list[int]:
+    seen: list[int] = []
+
+    @client.on("shop.orders")
+    def take(event: DataEvent) -> None:
+        seen.append(event.scn)
+
+    return seen
+
+
+def test_a_relay_is_told_how_the_client_is_and_each_request_says_whose_it_is() -> None:
+    with FakeRelay(orders(range(1, 6), per_window=3)) as relay:
+        relay.takes_reports = True
+        client = DatabusClient([relay.url], name="the warehouse", **QUICK)
+        seen = collect(client)
+        with client:
+            wait_until(lambda: len(seen) == 15)
+            wait_until(
+                lambda: relay.reports and relay.reports[-1]["registrations"][0]["events"] == 15
+            )
+            assert {headers.get(CLIENT_ID) for headers in relay.headers} == {client.id}
+    report = ClientReport.model_validate(relay.reports[-1])
+    (one,) = report.registrations
+    assert (report.id, report.name, report.state) == (client.id, "the warehouse", "running")
+    assert (one.sources, one.mode, one.scn, one.windows) == (["shop.orders"], "online", 5, 5)
+    assert one.callback_p99_s is not None
+
+
+def test_two_clients_of_a_process_have_ids_of_their_own() -> None:
+    first, second = (DatabusClient(["http://127.0.0.1:1"]) for _ in range(2))
+    assert first.id != second.id
+
+
+def test_a_relay_that_takes_no_reports_is_read_from_all_the_same_and_asked_once() -> None:
+    with FakeRelay(orders(range(1, 4))) as relay:
+        client = DatabusClient([relay.url], **QUICK)
+        seen = collect(client)
+        with client:
+            wait_until(lambda: relay.posts == 1)
+            relay.append(*orders(range(4, 6)))
+            wait_until(lambda: len(seen) == 5)
+        assert relay.posts == 1
+
+
+def test_a_report_that_is_never_answered_holds_up_neither_reading_nor_the_end() -> None:
+    with FakeRelay(orders(range(1, 4))) as relay:
+        relay.takes_reports = relay.holds_reports = True
+        client = DatabusClient([relay.url], **QUICK)
+        seen = collect(client)
+        with client:
+            wait_until(lambda: relay.posts == 1)
+            relay.append(*orders(range(4, 6)))
+            wait_until(lambda: len(seen) == 5)
+
+
+def test_reports_that_are_lost_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeRelay(orders(range(1, 4))) as relay:
+        relay.takes_reports = True
+        client = DatabusClient([relay.url], **QUICK)
+        seen = collect(client)
+        with client:
+            wait_until(lambda: len(seen) == 3)
+            wait_until(lambda: relay.reports)
+            relay.stop()
+            wait_until(lambda: client.status()[0].problem)
+            wait_until(lambda: client.report().registrations[0].retries > 2)
+    assert [r for r in caplog.records if "report" in r.getMessage()] == []
+
+
+def test_no_report_is_sent_where_the_settings_say_so() -> None:
+    with FakeRelay(orders(range(1, 4))) as relay:
+        relay.takes_reports = True
+        client = DatabusClient([relay.url], **(QUICK | {"report_every_s": 0}))
+        seen = collect(client)
+        with client:
+            wait_until(lambda: len(seen) == 3)
+            relay.append(*orders(range(4, 6)))
+            wait_until(lambda: len(seen) == 5)
+        assert relay.posts == 0
+
+
+def test_while_it_bootstraps_its_relay_is_told_so() -> None:
+    held = threading.Event()
+    with FakeRelay(orders(range(5, 8))) as relay, FakeBootstrap(orders(range(1, 5))) as pair:
+        relay.takes_reports = True
+        relay.oldest_gone = 4
+        client = DatabusClient(
+            [relay.url], bootstrap_servers=[pair.url], start="beginning", **QUICK
+        )
+        seen: list[int] = []
+
+        @client.on("shop.orders")
+        def take(event: DataEvent) -> None:
+            assert held.wait(10)
+            seen.append(event.scn)
+
+        with client:
+            wait_until(lambda: relay.reports and mode(relay) == "snapshot")
+            held.set()
+            wait_until(lambda: mode(relay) == "online")
+    last = relay.reports[-1]["registrations"][0]
+    assert (last["bootstraps"], last["snapshotRows"] > 0) == (1, True)
+
+
+def mode(relay: FakeRelay) -> str:
+    found: str = relay.reports[-1]["registrations"][0]["mode"]
+    return found

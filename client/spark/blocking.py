@@ -8,6 +8,7 @@ server refuses is final only when every server has refused it.
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
 from databus.client.answers import (
+    CLIENT_ID,
     error_of,
     is_malformed,
     is_refusal,
@@ -89,7 +91,8 @@ class Server:
 
     def _ask(self, target: str) -> tuple[int, dict[str, str], bytearray]:
         connection = self._connection = self._connection or self._connect()
-        agent = {"User-Agent": f"databus/{__version__} spark"}
+        # One for each process: an executor's tasks take turns in it.
+        agent = {"User-Agent": f"databus-spark/{__version__}", CLIENT_ID: f"spark-{os.getpid()}"}
         connection.request("GET", target, headers=agent)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.spark_torture.log import Reading
@@ -52,6 +52,12 @@ def check_readings(
 
 
 def _check_again(where: str, last: Reading, reading: Reading, findings: JobFindings) -> None:
+    if "instead" in (reading.span.kind, last.span.kind):
+        # As it was planned, but for what it was read from.
+        if replace(reading.span, kind=last.span.kind) != last.span:
+            findings.add(f"{where}: planned as {reading.span}, and {last.span} before")
+        _count_snapshot(reading, findings)
+        return
     if reading.span != last.span:
         findings.add(f"{where}: planned as {reading.span}, and {last.span} before")
     # Rows that were changed meanwhile have left the snapshot, and come in the windows after it.
@@ -68,7 +74,7 @@ def _check_next(where: str, last: Reading | None, reading: Reading, findings: Jo
     if not last.is_applied:
         findings.add(f"{where}: began, and the batch before was not applied")
     span, before = reading.span, last.span
-    if span.kind == "windows" and span.from_scn != before.to_scn:
+    if span.kind in ("windows", "instead") and span.from_scn != before.to_scn:
         findings.add(f"{where}: begins after {span.from_scn}, the last ended with {before.to_scn}")
     known, first = last.contents.last_tx, reading.contents.first_tx
     if known and first and first != known + 1:
@@ -82,9 +88,16 @@ def _count(reading: Reading, findings: JobFindings) -> None:
     findings.windows += reading.contents.windows
     if span.kind == "windows":
         findings.homes[reading.home] += 1
-    elif span.kind == "snapshot":
+    _count_snapshot(reading, findings)
+
+
+def _count_snapshot(reading: Reading, findings: JobFindings) -> None:
+    span = reading.span
+    if span.kind == "snapshot":
         kept = findings.whole_snapshots if span.is_whole else findings.partial_snapshots
         kept.add(span.snapshot)
+    elif span.kind == "instead":
+        findings.partial_snapshots.add(f"instead of batch {reading.batch_id}")
 
 
 def plain_rows(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.load import Stop
-from benchmarks.spark_torture.batch_checks import Row, check_batch
+from benchmarks.spark_torture.batch_checks import Row, as_read, check_batch
 from benchmarks.spark_torture.log import BatchLog, Home
 from benchmarks.spark_torture.spans import Span, span_of
 from benchmarks.torture.shared_number import SharedNumber
@@ -66,7 +66,9 @@ class Consumer:
         batch.persist()  # or each action would read it from the servers again
         try:
             self._numbers["begun"].set(self._numbers["begun"].get() + 1)
-            contents = check_batch(span, stamped_rows(batch))
+            rows = stamped_rows(batch)
+            span = as_read(span, rows)
+            contents = check_batch(span, rows)
             number = self._log.note(batch_id, span, contents, home)
             for source, target in self._targets.items():
                 apply_changes(rows_of(batch, source), batch_id, target)
@@ -129,13 +131,11 @@ def session(master: str, folder: Path) -> SparkSession:
 
 
 def start(
-    spark: SparkSession, consumer: Consumer, folder: Path, options: dict[str, str], ends: bool
+    spark: SparkSession, consumer: Consumer, folder: Path, options: dict[str, str]
 ) -> StreamingQuery:
-    """Start the query, or go on with it; with `ends` it is over where the stream is now."""
+    """Start the query, or go on with it."""
     stream = spark.readStream.format("databus").options(**options).load()
     writer = stream.writeStream.foreachBatch(consumer.consume)
-    if ends:
-        writer = writer.trigger(availableNow=True)
     return writer.option("checkpointLocation", str(folder / "query")).start()
 
 
@@ -145,10 +145,7 @@ def start(
 @click.option("--rows-per-batch", required=True)
 @click.option("--master", required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-@click.option("--ends", is_flag=True, help="With everything applied that there is now.")
-def main(
-    relay: str, bootstrap_server: str, rows_per_batch: str, master: str, folder: Path, ends: bool
-) -> None:
+def main(relay: str, bootstrap_server: str, rows_per_batch: str, master: str, folder: Path) -> None:
     """Run as the torture's job, until SIGTERM."""
     stop = Stop()
     spark = session(master, folder)
@@ -163,13 +160,13 @@ def main(
         "fetchBytes": str(64 << 10),  # transactions are cut into several answers
     }
     consumer = Consumer(folder, relay)
-    query = start(spark, consumer, folder, options, ends)
+    query = start(spark, consumer, folder, options)
     while not stop.is_set and not query.awaitTermination(POLL_S):
         pass
     query.stop()
     consumer.close()
     spark.stop()
-    sys.exit(0 if stop.is_set or ends else 1)
+    sys.exit(0 if stop.is_set else 1)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,6 @@ class Torture:
         self._show = tell
         self._writer = stage.child("writer", self._writer_command())
         self._job = stage.child("job", self._job_command())
-        self._ending = stage.child("ending", [*self._job_command(), "--ends"])
         self._numbers = {
             name: stack.enter_context(SharedNumber(stage.folder / name))
             for name in ("rate", "committed", *NUMBERS)
@@ -262,32 +261,15 @@ class Torture:
         self.outcome.kills[kill.victim] += 1
 
     def _fall_off(self) -> None:
-        """Keep the job away until neither ring nor log reaches back, for a partial snapshot."""
+        """Keep the job away until no log reaches back, not even to its planned batch."""
         self._wait(lambda: bool(self._get("is_live")), "the stream")
         self._kill_job()
-        self._end_batch()
         position = self._get("at_scn")
         self._set_log_s(FORGETFUL_LOG_S)
         self._wait(lambda: self._log_floor_scn() > position, "the log to forget")
         self._set_log_s(self._plan.log_s)
         self._numbers["is_live"].set(0)
         self._start_job()
-
-    def _end_batch(self) -> None:
-        """Run the job until it ends by itself.
-
-        A batch that is planned and not done must be read as it was planned: when
-        its windows are nowhere any more the query cannot go on.
-        """
-        try:
-            self._ending.start()
-            if self._ending.wait(STALLED_S) and NEW_COLUMN in self._ending.log.read_bytes():
-                self.outcome.column_restarts += 1
-                self._ending.start()
-                self._ending.wait(STALLED_S)
-            self._ending.check()
-        finally:
-            kill_tree(self._ending)
 
     def _set_log_s(self, seconds: int) -> None:
         """Let the bootstrap pair keep changes for so long."""

@@ -12,8 +12,8 @@ from databus.client.spark.offsets import InSnapshot, Place, from_offset, start_o
 
 PHYSICAL = "shop"
 HEAD_LINES = 2  # of an offset file: its version, and the batch's figures
-# Rows of a snapshot, the end of one, or windows.
-Kind = Literal["snapshot", "end", "windows"]
+# Rows of a snapshot, the end of one, windows, or a snapshot in place of windows that are gone.
+Kind = Literal["snapshot", "end", "windows", "instead"]
 
 
 @dataclass(frozen=True, slots=True)

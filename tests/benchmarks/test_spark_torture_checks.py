@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.spark_torture.batch_checks import Row, check_batch
+from benchmarks.spark_torture.batch_checks import Row, as_read, check_batch
 from benchmarks.spark_torture.checks import JobFindings, check_readings
 from benchmarks.spark_torture.kills import VICTIMS, plan_kills
 from benchmarks.spark_torture.log import Contents, Reading
@@ -34,6 +34,16 @@ def test_a_batch_of_whole_transactions_in_any_order_is_right() -> None:
     assert found.problems == []
     assert (found.rows, found.windows, found.first_tx, found.last_tx) == (8, 2, 7, 8)
     assert found == check_batch(WINDOWS, ROWS)
+
+
+def test_planned_windows_that_are_gone_may_come_as_a_snapshot() -> None:
+    rows = [row._replace(op="snapshot") for row in window(22, 7, 3)]
+    span = as_read(WINDOWS, rows)
+    assert span == replace(WINDOWS, kind="instead")
+    assert check_batch(span, rows).problems == []
+    assert as_read(WINDOWS, ROWS) == WINDOWS
+    (problem,) = check_batch(span, [rows[0]._replace(op="truncate")]).problems
+    assert "in a snapshot there is" in problem
 
 
 @pytest.mark.parametrize("at", range(len(ROWS)))
@@ -98,6 +108,18 @@ def test_batches_that_follow_each_other_are_right_and_counted() -> None:
     assert (findings.batches, findings.replayed) == (7, 1)
     assert len(findings.whole_snapshots) == len(findings.partial_snapshots) == 1
     assert findings.homes == {"ring": 3}
+
+
+def test_a_batch_may_be_read_as_windows_and_then_as_a_snapshot_in_their_place() -> None:
+    instead = replace(READINGS[3], span=replace(READINGS[3].span, kind="instead"))
+    late = replace(instead, contents=Contents(9))
+    first = replace(READINGS[3], is_applied=False)
+    assert checked([*READINGS[:3], first, late, *READINGS[4:]]).problem_count == 0
+    without_partial = [*READINGS[:3], late, reading(4, Span("windows", 40, 60), 20, 22)]
+    findings = checked(without_partial)
+    assert (findings.problems, len(findings.partial_snapshots)) == ([], 1)
+    elsewhere = replace(late, span=replace(late.span, to_scn=41))
+    assert checked([*READINGS[:3], first, elsewhere, *READINGS[4:]]).problem_count == 1
 
 
 def test_a_snapshot_that_is_read_again_may_have_fewer_rows_and_windows_may_not() -> None:

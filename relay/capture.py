@@ -84,6 +84,7 @@ class CaptureStatus:
     size_bytes: int = 0
     reconnects: int = 0
     warnings: tuple[str, ...] = ()  # of what the source found as it was opened last
+    was_opened: bool = False  # since the start, at least once
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,15 @@ class Clock:
     wall_ns: Callable[[], int] = time.time_ns
 
 
+def _ignore(_problem: Exception) -> None:
+    """Tell nobody."""
+
+
 class Capture:
     """Reads one physical source into one ring, on its own thread.
 
-    `on_append` is called on that thread after each append; it must not block.
+    `on_append` is called on that thread after each append, `on_problem` with each
+    error that capture rests or tries again after; they must not block.
     The public methods may be called from any thread.
     """
 
@@ -111,6 +117,7 @@ class Capture:
         on_append: Callable[[], None],
         flush_s: float = 1.0,
         clock: Clock = Clock(),
+        on_problem: Callable[[Exception], None] = _ignore,
     ) -> None:
         self._settings = settings
         self._open_source = open_source
@@ -120,6 +127,7 @@ class Capture:
         self._on_append = on_append
         self._flush_s = flush_s
         self._clock = clock
+        self._on_problem = on_problem
         self._changed = threading.Condition(threading.RLock())
         self._wanted = State.RUNNING
         self._state = State.STOPPED
@@ -127,6 +135,7 @@ class Capture:
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
         self._warnings: tuple[str, ...] = ()
+        self._was_opened = False
         self._thread: threading.Thread | None = None
         self._idle = IdleAdvance()
         self._pending_idle: Transaction | None = None
@@ -150,6 +159,7 @@ class Capture:
             self._size_bytes,
             self._reconnects,
             self._warnings,
+            self._was_opened,
         )
 
     def start(self) -> None:
@@ -207,9 +217,11 @@ class Capture:
                 self._back_off(error)
             except DatabusError as error:
                 log.error("capture of %s stopped: %s", self._settings.name, error)
+                self._on_problem(error)
                 self._rest(State.ERROR, str(error))
             except Exception as error:
                 log.exception("capture of %s failed", self._settings.name)
+                self._on_problem(error)
                 self._rest(State.ERROR, f"internal error: {error!r}; see the log")
 
     def _is_over(self) -> bool:
@@ -233,6 +245,7 @@ class Capture:
             self._note_findings(source)
             for table in source.tables():
                 self._encoder.publish_first(table)
+            self._was_opened = True
             self._note(State.RUNNING)
             while self._wanted is State.RUNNING:
                 self._take(source.read())
@@ -260,7 +273,7 @@ class Capture:
         self._warnings = findings.warnings
 
     def _take(self, captured: Sequence[Captured]) -> None:
-        batch: list[EncodedWindow] = []
+        batch: list[tuple[EncodedWindow, int]] = []
         try:
             batch_bytes = 0
             for item in captured:
@@ -270,9 +283,9 @@ class Capture:
                     self._append(full)
                     self._take_written(item)
                 elif self._is_new(item):
-                    after_scn = batch[-1].scn if batch else self._ring.max_scn
-                    batch.append(window := self._encode(item, after_scn))
-                    self._count(1, len(item.changes), len(window.data), item.timestamp_ns)
+                    after_scn = batch[-1][0].scn if batch else self._ring.max_scn
+                    window = self._encode(item, after_scn)
+                    batch.append((window, len(item.changes)))
                     batch_bytes += len(window.data)
                     if batch_bytes >= BATCH_BYTES:
                         # Out of hand first: those before one that fails are in; none comes twice.
@@ -350,13 +363,24 @@ class Capture:
             return
         self._pending_idle = None
         if idle.scn > self._ring.max_scn:
-            self._append([self._encoder.encode(idle)])
+            with self._notifying():
+                self._ring.append([self._encoder.encode(idle)])
             self._idle.empty_appended(now_s)
 
-    def _append(self, batch: Sequence[EncodedWindow]) -> None:
-        if batch:
+    def _append(self, batch: Sequence[tuple[EncodedWindow, int]]) -> None:
+        """Append windows, each with how many rows it has; what the ring took is counted."""
+        if not batch:
+            return
+        try:
             with self._notifying():
-                self._ring.append(batch)
+                self._ring.append([window for window, _ in batch])
+        finally:
+            newest = self._ring.max_scn
+            taken = [(window, rows) for window, rows in batch if window.scn <= newest]
+            if taken:
+                rows = sum(rows for _, rows in taken)
+                size_bytes = sum(len(window.data) for window, _ in taken)
+                self._count(len(taken), rows, size_bytes, taken[-1][0].timestamp_ns)
 
     @contextmanager
     def _notifying(self) -> Iterator[None]:
@@ -401,6 +425,7 @@ class Capture:
             "%s is not available, next try in %.1f s: %s", self._settings.name, wait_s, error
         )
         self._reconnects += 1
+        self._on_problem(error)
         self._note(State.RUNNING, str(error))
         self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
         with self._changed:

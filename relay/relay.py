@@ -25,6 +25,7 @@ from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder
 from databus.relay.log_watch import LogWatch
 from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
+from databus.relay.observed import Observed
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
 from databus.relay.sources import open_log_look
@@ -64,6 +65,7 @@ class Traffic:
     stream_requests: int = 0
     stream_bytes: int = 0
     scn_not_found: int = 0
+    held_requests: int = 0  # now
     started_at_s: float = field(default_factory=time.time)
 
 
@@ -84,6 +86,7 @@ class Relay:
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
+        self.observed = Observed.of(p.name for p in settings.physical_sources)
         self.is_closing = False
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_look = open_log_look
@@ -96,6 +99,11 @@ class Relay:
                 p.name: self._open(p, opened) for p in settings.physical_sources
             }
             self._opened = opened.pop_all()
+
+    @property
+    def clock(self) -> Clock:
+        """The clocks that everything in it goes by."""
+        return self._clock
 
     def start(self) -> None:
         """Start capturing every physical source."""
@@ -135,6 +143,17 @@ class Relay:
             for status in (s.capture.status for s in self.physical_sources.values())
         )
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether clients may come: each source was reached since the start, or its ring serves."""
+        return not self.is_closing and all(
+            source.capture.status.was_opened or source.reader.head < source.reader.tail
+            for source in self.physical_sources.values()
+        )
+
+    def _note_problem(self, physical_source: str, error: Exception) -> None:
+        self.observed.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)
+
     def _make_catalog(self) -> Catalog:
         catalog = make_catalog(self.settings.physical_sources, self.registry.sources())
         for name, src_id in catalog.ids.items():
@@ -173,6 +192,7 @@ class Relay:
             bell.ring,
             self.settings.max_scn.flush_s,
             self._clock,
+            partial(self._note_problem, name),
         )
         watch = LogWatch(name, self._open_log_look(settings), lambda: newest_of(ring))
         return PhysicalSource(settings, ring, reader, capture, watch, bell)

@@ -282,6 +282,24 @@ class RingReader:
             if low == high and found is not None and self._cells[FIRST] <= low:
                 return found
 
+    def block_before_position(self, end: int) -> int | None:
+        """Return where the last block begins that begins before `end`; None when none does."""
+        while True:
+            extent = self.extent()
+            if end <= extent.head or extent.head == extent.tail:
+                return None
+            number = self._index.find_position(end - 1, extent.first, extent.end)
+            entry = self._index.get(number)
+            if entry is not None and self._cells[FIRST] <= number:
+                return entry.position
+
+    def timestamp_at(self, position: int) -> int:
+        """Return the timestamp of the event that begins at a position; 0 when it is gone."""
+        if not self._cells[HEAD] <= position < self._cells[TAIL]:
+            return 0
+        timestamp_ns = timestamp_at(self._file, position)
+        return timestamp_ns if self._cells[HEAD] <= position else 0
+
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that ends within `max_bytes` of `position`.
 

@@ -139,6 +139,11 @@ class StreamJob:
         return self._asked if self._place is None else self._place[1]
 
     @property
+    def position(self) -> int | None:
+        """Where in the ring that is; None when it is not found, or not here yet."""
+        return None if self._place is None else self._place[0]
+
+    @property
     def is_inside_window(self) -> bool:
         """Whether the first window was read in part by an earlier request."""
         return self.begin is not None and self.begin[1] > 0

@@ -1,0 +1,125 @@
+"""What is told of a physical source: its capture, its ring, its place in the database's log."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from databus.relay.api_models import (
+    DrainView,
+    LogView,
+    PhysicalSourceView,
+    RingView,
+    SourceName,
+)
+from databus.relay.client_view import RingMark
+from databus.relay.history import Sample, SourceHistory
+from databus.relay.relay import PhysicalSource
+from databus.relay.ring_reader import RingReader
+from databus.relay.sources.standing import Standing
+
+_PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
+
+
+def take_sample(source: PhysicalSource, at: float) -> Sample:
+    """Return how a physical source is at this moment, in figures."""
+    status, reader = source.capture.status, source.reader
+    head, tail = reader.head, reader.tail
+    return Sample(
+        at,
+        status.events,
+        status.windows,
+        status.size_bytes,
+        tail,
+        max(0, tail - head),
+        status.delay_s,
+        source.watch.standing.behind_s,
+    )
+
+
+def ring_mark(source: PhysicalSource, history: SourceHistory, at: float) -> RingMark:
+    """Return what a client's place in the ring is compared with."""
+    reader = source.reader
+    newest_scn, tail = reader.newest()
+    return RingMark(
+        tail,
+        reader.capacity_bytes,
+        newest_scn,
+        reader.latest_timestamp_ns,
+        history.rates(take_sample(source, at)).written_bytes,
+        reader.timestamp_at,
+    )
+
+
+def physical_source_view(
+    source: PhysicalSource,
+    sources: list[SourceName],
+    history: SourceHistory,
+    drain: DrainView | None,
+    at: float,
+) -> PhysicalSourceView:
+    """Return all that is told of a physical source."""
+    sample = take_sample(source, at)
+    rates = history.rates(sample)
+    status = source.capture.status
+    return PhysicalSourceView(
+        name=source.name,
+        uri=without_password(source.settings.uri),
+        state=status.state.value,
+        problem=status.problem,
+        warnings=list(status.warnings),
+        sources=sources,
+        ring=ring_view(source.reader, history.rate_of_minutes(sample)),
+        log=log_view(source.watch.standing),
+        delay_s=status.delay_s,
+        events=status.events,
+        windows=status.windows,
+        size_bytes=status.size_bytes,
+        reconnects=status.reconnects,
+        events_per_s=rates.events,
+        windows_per_s=rates.windows,
+        bytes_per_s=rates.size_bytes,
+        drain=drain,
+    )
+
+
+def ring_view(reader: RingReader, written_bytes_per_s: float) -> RingView:
+    """Return what a ring holds, and for how long at a rate of writing."""
+    extent = reader.extent()
+    capacity = reader.capacity_bytes
+    return RingView(
+        capacity_bytes=capacity,
+        used_bytes=extent.tail - extent.head,
+        min_scn=_scn(extent.min_scn),
+        max_scn=_scn(reader.max_scn),
+        prev_scn=_scn(extent.prev_scn),
+        oldest_at=_seconds(reader.first_timestamp_ns),
+        newest_at=_seconds(reader.latest_timestamp_ns),
+        sleep_s=capacity / written_bytes_per_s if written_bytes_per_s > 0 else None,
+    )
+
+
+def log_view(standing: Standing) -> LogView:
+    """Return what the last look at the database's log found."""
+    hours_left = standing.hours_left
+    return LogView(
+        holding=standing.holding.value,
+        behind_bytes=standing.behind_bytes,
+        behind_s=standing.behind_s,
+        # JSON has no infinity: a log that nothing purges has no hours left to count.
+        hours_left=None if hours_left is None or math.isinf(hours_left) else hours_left,
+        warning=standing.warning,
+    )
+
+
+def without_password(uri: str) -> str:
+    """Return a URI as it may be shown: a password should not stand in it, but may."""
+    return _PASSWORD.sub(r"\1@", uri)
+
+
+def _scn(scn: int) -> int | None:
+    return scn if scn >= 0 else None
+
+
+def _seconds(timestamp_ns: int) -> float | None:
+    return timestamp_ns / 1e9 if timestamp_ns > 0 else None

@@ -20,6 +20,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     PlainSerializer,
     RootModel,
     ValidationError,
@@ -54,6 +55,7 @@ def _scn(value: Any) -> Any:
 
 Scn = Annotated[
     int,
+    Field(ge=0, le=(1 << 63) - 1),
     BeforeValidator(_scn),
     PlainSerializer(str, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,19}$", "examples": ["4294967301"]}),
@@ -64,7 +66,11 @@ class ApiModel(BaseModel):
     """The parent of what is asked and answered: names in camelCase, nothing unknown."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,  # JSON has no such numbers
     )
 
 
@@ -85,12 +91,23 @@ class Document(RootModel[dict[str, Any]]):
 
 
 @dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: its role, its address, what program it says it is, and the host it asked."""
+
+    role: Role = Role.NOBODY
+    address: str = ""
+    agent: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request, read and checked: `query` and `body` are of the endpoint's models."""
 
     path: Mapping[str, str]
     query: Any
     body: Any
+    asker: Asker = Asker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +147,8 @@ class EndpointHandler(ApiHandler):
         endpoint = self.endpoints[self.request.method or ""]
         call = Call(path, self._query(endpoint), self._body(endpoint))
         answer = await endpoint.do(call)
-        await self.send_json(answer.model_dump(mode="json", by_alias=True))
+        text = answer.model_dump_json(by_alias=True) + "\n"
+        await self.send(text.encode(), "application/json; charset=UTF-8")
 
     def _query(self, endpoint: Endpoint) -> ApiModel:
         given = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
@@ -141,8 +159,8 @@ class EndpointHandler(ApiHandler):
             return None
         try:
             given = json.loads(self.request.body or b"{}")
-        except ValueError as error:
-            raise InvalidParameterError("(body)", "…", f"is JSON: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise InvalidParameterError("(body)", "…", f"must be JSON: {error}") from error
         if not isinstance(given, dict):
             raise InvalidParameterError("(body)", type(given).__name__, "is a JSON object")
         return _read(given, endpoint.body)

@@ -23,6 +23,7 @@ from databus.bootstrap.session_parameters import (
 )
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
 from databus.bootstrap.source_choice import Stores, all_sources, choose_sources
+from databus.conf.access import Role
 from databus.conf.http import ApiHandler, CommandHandler
 from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
@@ -56,7 +57,7 @@ class BootstrapHandler(CommandHandler):
 
     async def ask(self, function: Callable[[Stores], Result]) -> Result:
         """Return what a function of the stores returns, run on a thread that has them open."""
-        return await asyncio.wrap_future(self.pair.readers.run(function))
+        return await self.in_time(asyncio.wrap_future(self.pair.readers.run(function)))
 
 
 class SourcesHandler(BootstrapHandler):
@@ -167,6 +168,10 @@ class StatusHandler(BootstrapHandler):
 
 class AdminHandler(BootstrapHandler):
     """`/admin`: what load balancers look for."""
+
+    def role_needed(self) -> Role:
+        """Return NOBODY: a load balancer has no token, and it is told nothing."""
+        return Role.NOBODY
 
     async def answer(self, *_path: str) -> None:
         """Answer GOOD."""

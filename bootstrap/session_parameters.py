@@ -198,7 +198,7 @@ def _parse_filter(
     text = parameters.get(FILTER, "").strip()
     if not text:
         return {}, None
-    max_chars = limits.max_request_bytes // 2
+    max_chars = limits.max_filter_bytes
     value = parse_json(FILTER, text) if len(text) <= max_chars else None
     if isinstance(value, dict) and "partitionType" in value:
         return {}, parse_filters(json.dumps({"1": value}), max_chars=2 * max_chars)[1]

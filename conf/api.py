@@ -31,7 +31,7 @@ from pydantic.json_schema import models_json_schema
 
 from databus import __version__
 from databus.conf.access import Role
-from databus.conf.http import ApiHandler
+from databus.conf.http import ApiHandler, decode_parameters
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import InvalidParameterError
 
@@ -135,6 +135,14 @@ class EndpointHandler(ApiHandler):
         super().initialize(limits)
         self.endpoints = endpoints
 
+    def allowed_methods(self) -> tuple[str, ...]:
+        """Return the methods of the path's endpoints."""
+        return tuple(self.endpoints)
+
+    def role_needed(self) -> Role:
+        """Return the role of the endpoint of the method."""
+        return self.endpoints[self.request.method or ""].role
+
     async def get(self, **path: str) -> None:
         """Answer GET."""
         await self._answer(path)
@@ -145,13 +153,18 @@ class EndpointHandler(ApiHandler):
 
     async def _answer(self, path: Mapping[str, str]) -> None:
         endpoint = self.endpoints[self.request.method or ""]
-        call = Call(path, self._query(endpoint), self._body(endpoint))
-        answer = await endpoint.do(call)
+        call = Call(path, self._query(endpoint), self._body(endpoint), self._asker())
+        answer = await self.in_time(endpoint.do(call))
         text = answer.model_dump_json(by_alias=True) + "\n"
         await self.send(text.encode(), "application/json; charset=UTF-8")
 
+    def _asker(self) -> Asker:
+        request = self.request
+        agent = request.headers.get("User-Agent", "")
+        return Asker(self.role(), request.remote_ip or "", agent, request.host)
+
     def _query(self, endpoint: Endpoint) -> ApiModel:
-        given = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
+        given: dict[str, Any] = {**decode_parameters(self.request.query_arguments)}
         return _read(given, endpoint.query)
 
     def _body(self, endpoint: Endpoint) -> ApiModel | None:

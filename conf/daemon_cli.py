@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from databus.conf.settings import BootstrapSettings, RelaySettings, load_settings
+from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings, load_settings
 
 # A thread with much to do would otherwise keep the loop waiting for 5 ms
 # (Python's default) each time; see benchmarks/latency.
@@ -58,4 +58,5 @@ def prepare_daemon(
     settings = load_settings(config, model)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    return settings.model_copy(update={"http": settings.http.model_copy(update=asked)})
+    http = build_settings(settings.http.model_dump() | asked, type(settings.http), "--host, --port")
+    return settings.model_copy(update={"http": http})

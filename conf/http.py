@@ -17,19 +17,24 @@ import json
 import logging
 import re
 import socket
-from typing import Any
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
+from databus.conf.access import Access, Role
+from databus.conf.permission import Asking, check_permission
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
     ScnNotFoundError,
     SettingsError,
+    TooSlowError,
+    UnauthorizedError,
     UnknownCommandError,
 )
 
@@ -38,12 +43,16 @@ log = logging.getLogger(__name__)
 SLICE_BYTES = 1 << 20  # a connection that cannot take one in the idle time is dropped
 FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
+FILTERS = ("filters", "filter", "subs")  # parameters that cost work by their length
 _NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
     b"x-dbus-error: RequestProcessingException\r\n"
     b"x-dbus-error-message: too many connections; see http.max_connections\r\n\r\n"
 )
+
+
+Answer = TypeVar("Answer")
 
 
 class BoundedServer(HTTPServer):
@@ -134,6 +143,8 @@ class ApiHandler(RequestHandler):
     """The parent of every handler: sends bodies with flow control, errors in one form."""
 
     limits: HttpSettings
+    _worked_s = 0.0
+    _allowed: tuple[str, ...] = ()
 
     def initialize(self, limits: HttpSettings) -> None:
         """Keep the limits; called by tornado with the route's arguments."""
@@ -147,11 +158,17 @@ class ApiHandler(RequestHandler):
         """Make no ETag: hashing every body costs more than sending it."""
 
     def parameters(self) -> dict[str, str]:
-        """Return the parameters of query string and form body, the last of each name."""
-        try:
-            return {k: v[-1].decode() for k, v in self.request.arguments.items() if v}
-        except UnicodeDecodeError as error:
-            raise InvalidParameterError("(some)", repr(error.object), "not UTF-8") from error
+        """Return the parameters of query string and form body, the last of each name.
+
+        Raises InvalidParameterError.
+        """
+        found = decode_parameters(self.request.arguments)
+        most = self.limits.max_filter_bytes
+        for name in FILTERS:
+            if len(found.get(name, "").encode()) > most:
+                rule = f"at most {most} bytes (http.max_filter_bytes)"
+                raise InvalidParameterError(name, found[name], rule)
+        return found
 
     async def send_json(self, value: Any, status: int = 200) -> None:
         """Answer with a JSON document, on a line of its own: people look at it with curl."""
@@ -159,13 +176,68 @@ class ApiHandler(RequestHandler):
         body = json.dumps(value) + "\n"
         await self.send(body.encode(), "application/json; charset=UTF-8")
 
-    def prepare(self) -> None:
-        """Do no work for a request of a connection that is closed.
+    @property
+    def access(self) -> Access:
+        """The tokens of this server."""
+        found: Access = self.application.settings["access"]
+        return found
 
-        Many requests may have been sent at once, and tornado hands out each of them.
-        """
+    def role(self) -> Role:
+        """Return what the one who asks may do."""
+        return self.access.role_of(self.request.headers.get("Authorization"))
+
+    def role_needed(self) -> Role:
+        """Return the role that this request needs; its method is one of `allowed_methods`."""
+        return Role.READER
+
+    def allowed_methods(self) -> tuple[str, ...]:
+        """Return the methods that this path has. What needs an admin is refused but as POST."""
+        return tuple(
+            method
+            for method in ("GET", "POST")
+            if getattr(type(self), method.lower()) is not getattr(RequestHandler, method.lower())
+        )
+
+    def prepare(self) -> None:
+        """Refuse what may not be answered, before any work is done for it."""
+        # Many requests may have been sent at once, and tornado hands out each of
+        # them, though the connection is closed.
         if self._is_gone():
             raise StreamClosedError
+        self._check_method()
+        headers = self.request.headers
+        asking = Asking(
+            scheme=self.request.protocol,
+            host=self.request.host.lower(),
+            authorization=headers.get("Authorization"),
+            origin=headers.get("Origin"),
+        )
+        check_permission(asking, self.role_needed(), self.access, self.limits)
+
+    def _check_method(self) -> None:
+        method, allowed = self.request.method, self.allowed_methods()
+        if method in allowed and self.role_needed() is Role.ADMIN:
+            allowed = ("POST",)  # a link or a picture in a page cannot send one
+        if method not in allowed:
+            self._allowed = allowed
+            raise HTTPError(405)
+
+    async def in_time(self, work: Awaitable[Answer]) -> Answer:
+        """Await a part of the request's work; raises TooSlowError.
+
+        All parts together may take `max_answer_s`. What holds a long-poll is no part.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self.limits.max_answer_s - self._worked_s) as limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise TooSlowError(self.limits.max_answer_s) from None
+            raise
+        finally:
+            self._worked_s += loop.time() - began
 
     async def send(self, body: bytes, content_type: str) -> None:
         """Answer with a body, at the pace the client reads.
@@ -241,6 +313,10 @@ class ApiHandler(RequestHandler):
         raised = kwargs["exc_info"][1] if "exc_info" in kwargs else None
         error = _as_databus_error(raised, status_code, self.request.path)
         self.set_status(error.status if isinstance(raised, DatabusError) else status_code)
+        if isinstance(error, UnauthorizedError):
+            self.set_header("WWW-Authenticate", "Bearer")
+        if self._allowed:
+            self.set_header("Allow", ", ".join(self._allowed))
         name, cause = error.wire_name, None
         if isinstance(error, ScnNotFoundError):
             # Databus' client looks for this one only among the causes.
@@ -281,6 +357,14 @@ class UnknownCommandHandler(ApiHandler):
     def prepare(self) -> None:
         """Raise UnknownCommandError whatever the method."""
         raise UnknownCommandError(self.request.path)
+
+
+def decode_parameters(arguments: Mapping[str, Sequence[bytes]]) -> dict[str, str]:
+    """Return the last value of each name as text; raises InvalidParameterError."""
+    try:
+        return {name: values[-1].decode() for name, values in arguments.items() if values}
+    except UnicodeDecodeError as error:
+        raise InvalidParameterError("(some)", repr(error.object), "not UTF-8") from error
 
 
 def accepts_gzip(header: str) -> bool:

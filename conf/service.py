@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tornado.web import Application
 
+from databus.conf.access import Role
 from databus.conf.http import (
     ApiHandler,
     BoundedServer,
@@ -27,6 +28,7 @@ from databus.conf.http import (
     make_server,
 )
 from databus.conf.settings import HttpSettings
+from databus.conf.tokens import make_access
 
 DRAIN_S = 1.0  # responses that are being sent may take so long
 STOP_S = 5.0  # and threads so long
@@ -67,6 +69,10 @@ class HealthHandler(ApiHandler):
         super().initialize(limits)
         self._service = service
 
+    def role_needed(self) -> Role:
+        """Return NOBODY: whoever restarts a daemon that is not well has no token."""
+        return Role.NOBODY
+
     async def get(self) -> None:
         """Answer with the service's health."""
         health = self._service.health()
@@ -89,7 +95,10 @@ class MetricsHandler(ApiHandler):
 
 
 def make_application(service: Service) -> Application:
-    """Return the tornado application: the service's routes, health, metrics, the rest 404."""
+    """Return the tornado application: the service's routes, health, metrics, the rest 404.
+
+    Raises SettingsError when tokens cannot be read.
+    """
     limits: dict[str, Any] = {"limits": service.http}
     return Application(
         [
@@ -100,6 +109,7 @@ def make_application(service: Service) -> Application:
         default_handler_class=UnknownCommandHandler,
         default_handler_args=limits,
         log_function=_log_nothing,
+        access=make_access(service.http),
     )
 
 

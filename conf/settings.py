@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
@@ -56,15 +57,54 @@ class Settings(BaseModel):
         return value
 
 
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches an address; of names only `localhost` is known to."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class HttpSettings(Settings):
-    """Where an HTTP server listens, and what a stranger may send."""
+    """Where an HTTP server listens, who may ask it what, and how much one may ask for.
+
+    A server that others reach needs tokens, or `open_to_all = true`. Tokens stand
+    in files that only the server's user may read, or in environment variables.
+    """
 
     host: str = Field("127.0.0.1", description="Address to bind; loopback unless you say otherwise")
     port: int = Field(11115, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+    tls_cert: Path | None = Field(
+        None, description="Certificate with its chain, PEM; the server speaks HTTPS when given"
+    )
+    tls_key: Path | None = Field(
+        None, validate_default=True, description="Its key, PEM, without a passphrase"
+    )
+    reader_tokens_file: Path | None = Field(
+        None, description="Tokens of who may read, one a line; `#` begins a comment"
+    )
+    admin_tokens_file: Path | None = Field(
+        None, description="Tokens of who may also pause, resume, restart and drain"
+    )
+    reader_token_env: str | None = Field(None, description="Environment variable with such a token")
+    admin_token_env: str | None = Field(None, description="Environment variable with such a token")
+    open_to_all: bool = Field(
+        False,
+        validate_default=True,
+        description="Bind an address that others reach though there are no tokens",
+    )
     max_request_bytes: SizeBytes = Field(
         256 << 10, ge=1024, description="Longest request, headers and query string included"
     )
+    max_filter_bytes: SizeBytes = Field(
+        64 << 10, ge=1024, description="Longest `filters`, `filter` or `subs` of a request"
+    )
     max_connections: int = Field(1000, ge=1, description="Most connections served at once")
+    max_connections_per_client: int = Field(
+        300, ge=1, description="… of them from one client address"
+    )
     idle_connection_s: float = Field(
         120.0, gt=0, description="A connection that moves no byte for so long is closed"
     )
@@ -72,6 +112,62 @@ class HttpSettings(Settings):
         16 << 20, ge=4096, description="Largest answer; a larger `size` is cut to it"
     )
     max_wait_ms: int = Field(30_000, ge=0, description="Longest `wait` of a long-poll")
+    max_answer_s: float = Field(
+        60.0, gt=0, description="Longest work for one request, the `wait` of a long-poll apart"
+    )
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether only those with a token are answered."""
+        return any(
+            (
+                self.reader_tokens_file,
+                self.admin_tokens_file,
+                self.reader_token_env,
+                self.admin_token_env,
+            )
+        )
+
+    @field_validator("tls_key")
+    @classmethod
+    def _certificate_and_key(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        if (key is None) != (info.data.get("tls_cert") is None):
+            raise ValueError("tls_cert and tls_key are given together, or neither is")
+        return key
+
+    @field_validator("open_to_all")
+    @classmethod
+    def _closed_unless_said(cls, is_open: bool, info: ValidationInfo) -> bool:
+        host = info.data.get("host", "")
+        tokens = ("reader_tokens_file", "admin_tokens_file", "reader_token_env", "admin_token_env")
+        if is_open or is_loopback(host) or any(info.data.get(name) for name in tokens):
+            return is_open
+        raise ValueError(
+            f"others reach the address {host!r}, and could read every row: name the tokens of who "
+            "may (reader_tokens_file, admin_tokens_file), or set open_to_all = true where "
+            "something else keeps others out"
+        )
+
+
+class ServerAccessSettings(Settings):
+    """What a client shows to relays and bootstrap servers, and what it takes them by."""
+
+    token_file: Path | None = Field(
+        None, description="File with the token, first line; only its user may read it"
+    )
+    token_env: str | None = Field(None, description="Environment variable with the token")
+    tls_ca: Path | None = Field(
+        None,
+        description="CA certificates, PEM, that vouch for servers at `https://`; left out: those "
+        "of the system",
+    )
+
+    @field_validator("token_env")
+    @classmethod
+    def _one_token(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name and info.data.get("token_file"):
+            raise ValueError("give token_file or token_env, not both")
+        return name
 
 
 class SourceSettings(Settings):
@@ -205,6 +301,9 @@ class ClientSettings(Settings):
     )
     relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
     bootstrap_servers: tuple[str, ...] = Field((), description="Bootstrap server URLs")
+    access: ServerAccessSettings = Field(
+        default_factory=ServerAccessSettings, description="Token and CA for those servers"
+    )
     bootstrap_order: Literal["linear", "classic"] = Field(
         "linear",
         description="All snapshots, then one catch-up; or `classic`, which a stock Databus "
@@ -261,6 +360,9 @@ class BootstrapSettings(Settings):
     data_dir: Path = Field(description="One store for each physical source lives here")
     relays: tuple[str, ...] = Field(
         description="Relay URLs that the producers read from", min_length=1
+    )
+    relay_access: ServerAccessSettings = Field(
+        default_factory=ServerAccessSettings, description="Token and CA for those relays"
     )
     http: BootstrapHttpSettings = Field(
         default_factory=BootstrapHttpSettings, description="The HTTP server"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from databus.conf.access import Role
 from databus.conf.http import ApiHandler, CommandHandler
 from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
@@ -42,6 +43,8 @@ from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
+CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
+SERVICES = ("saveMetaState", "runGC")  # and to the relay
 
 Response = StreamResponse | TogetherResponse
 Job = StreamJob | TogetherJob
@@ -136,7 +139,7 @@ class StreamHandler(RelayHandler):
 
     async def _respond(self, job: Job, request: StreamRequest) -> Response:
         if not request.wait_ms:
-            return await _look(job)
+            return await self.in_time(_look(job))
         end = time.monotonic() + request.wait_ms / 1000
         while True:
             with contextlib.ExitStack() as listening:
@@ -145,7 +148,7 @@ class StreamHandler(RelayHandler):
                     listening.enter_context(self.physical_source(s.physical_source).bell.listen())
                     for s in request.selections
                 ]
-                response = await _look(job)
+                response = await self.in_time(_look(job))
                 left_s = end - time.monotonic()
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
@@ -200,7 +203,7 @@ class MeasureHandler(RelayHandler):
         request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
         reader = self.physical_source(request.selection.physical_source).reader
         try:
-            measured = await _run_steps(MeasureJob(reader, request).step)
+            measured = await self.in_time(_run_steps(MeasureJob(reader, request).step))
         except ScnNotFoundError:
             self.relay.traffic.scn_not_found += 1
             raise
@@ -298,8 +301,14 @@ class StatsHandler(RelayHandler):
 class ControlSourcesHandler(RelayHandler):
     """`/controlSources/<verb>`: look at, pause or stop capture, all or one (`source=<name>`)."""
 
+    def role_needed(self) -> Role:
+        """Return ADMIN for the verbs that change something."""
+        return Role.ADMIN if self.path_args[0] in CONTROLS else Role.READER
+
     async def answer(self, *path: str) -> None:
         """Do what the verb says and answer with the status after it."""
+        if path[0] not in ("status", *CONTROLS):
+            raise UnknownCommandError(self.request.path)
         name = self.parameters().get("source", "")
         chosen = (
             [self.physical_source(name)] if name else list(self.relay.physical_sources.values())
@@ -319,15 +328,19 @@ class ControlSourcesHandler(RelayHandler):
             source.capture.pause()
         elif verb == "unpause":
             source.capture.unpause()
-        elif verb != "status":
-            raise UnknownCommandError(self.request.path)
 
 
 class RelayCommandHandler(RelayHandler):
     """`/relayCommand/<verb>`: `saveMetaState`, `getPrevScn`, `runGC`."""
 
+    def role_needed(self) -> Role:
+        """Return ADMIN for the verbs that do something."""
+        return Role.ADMIN if self.path_args[0] in SERVICES else Role.READER
+
     async def answer(self, *path: str) -> None:
         """Do it and say so."""
+        if path[0] not in ("getPrevScn", *SERVICES):
+            raise UnknownCommandError(self.request.path)
         sources = self.relay.physical_sources.values()
         if path[0] == "getPrevScn":
             await self.send_json({source.name: source.reader.prev_scn for source in sources})
@@ -337,13 +350,15 @@ class RelayCommandHandler(RelayHandler):
                 source.capture.save_soon()
         elif path[0] == "runGC":
             gc.collect()
-        else:
-            raise UnknownCommandError(self.request.path)
         await self.send_json({"command": path[0], "result": "done"})
 
 
 class AdminHandler(RelayHandler):
     """`/admin`: what load balancers of Databus relays look for."""
+
+    def role_needed(self) -> Role:
+        """Return NOBODY: a load balancer has no token, and it is told nothing."""
+        return Role.NOBODY
 
     async def answer(self, *_path: str) -> None:
         """Answer GOOD."""

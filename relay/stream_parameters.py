@@ -273,7 +273,7 @@ def _parse_filters(
     parameters: Mapping[str, str], limits: HttpSettings
 ) -> Mapping[int, EventFilter]:
     text = parameters.get("filters", "").strip()
-    return parse_filters(text, max_chars=limits.max_request_bytes // 2) if text else {}
+    return parse_filters(text, max_chars=limits.max_filter_bytes) if text else {}
 
 
 def _unless_all(ids: frozenset[int], all_ids: Iterable[int]) -> frozenset[int] | None:

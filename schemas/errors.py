@@ -6,6 +6,9 @@
     ├── RequestError                  what a peer asked for cannot be answered as asked
     │   ├── InvalidParameterError     a parameter is missing, malformed or too large
     │   ├── UnknownCommandError       no such path
+    │   ├── UnauthorizedError         no token, or one that is not known
+    │   ├── ForbiddenError            not for the role that the token gives, or not from there
+    │   ├── TooSlowError              the answer took longer than one may
     │   ├── UnknownSourceError        no such source id or name
     │   ├── ScnNotFoundError          the requested point is no longer held
     │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
@@ -104,6 +107,39 @@ class UnknownSourceError(RequestError):
     def __init__(self, source: str | int, known: list[str]) -> None:
         super().__init__(f"unknown source {source!r}; known: {', '.join(known) or 'none'}")
         self.source = source
+
+
+class UnauthorizedError(RequestError):
+    """The request shows no token, or one that the server does not know."""
+
+    status = 401
+    wire_name = "UnauthorizedException"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"{problem}: send `Authorization: Bearer <token>` with a token of this server "
+            "(clients: token_file or token_env; commands: --token-file)"
+        )
+
+
+class ForbiddenError(RequestError):
+    """Whoever asks may not do this, or not from there; the text says what would be taken."""
+
+    status = 403
+    wire_name = "ForbiddenException"
+
+
+class TooSlowError(RequestError):
+    """One request's work took longer than one may; another such request may take as long."""
+
+    status = 503
+    wire_name = "RequestTimedOutException"
+
+    def __init__(self, max_answer_s: float) -> None:
+        super().__init__(
+            f"the answer took more than {max_answer_s:g} s (http.max_answer_s): "
+            "ask for less at a time, or try again when the server has less to do"
+        )
 
 
 class ScnNotFoundError(RequestError):

@@ -270,7 +270,7 @@ class TestBadInput:
             ({"filter": "{"}, 400, INVALID, "JSON"),
             ({"filter": '{"1":{"partitionType":"ROUND"}}'}, 400, INVALID, "ROUND"),
             ({"filter": '{"partitionType":"ROUND"}'}, 400, INVALID, "ROUND"),
-            ({"filter": "x" * 200_000}, 400, INVALID, "longer"),
+            ({"filter": "x" * 70_000}, 400, INVALID, "max_filter_bytes"),
             ({"filter": "[" * 50_000}, 400, INVALID, "filter"),
         ],
     )

@@ -14,6 +14,7 @@ from databus.conf.settings import (
     MaxScnSettings,
     PhysicalSourceSettings,
     RelaySettings,
+    ServerAccessSettings,
     Settings,
     build_settings,
     load_settings,
@@ -41,9 +42,11 @@ def test_the_commented_examples_are_good_settings() -> None:
         (RELAY, PhysicalSourceSettings),
         (CLIENT, ClientSettings),
         (CLIENT, BackOffSettings),
+        (CLIENT, ServerAccessSettings),
         (BOOTSTRAP, BootstrapSettings),
         (BOOTSTRAP, BootstrapHttpSettings),
         (BOOTSTRAP, BackOffSettings),
+        (BOOTSTRAP, ServerAccessSettings),
     ],
 )
 def test_the_commented_examples_name_every_setting(example: Path, model: type[Settings]) -> None:

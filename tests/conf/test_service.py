@@ -147,7 +147,7 @@ def test_a_port_in_use_is_said_before_anything_starts() -> None:
 
 
 def test_an_address_that_is_not_ours_is_said() -> None:
-    daemon = Daemon(host="192.0.2.1")
+    daemon = Daemon(host="192.0.2.1", open_to_all=True)
     with pytest.raises(SettingsError, match=r"cannot listen on 192\.0\.2\.1"):
         ServiceThread(daemon.service)
 

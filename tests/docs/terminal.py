@@ -177,9 +177,10 @@ class Reader:
             said = [terminal.output for terminal in self._terminals.values()]
             raise AssertionError("the relay does not capture:\n" + "\n".join(said)) from None
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, method: str = "GET") -> Any:
         """Return what the relay answers, from JSON."""
-        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+        request = urllib.request.Request(self.url + path, method=method)
+        with urllib.request.urlopen(request, timeout=5) as answer:
             return json.loads(answer.read())
 
     def wait_for_events(self, count: int) -> None:

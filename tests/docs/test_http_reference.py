@@ -64,6 +64,9 @@ def test_every_output_and_protocol_version_is_on_the_page() -> None:
     "error",
     [
         errors.InvalidParameterError,
+        errors.UnauthorizedError,
+        errors.ForbiddenError,
+        errors.TooSlowError,
         errors.UnknownCommandError,
         errors.UnknownSourceError,
         errors.ScnNotFoundError,
@@ -86,7 +89,8 @@ def test_each_verb_and_the_filter_of_the_page_is_understood(reader: Reader) -> N
     for path, verbs in VERBS.items():
         for verb in verbs:
             assert f"`{verb}`" in PAGE
-            assert reader.get(f"{path}/{verb}")
+            is_look = verb in ("status", "getPrevScn")
+            assert reader.get(f"{path}/{verb}", "GET" if is_look else "POST")
     (shown,) = re.findall(r"`(\{\"<id>\".*?\})`", PAGE)
     filters = urllib.parse.quote(shown.replace("<id>", "1"))
     url = f"{reader.url}/stream?sources=1&size=1000&filters="

@@ -101,11 +101,26 @@ class RunningRelay:
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **parameters: Any) -> Answer:
         """GET a path."""
+        return self._ask("GET", path, headers, parameters)
+
+    def post(
+        self, path: str, headers: Mapping[str, str] | None = None, **parameters: Any
+    ) -> Answer:
+        """POST to a path."""
+        return self._ask("POST", path, headers, parameters)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None,
+        parameters: Mapping[str, Any],
+    ) -> Answer:
         query = f"?{urlencode(parameters)}" if parameters else ""
         with contextlib.closing(
             http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         ) as connection:
-            connection.request("GET", path + query, headers=dict(headers or {}))
+            connection.request(method, path + query, headers=dict(headers or {}))
             with connection.getresponse() as response:
                 return Answer(response.status, response.headers, response.read())
 

@@ -87,14 +87,14 @@ def test_a_disk_that_fills_up_stops_capture_and_loses_nothing(
     unlimited = resource.prlimit(relay.child.pid, resource.RLIMIT_FSIZE)
     # A file that cannot grow is what a full disk is, for one process.
     resource.prlimit(relay.child.pid, resource.RLIMIT_FSIZE, (0, unlimited[1]))
-    relay.get("/relayCommand/saveMetaState")
+    relay.post("/relayCommand/saveMetaState")
     shop.insert(2)
     wait_until(lambda: relay.problem(), "a problem")
     assert relay.get("/health").status == 503
     assert len(relay.stream().body) > 0
     resource.prlimit(relay.child.pid, resource.RLIMIT_FSIZE, unlimited)
     shop.insert(3)
-    relay.get("/controlSources/unpause")
+    relay.post("/controlSources/unpause")
     seen = Remembering()
     with consuming([relay.url], ["shop.orders"], seen):
         wait_until(lambda: len(seen.events) == 3, "the rows")

@@ -36,7 +36,7 @@ def test_a_transaction_larger_than_the_ring_waits_for_a_larger_ring(
         assert int(problem.partition(" at scn ")[2].split()[0]) > seen.scns[-1]
         assert "262144" in problem
         # It stays as it is, and goes on serving what it has.
-        relay.get("/controlSources/unpause")
+        relay.post("/controlSources/unpause")
         relay.wait_for_problem("ring_bytes")
         assert list(relay.windows()) == seen.scns
         assert relay.max_scn() == seen.scns[-1]

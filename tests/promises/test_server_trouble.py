@@ -140,7 +140,7 @@ def test_a_wrong_password_is_told_and_a_right_one_is_enough_to_go_on(
     assert relay.get("/health").status == 503
     database.run("INSERT INTO orders (id) VALUES (1)")
     (tmp_path / "password").write_text(right)
-    relay.get("/controlSources/unpause")
+    relay.post("/controlSources/unpause")
     wait_until(lambda: len(relay.windows()) == 1, "the window", lambda: relay.problem())
 
 
@@ -156,7 +156,7 @@ def test_a_server_without_row_format_is_told_what_to_set(
         assert relay.stream().body == b""
     finally:
         database.run("SET GLOBAL binlog_format = 'ROW'")
-    relay.get("/controlSources/unpause")
+    relay.post("/controlSources/unpause")
     database.run("SET SESSION binlog_format = 'ROW'", "INSERT INTO orders (id) VALUES (1)")
     wait_until(lambda: len(relay.windows()) == 1, "the window", lambda: relay.problem())
 
@@ -166,5 +166,5 @@ def test_a_table_that_does_not_exist_is_told(database: Database, tmp_path: Path)
     with running(RunningRelay(tmp_path, settings).serve()) as relay:
         assert f"{database.name}.nothing" in relay.wait_for_problem("does not exist")
         database.run("CREATE TABLE nothing (id INT PRIMARY KEY)")
-        relay.get("/controlSources/unpause")
+        relay.post("/controlSources/unpause")
         wait_until(lambda: relay.get("/health").status == 200, "health")

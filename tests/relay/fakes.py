@@ -165,6 +165,10 @@ class ServedRelay:
         query = f"?{urlencode(parameters)}" if parameters else ""
         return get(self.url, path + query, headers)
 
+    def post(self, path: str, headers: dict[str, str] | None = None, **parameters: Any) -> Answer:
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        return post(self.url, path + query, headers)
+
     def stream(self, **parameters: Any) -> Answer:
         asked: dict[str, Any] = {
             "sources": "shop.person,shop.orders",
@@ -245,16 +249,24 @@ def connect(url: str, timeout_s: float = 10) -> socket.socket:
     return socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_s)
 
 
-def get(url: str, target: str, headers: dict[str, str] | None = None) -> Answer:
+def get(
+    url: str, target: str, headers: dict[str, str] | None = None, method: str = "GET"
+) -> Answer:
     """Send a request with the target as it is, JSON and all."""
-    lines = [f"GET {target} HTTP/1.1", "Host: relay", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    given = {"Host": "relay", "Connection": "close"} | (headers or {})
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
     with connect(url) as sock:
         sock.sendall("\r\n".join([*lines, "", ""]).encode())
-        response = http.client.HTTPResponse(sock, method="GET")
+        response = http.client.HTTPResponse(sock, method=method)
         response.begin()
         with response:
             return Answer(response)
+
+
+def post(url: str, target: str, headers: dict[str, str] | None = None) -> Answer:
+    """Send a request without a body, as an admin's commands are."""
+    given = {"Host": urlsplit(url).netloc, "Content-Length": "0"} | (headers or {})
+    return get(url, target, given, "POST")
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:

@@ -272,7 +272,7 @@ def test_stats_count_what_came_in_and_what_went_out(relay: ServedRelay) -> None:
 
 def test_capture_can_be_paused_resumed_stopped_and_started(relay: ServedRelay) -> None:
     def state_after(verb: str, expected: str) -> None:
-        relay.get(f"/controlSources/{verb}", source="shop")
+        relay.post(f"/controlSources/{verb}", source="shop")
         wait_until(
             lambda: as_json(relay.get("/controlSources/status"))["shop"]["state"] == expected
         )
@@ -292,8 +292,8 @@ def test_capture_can_be_paused_resumed_stopped_and_started(relay: ServedRelay) -
 def test_relay_commands(relay: ServedRelay) -> None:
     put_some(relay)
     assert as_json(relay.get("/relayCommand/getPrevScn")) == {"shop": -1}
-    assert as_json(relay.get("/relayCommand/runGC"))["result"] == "done"
-    assert as_json(relay.get("/relayCommand/saveMetaState"))["result"] == "done"
+    assert as_json(relay.post("/relayCommand/runGC"))["result"] == "done"
+    assert as_json(relay.post("/relayCommand/saveMetaState"))["result"] == "done"
     assert relay.get("/relayCommand/selfDestruct").status == 404
 
 

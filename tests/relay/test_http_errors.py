@@ -66,7 +66,7 @@ def error_of(answer: Answer) -> tuple[int, str]:
         ({"output": "xml"}, 400, INVALID, "json_plain_value"),
         ({"filters": "{"}, 400, INVALID, "JSON"),
         ({"filters": '{"1":{"partitionType":"ROUND"}}'}, 400, INVALID, "ROUND"),
-        ({"filters": "x" * 200_000}, 400, INVALID, "longer"),
+        ({"filters": "x" * 70_000}, 400, INVALID, "max_filter_bytes"),
         ({"filters": "[" * 50_000}, 400, INVALID, "filters"),
         ({"wait": "soon"}, 400, INVALID, "wait"),
         ({"maxev": "two"}, 400, INVALID, "maxev"),
@@ -157,7 +157,7 @@ def test_an_unknown_protocol_version_is_refused(relay: ServedRelay) -> None:
 def test_an_unknown_physical_source_is_refused(relay: ServedRelay) -> None:
     expected = (404, "UnknownSourceException")
     assert error_of(relay.get("/bufferInfo/inbound/nowhere/0")) == expected
-    assert error_of(relay.get("/controlSources/pause", source="nowhere")) == expected
+    assert error_of(relay.post("/controlSources/pause", source="nowhere")) == expected
     assert error_of(relay.get("/bufferInfo/inbound/shop/7")) == (400, INVALID)
 
 
@@ -306,7 +306,7 @@ class TestSourceInError:
         health: dict[str, Any] = json.loads(relay.get("/health").body)
         assert health["physicalSources"]["shop"]["problem"] == str(error)
         assert relay.stream().headers["x-databus-resume"] == "1,-1"
-        relay.get("/controlSources/unpause")
+        relay.post("/controlSources/unpause")
         wait_until(lambda: relay.get("/health").status == 200)
 
 

@@ -1,0 +1,82 @@
+"""Where tokens come from: files that nobody else may read, and the environment.
+
+No error repeats what stands there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from databus.conf.access import Access
+from databus.conf.settings import HttpSettings, ServerAccessSettings
+from databus.schemas.errors import SettingsError
+
+MIN_TOKEN_CHARS = 16
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")  # what RFC 6750 lets stand behind "Bearer"
+_RULE = (
+    f"a token has {MIN_TOKEN_CHARS} or more characters, of letters, digits and -._~+/=; "
+    "`openssl rand -base64 24` makes one"
+)
+
+
+def make_access(settings: HttpSettings, environ: Mapping[str, str] | None = None) -> Access:
+    """Return the tokens that a server's settings name; raises SettingsError."""
+    variables = os.environ if environ is None else environ
+
+    def tokens(kind: str, file: Path | None, variable: str | None) -> list[str]:
+        found = _file_tokens(f"http.{kind}_tokens_file", file) if file else []
+        if variable:
+            found.append(_env_token(f"http.{kind}_token_env", variable, variables))
+        return found
+
+    return Access(
+        tokens("reader", settings.reader_tokens_file, settings.reader_token_env),
+        tokens("admin", settings.admin_tokens_file, settings.admin_token_env),
+    )
+
+
+def read_token(settings: ServerAccessSettings, environ: Mapping[str, str] | None = None) -> str:
+    """Return the token that a client shows; empty when it has none. Raises SettingsError."""
+    if settings.token_file is not None:
+        return _file_tokens("token_file", settings.token_file)[0]
+    if settings.token_env is not None:
+        variables = os.environ if environ is None else environ
+        return _env_token("token_env", settings.token_env, variables)
+    return ""
+
+
+def _file_tokens(key: str, path: Path) -> list[str]:
+    """Return the tokens of a file, at least one."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            lines = file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "is not UTF-8"
+        raise SettingsError(f"{key} {path}: {problem}") from None
+    # Not the group's bits: an ACL shows in them, and systemd's credentials have one.
+    if mode & stat.S_IRWXO:
+        raise SettingsError(f"{key} {path}: others may read it: chmod 600 {path}")
+    found = [text for line in lines if (text := line.partition("#")[0].strip())]
+    if not found:
+        raise SettingsError(f"{key} {path}: there is no token in it; {_RULE}")
+    for token in found:
+        _check(f"{key} {path}", token)
+    return found
+
+
+def _env_token(key: str, variable: str, environ: Mapping[str, str]) -> str:
+    token = environ.get(variable, "").strip()
+    if not token:
+        raise SettingsError(f"{key}: the environment variable {variable} is not set")
+    _check(f"{key} {variable}", token)
+    return token
+
+
+def _check(place: str, token: str) -> None:
+    if len(token) < MIN_TOKEN_CHARS or not _TOKEN.fullmatch(token):
+        raise SettingsError(f"{place}: {_RULE}")

@@ -13,7 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 from databus.client.spark.avro_columns import AvroColumn, Kind
-from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
+from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests
+from databus.client.spark.verify.conditions import of_chunks, where
 from databus.client.spark.verify.mysql_texts import MysqlTexts
 from databus.client.spark.verify.shape import Key, Row, shape_of, spark_values
 from databus.client.spark.verify.source_table import Selection
@@ -47,7 +48,7 @@ class MysqlTable:
         self._source = source
         self._address = address_of(physical)
         self._name = quote(*split_name(source))
-        self._where = selection.where
+        self._where = f"({selection.where})" if selection.where else ""
         self._scan = MysqlTableScan(physical)
         self._connection: Any = None
         try:
@@ -68,6 +69,7 @@ class MysqlTable:
         self._digest = self._texts.digest(self.shape.columns)
         self._bucket = self._texts.digest(self.shape.key)
         self._values = spark_values(self.shape)
+        self._key = quote(self.shape.key[0].name)
 
     def close(self) -> None:
         """Close the connections."""
@@ -90,8 +92,8 @@ class MysqlTable:
 
     def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
         """Return the last key and the digest of the rows behind a key."""
-        key = quote(self.shape.key[0].name)
-        condition = self._condition("" if after is None else f"{key} > {after}")
+        key = self._key
+        condition = where("" if after is None else f"{key} > {after}", self._where)
         ((last, count, digest),) = self._ask(
             f"SELECT MAX(k), COUNT(*), BIT_XOR(d) FROM (SELECT {key} AS k, {self._digest} AS d "
             f"FROM {self._name} FORCE INDEX (PRIMARY){condition} ORDER BY {key} LIMIT {rows}) AS c"
@@ -102,18 +104,14 @@ class MysqlTable:
         """Return the digests of all buckets, in one pass over the table."""
         rows = self._ask(
             f"SELECT b, COUNT(*), BIT_XOR(d) FROM (SELECT {self._bucket} MOD {count} AS b, "
-            f"{self._digest} AS d FROM {self._name}{self._condition('')}) AS c GROUP BY b"
+            f"{self._digest} AS d FROM {self._name}{where(self._where)}) AS c GROUP BY b"
         )
         return {int(b): ChunkDigest(int(rows), int(digest)) for b, rows, digest in rows}
 
     def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
         """Yield the rows of some chunks."""
-        if not isinstance(chunks, KeyRanges):
-            wanted = ", ".join(map(str, numbers))
-            yield from self._read(f"{self._bucket} MOD {chunks.count} IN ({wanted})")
-            return
-        for span in chunks.spans(numbers):
-            yield from self._read(self._within(span))
+        for condition in of_chunks(chunks, numbers, self._key, self._bucket):
+            yield from self._read(condition)
 
     def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
         """Yield the rows that have these keys."""
@@ -153,16 +151,6 @@ class MysqlTable:
         self._ask(f"SET SESSION {_NO_LIMIT[self._is_mariadb]} = 0")
         return connection
 
-    def _condition(self, condition: str) -> str:
-        parts = [part for part in (condition, self._where and f"({self._where})") if part]
-        return f" WHERE {' AND '.join(parts)}" if parts else ""
-
-    def _within(self, span: Span) -> str:
-        key = quote(self.shape.key[0].name)
-        limits = [] if span.after is None else [f"{key} > {span.after}"]
-        limits += [] if span.last is None else [f"{key} <= {span.last}"]
-        return " AND ".join(limits)
-
     def _is_one_of(self, keys: Sequence[Key]) -> str:
         conditions = (
             " AND ".join(
@@ -182,7 +170,7 @@ class MysqlTable:
 
     def _read(self, condition: str) -> Iterator[Row]:
         columns = ", ".join(column.expression for column in self._selected)
-        raw = self._ask(f"SELECT {columns} FROM {self._name}{self._condition(condition)}")
+        raw = self._ask(f"SELECT {columns} FROM {self._name}{where(condition, self._where)}")
         for at in range(0, len(raw), _FETCHED_ROWS):
             try:
                 made = rows_of(self._selected, raw[at : at + _FETCHED_ROWS])

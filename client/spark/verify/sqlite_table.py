@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.spark.avro_columns import AvroColumn, Kind
-from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
+from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests
+from databus.client.spark.verify.conditions import of_chunks, where
 from databus.client.spark.verify.shape import Key, Row, Shape, shape_of, spark_values
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.texts import any_text, digest, row_text
@@ -51,7 +52,7 @@ class SqliteTable:
         self._source = source
         self._path = Path(parse_uri(physical.uri).path)
         self._name = quote(source.partition(".")[2] or source)
-        self._where = selection.where
+        self._where = f"({selection.where})" if selection.where else ""
         self._scan = SqliteTableScan(physical)
         self._connection: sqlite3.Connection | None = None
         try:
@@ -65,6 +66,7 @@ class SqliteTable:
             self.close()
             raise
         self._values = spark_values(self.shape)
+        self._key = quote(self.shape.key[0].name)
         self._digest = f"databus_digest({', '.join(map(quote, self.shape.names))})"
         self._bucket = f"databus_key_digest({', '.join(map(quote, self.shape.key_names))})"
 
@@ -89,8 +91,8 @@ class SqliteTable:
 
     def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
         """Return the last key and the digest of the rows behind a key."""
-        key = quote(self.shape.key[0].name)
-        condition = self._condition("" if after is None else f"{key} > {after}")
+        key = self._key
+        condition = where("" if after is None else f"{key} > {after}", self._where)
         ((last, count, found),) = self._ask(
             f"SELECT max(k), count(*), databus_xor(d) FROM (SELECT {key} AS k, "
             f"{self._digest} AS d FROM {self._name}{condition} ORDER BY {key} LIMIT {rows})"
@@ -101,18 +103,14 @@ class SqliteTable:
         """Return the digests of all buckets, in one pass over the table."""
         rows = self._ask(
             f"SELECT {self._bucket} % {count} AS b, count(*), databus_xor({self._digest}) "
-            f"FROM {self._name}{self._condition('')} GROUP BY b"
+            f"FROM {self._name}{where(self._where)} GROUP BY b"
         )
         return {bucket: ChunkDigest(found, xor) for bucket, found, xor in rows}
 
     def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
         """Yield the rows of some chunks."""
-        if not isinstance(chunks, KeyRanges):
-            wanted = ", ".join(map(str, numbers))
-            yield from self._read(f"{self._bucket} % {chunks.count} IN ({wanted})")
-            return
-        for span in chunks.spans(numbers):
-            yield from self._read(self._within(span))
+        for condition in of_chunks(chunks, numbers, self._key, self._bucket):
+            yield from self._read(condition)
 
     def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
         """Yield the rows that have these keys."""
@@ -144,16 +142,6 @@ class SqliteTable:
         connection.create_aggregate("databus_xor", 1, _Xor)
         return connection
 
-    def _condition(self, condition: str) -> str:
-        parts = [part for part in (condition, self._where and f"({self._where})") if part]
-        return f" WHERE {' AND '.join(parts)}" if parts else ""
-
-    def _within(self, span: Span) -> str:
-        key = quote(self.shape.key[0].name)
-        limits = [] if span.after is None else [f"{key} > {span.after}"]
-        limits += [] if span.last is None else [f"{key} <= {span.last}"]
-        return " AND ".join(limits)
-
     def _is_one_of(self, keys: Sequence[Key]) -> str:
         # A key of any kind is a text in Spark: the same text, of whatever it is here.
         terms = [
@@ -165,7 +153,7 @@ class SqliteTable:
 
     def _read(self, condition: str, values: Sequence[Any] = ()) -> Iterator[Row]:
         columns = ", ".join(map(quote, self.shape.names))
-        query = f"SELECT {columns} FROM {self._name}{self._condition(condition)}"
+        query = f"SELECT {columns} FROM {self._name}{where(condition, self._where)}"
         for row in self._ask(query, values):
             yield self._values(dict(zip(self.shape.names, row, strict=True)))
 

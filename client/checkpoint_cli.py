@@ -21,13 +21,13 @@ from databus.client.checkpoint_places import (
     RelayRange,
     consequences,
     distance_text,
-    duration_text,
     lag_of,
 )
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.kept_checkpoints import Shown, shown_at
 from databus.client.position import parse_start
-from databus.conf.asking import Server, access_options, token_in
+from databus.conf.amounts import duration_text
+from databus.conf.asking import Server, access_options, named_server
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ServerError, UnknownSourceError
 
@@ -68,7 +68,7 @@ def show(
     found = [one for one in shown_at(place) if name in (None, one.name)]
     if not found:
         raise CheckpointError(f"{place}: no registration is called {name!r}")
-    ranges = None if relay is None else ranges_of(_server(relay, token_file, tls_ca))
+    ranges = None if relay is None else ranges_of(named_server(relay, token_file, tls_ca))
     lags = [None if ranges is None else lag_in(one, ranges) for one in found]
     if is_json:
         click.echo(json.dumps([to_json_value(*pair) for pair in zip(found, lags, strict=True)]))
@@ -144,7 +144,7 @@ def diff(a: str, b: str, token_file: Path | None, tls_ca: Path | None, is_json: 
     """
     ours = shown_at(Path(a))
     if b.startswith(("http://", "https://")):
-        ranges = ranges_of(_server(b, token_file, tls_ca))
+        ranges = ranges_of(named_server(b, token_file, tls_ca))
         pairs = [(one, lag_in(one, ranges).newest_scn) for one in ours]
         rows = [_difference(one.name, one.sources, one.scn, newest) for one, newest in pairs]
     else:
@@ -213,10 +213,6 @@ def to_json_value(one: Shown, lag: Lag | None) -> dict[str, Any]:
     }
 
 
-def _server(url: str, token_file: Path | None, tls_ca: Path | None) -> Server:
-    return Server(url, token_in(token_file), tls_ca)
-
-
 def _registration(place: Path, name: str | None, sources: tuple[str, ...]) -> tuple[Path, Shown]:
     """Return the folder and the one registration that is meant; raises CheckpointError."""
     folder = place if place.is_dir() or place.suffix != ".json" else place.parent
@@ -245,7 +241,7 @@ def _range_for(
 ) -> RelayRange | None:
     if relay is None:
         return None
-    return range_in(one, ranges_of(_server(relay, token_file, tls_ca)))
+    return range_in(one, ranges_of(named_server(relay, token_file, tls_ca)))
 
 
 def _target(position: str, held: RelayRange | None) -> Checkpoint:
@@ -297,10 +293,10 @@ def _paired(ours: Sequence[Shown], theirs: Sequence[Shown]) -> list[dict[str, An
     in_a, in_b = by_identity(ours), by_identity(theirs)
     rows = []
     for key in sorted(in_a.keys() | in_b.keys()):
-        mine, other = in_a.get(key), in_b.get(key)
-        row = _difference(key[0], key[1], mine and mine.scn, other and other.scn)
-        if mine is None or other is None:
-            row["text"] = "only in A" if other is None else "only in B"
+        scn_a, scn_b = (found[key].scn if key in found else None for found in (in_a, in_b))
+        row = _difference(key[0], key[1], scn_a, scn_b)
+        if key not in in_a or key not in in_b:
+            row["text"] = "only in A" if key in in_a else "only in B"
         rows.append(row)
     return rows
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from databus.conf.amounts import duration_text
 from databus.schemas.checkpoint import Checkpoint
 
 
@@ -122,11 +123,3 @@ def _windows_moved(old: int | None, to_scn: int | None, word: str) -> list[str]:
     if to_scn < old:
         return [f"Windows after {to_scn}, up to {old}, come AGAIN."]
     return [f"Windows after {old}, up to {to_scn}, are LEFT OUT: they never come."]
-
-
-def duration_text(seconds: float) -> str:
-    """Write a duration in the unit that fits."""
-    for limit, unit_s, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit_s:.3g} {unit}"
-    return f"{seconds / 86400:.3g} days"

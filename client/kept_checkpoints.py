@@ -6,9 +6,7 @@ in use is read as it is at this moment.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 from databus.client.checkpoints import read_file
 from databus.client.spark.offsets import AtScn, Place, from_offset
+from databus.conf.file_lock import holder_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import CheckpointError
 
@@ -110,25 +109,6 @@ def phase_of(checkpoint: Checkpoint) -> str:
     if not checkpoint.is_whole_window:
         return f"{checkpoint.window_offset} events into window {checkpoint.window_scn}"
     return ""
-
-
-def holder_of(lock: Path) -> str:
-    """Return the process that holds a lock file, as it has written it there; empty = nobody."""
-    try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        # Shared, and let go of at once: nobody else who only looks is in the way.
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(fd, 64, 0).decode("ascii", "replace") or "unknown"
-    except OSError:
-        return ""
-    else:
-        return ""
-    finally:
-        os.close(fd)
 
 
 def _of_spark(folder: Path) -> list[Shown]:

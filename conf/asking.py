@@ -20,7 +20,15 @@ from typing import Any, TypeVar
 
 import click
 
-from databus.schemas.errors import ServerError, SettingsError
+from databus.conf.settings import ServerAccessSettings
+from databus.conf.tokens import read_token
+from databus.schemas.errors import (
+    DatabusError,
+    ForbiddenError,
+    ServerError,
+    SettingsError,
+    UnauthorizedError,
+)
 
 TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
@@ -50,7 +58,11 @@ class Server:
         return self.ask(path).value
 
     def ask(self, path: str) -> Asked:
-        """Ask for a path; raises ServerError with what to do, SettingsError for a wrong URL."""
+        """Ask for a path.
+
+        Raises ServerError, for which it may be asked again; UnauthorizedError or
+        ForbiddenError, for which another token is needed; SettingsError for a wrong URL.
+        """
         request = urllib.request.Request(self._place(path))
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
@@ -60,7 +72,7 @@ class Server:
             return Asked(json.loads(body), _seconds(date))
         except urllib.error.HTTPError as error:
             with error:
-                raise ServerError(self.url, _refusal(path, error)) from None
+                raise self._refusal(path, error) from None
         except urllib.error.URLError as error:
             raise ServerError(self.url, f"does not answer: {_reason(error.reason)}") from None
         except (OSError, http.client.HTTPException) as error:
@@ -74,6 +86,18 @@ class Server:
         if not self.url.startswith(("http://", "https://")):
             raise SettingsError(f"{self.url}: a server's URL begins with http:// or https://")
         return self.url.rstrip("/") + path
+
+    def _refusal(self, path: str, error: urllib.error.HTTPError) -> DatabusError:
+        if error.code == UnauthorizedError.status:
+            known = "the token is not known there" if self.token else "it asks for a token"
+            return UnauthorizedError(f"{self.url}: {known}")
+        try:
+            said = json.loads(error.read(1 << 16))["message"]
+        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+            said = error.reason
+        if error.code == ForbiddenError.status:
+            return ForbiddenError(f"{self.url}: {said}")
+        return ServerError(self.url, f"{path}: {error.code} {said}")
 
     def _opener(self) -> urllib.request.OpenerDirector:
         return urllib.request.build_opener(
@@ -96,18 +120,9 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
         """Follow nobody."""
 
 
-def token_in(file: Path | None) -> str:
-    """Return the first token of a file; raises SettingsError. None = no token."""
-    if file is None:
-        return ""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"token file {file}: {error}") from None
-    tokens = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if not tokens:
-        raise SettingsError(f"token file {file}: has no token in it; write one on its first line")
-    return tokens[0]
+def named_server(url: str, token_file: Path | None, tls_ca: Path | None) -> Server:
+    """Return the server that the options of `access_options` describe; raises SettingsError."""
+    return Server(url, read_token(ServerAccessSettings(token_file=token_file)), tls_ca)
 
 
 def access_options(command: Command) -> Command:
@@ -126,18 +141,6 @@ def access_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
-
-
-def _refusal(path: str, error: urllib.error.HTTPError) -> str:
-    if error.code == 401:
-        return "asks for a token that it knows; give one with --token-file"
-    if error.code == 403:
-        return f"{path} is not for the role of this token"
-    try:
-        said = json.loads(error.read(1 << 16))["message"]
-    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-        said = error.reason
-    return f"{path}: {error.code} {said}"
 
 
 def _reason(reason: object) -> str:

@@ -1,0 +1,71 @@
+"""What `databus doctor` finds: one line for each thing that was looked at. Pure.
+
+A check is ok, a warning (it works, and somebody should know), or an error (it
+will not work); those that are not ok say what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """How a thing is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, in one line."""
+
+    verdict: Verdict
+    subject: str
+    text: str
+
+    def to_json_value(self) -> dict[str, str]:
+        """Return it as plain values."""
+        return {"verdict": self.verdict.value, "subject": self.subject, "text": self.text}
+
+
+def ok(subject: str, text: str) -> Check:
+    """Return what is as it should be."""
+    return Check(Verdict.OK, subject, text)
+
+
+def warning(subject: str, text: str) -> Check:
+    """Return what works, and somebody should know."""
+    return Check(Verdict.WARNING, subject, _one_line(text))
+
+
+def error(subject: str, text: str) -> Check:
+    """Return what will not work."""
+    return Check(Verdict.ERROR, subject, _one_line(text))
+
+
+def errors(subject: str, problems: Iterable[str], well: str) -> list[Check]:
+    """Return an error for each problem; when there is none, that all is `well`."""
+    found = [error(subject, problem) for problem in problems if problem]
+    return found or ([ok(subject, well)] if well else [])
+
+
+def has_errors(checks: Iterable[Check]) -> bool:
+    """Say whether something will not work."""
+    return any(check.verdict is Verdict.ERROR for check in checks)
+
+
+def verdict_line(checks: Sequence[Check]) -> str:
+    """Return the last line: how many of each."""
+    counts = {verdict: sum(c.verdict is verdict for c in checks) for verdict in Verdict}
+    return (
+        f"{counts[Verdict.OK]} ok, {counts[Verdict.WARNING]} warnings, "
+        f"{counts[Verdict.ERROR]} errors"
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,273 @@
+"""What `databus doctor` looks at on this machine: packages, ports, disks, files, certificates.
+
+Only looks: a port that is tried is let go of, a folder that is not there yet is
+not made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import socket
+import ssl
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from cryptography import x509
+
+from databus import __version__
+from databus.conf.amounts import size_text
+from databus.conf.asking import Server
+from databus.conf.doctor import Check, error, errors, ok, warning
+from databus.conf.settings import HttpSettings
+from databus.schemas.errors import DatabusError
+
+DISTRIBUTION = "databus-cdc"
+EXPIRES_SOON_DAYS = 30
+ASK_S = 3.0
+# What is left when everything is as large as it may be.
+SPARE_BYTES = 256 << 20
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;(.*))?$")
+_BOUND = re.compile(r"(>=|<=|==|!=|<|>|~=)\s*([0-9][0-9.]*)")
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_OF_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "glusterfs", "ceph"})
+_COMPILED: Mapping[str, str] = {
+    "databus.relay.sources.mysql.stream.lane": "a MySQL source is thirty to forty times slower",
+    "databus.relay.ring_core": "reading the ring is slower",
+    "databus.schemas.row_cutter": "clients decode rows slower",
+}
+
+
+def filesystem_of(path: Path) -> str:
+    """Return the kind of file system of a path, as the kernel calls it; empty when not known."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    found, longest = "", -1
+    place = str(path.resolve())
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        mount = before.split()[4].encode().decode("unicode_escape")
+        is_below = mount == "/" or place == mount or place.startswith(f"{mount}/")
+        if is_below and len(mount) >= longest:
+            found, longest = after.split()[0], len(mount)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a check asks the machine for, so that tests can say what it answers."""
+
+    now_s: Callable[[], float] = time.time
+    free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
+    filesystem: Callable[[Path], str] = filesystem_of
+
+
+MACHINE = Machine()
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What files may yet grow by, and for what; `is_sure` when they will."""
+
+    size_bytes: int
+    what: str
+    is_sure: bool = True
+
+
+def check_packages(extras: Iterable[str] = ()) -> list[Check]:
+    """Look at Python, the packages that are needed, and the compiled modules."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    subject = "packages"
+    if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs it from elsewhere
+        return [error(subject, f"Python {python}: 3.11 or newer is needed")]
+    problems = [_requirement_problem(line, set(extras)) for line in _requirements()]
+    found = errors(subject, problems, f"databus {__version__}, Python {python}")
+    for module, effect in _COMPILED.items():
+        if find_spec(module) is None:
+            found.append(
+                warning(
+                    subject,
+                    f"{module} was not compiled: {effect}; install a C compiler, then "
+                    f"pip install --force-reinstall {DISTRIBUTION}",
+                )
+            )
+    return found
+
+
+def check_port(http: HttpSettings, service: str, *, is_running: bool) -> Check:
+    """Say whether a daemon can listen where its settings say, or does already."""
+    place = f"{http.host}:{http.port}"
+    if http.port == 0:
+        return ok("http.port", f"{place}: a free port is taken at each start")
+    try:
+        family, *_, address = socket.getaddrinfo(http.host, http.port, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(address[:2], family=family):
+            return ok("http.port", f"{place} can be bound")
+    except OSError as problem:
+        if problem.errno == errno.EADDRINUSE:
+            return _who_answers(http, service, is_running=is_running)
+        if problem.errno == errno.EACCES:
+            rule = "may not be bound by this user: choose a port above 1023 (http.port)"
+            return error("http.port", f"{place} {rule}")
+        why = problem.strerror or problem
+        return error("http.port", f"{place} cannot be bound: {why}; see http.host and http.port")
+
+
+def check_folder(subject: str, folder: Path, needed: Growth, machine: Machine) -> list[Check]:
+    """Look at a folder that files are kept in: may this user write there, is there room."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        return [error(subject, f"{there} is no folder; name another {subject}")]
+    if not os.access(there, os.W_OK | os.X_OK):
+        rule = f"this user may not write there; chown it, or run as the user that owns {there}"
+        return [error(subject, f"{folder}: {rule}")]
+    kind = machine.filesystem(there)
+    found = []
+    if kind in _IN_MEMORY:
+        text = f"{folder} lies in memory ({kind}) and is gone after a restart of the machine"
+        found.append(warning(subject, f"{text}; name a folder on a disk"))
+    elif kind in _OF_A_NETWORK:
+        text = f"{folder} lies on a network ({kind}), where locks and mapped files may not hold"
+        found.append(warning(subject, f"{text}; name a folder on a local disk"))
+    return [*found, _room(folder, there, needed, kind, machine)]
+
+
+def check_secret_file(subject: str, path: Path) -> Check:
+    """Look at a file with a password or tokens: is it there, and for nobody else."""
+    try:
+        mode = path.stat().st_mode
+        path.open("rb").close()
+    except OSError as problem:
+        return error(subject, f"{path}: {problem.strerror}; write it, for the daemon's user alone")
+    if mode & stat.S_IRWXO:
+        return error(subject, f"{path} may be read by others: chmod 600 {path}")
+    if mode & stat.S_IRWXG:
+        return warning(subject, f"{path} may be read by its group: chmod 600 {path}")
+    return ok(subject, f"{path} is for its owner alone")
+
+
+def check_secret_env(subject: str, variable: str) -> Check:
+    """Look whether an environment variable is set; what it is, nobody is told."""
+    if os.environ.get(variable):
+        return ok(subject, f"{variable} is set")
+    text = f"{variable} is not set here; set it in the daemon's environment, and for this command"
+    return error(subject, text)
+
+
+def check_certificate(subject: str, path: Path, machine: Machine) -> Check:
+    """Look until when the certificates of a PEM file are good."""
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as problem:
+        return error(subject, f"{path}: {problem.strerror}")
+    except ValueError as problem:
+        return error(subject, f"{path} has no certificate in PEM: {problem}")
+    now = datetime.fromtimestamp(machine.now_s(), UTC)
+    first = min(found, key=lambda one: one.not_valid_after_utc)
+    until = first.not_valid_after_utc
+    name = first.subject.rfc4514_string() or "a certificate"
+    days = (until - now).total_seconds() / 86400
+    if days < 0:
+        return error(subject, f"{path}: {name} expired on {until:%Y-%m-%d}; renew it and restart")
+    if any(one.not_valid_before_utc > now for one in found):
+        return error(subject, f"{path}: {name} is not good yet; look at this machine's clock")
+    if days < EXPIRES_SOON_DAYS:
+        text = f"{path}: {name} expires on {until:%Y-%m-%d}, in {days:.0f} days; renew it"
+        return warning(subject, text)
+    return ok(subject, f"{path} is good until {until:%Y-%m-%d}")
+
+
+def check_key(subject: str, cert: Path, key: Path) -> Check:
+    """Look whether a key is that of a certificate, and for nobody else."""
+    file = check_secret_file(subject, key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, lambda: "")
+    except (OSError, ssl.SSLError) as problem:
+        return error(subject, f"{key} is not the key of {cert}: {problem}")
+    return file
+
+
+def _room(folder: Path, there: Path, needed: Growth, kind: str, machine: Machine) -> Check:
+    free = machine.free_bytes(there)
+    may = "needed" if needed.is_sure else "may be needed"
+    text = (
+        f"{folder}: {size_text(free)} free, {size_text(needed.size_bytes)} {may} for {needed.what}"
+    )
+    if free < needed.size_bytes and needed.is_sure:
+        return error("disk", f"{text}; make room, or set less in the settings")
+    if free < needed.size_bytes + SPARE_BYTES:
+        return warning("disk", f"{text}: it may be full one day; make room")
+    return ok("disk", f"{text}{f' ({kind})' if kind else ''}")
+
+
+def _who_answers(http: HttpSettings, service: str, *, is_running: bool) -> Check:
+    place = f"{http.host}:{http.port}"
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    scheme = "https" if http.tls_cert else "http"
+    server = Server(f"{scheme}://{host}:{http.port}", tls_ca=http.tls_cert, timeout_s=ASK_S)
+    if is_running:
+        return ok("http.port", f"{place}: the {service} of these settings runs and has it")
+    try:
+        answering = str(server.get("/health")["service"])
+    except (DatabusError, KeyError, TypeError):
+        answering = "something that is no healthy databus"
+    advice = "stop it, or choose another port (http.port)"
+    text = f"{place} is in use: {answering} listens there"
+    if answering == service:
+        return warning("http.port", f"{text}; if it is another than this one, {advice}")
+    return error("http.port", f"{text}; {advice}")
+
+
+def _requirements() -> list[str]:
+    try:
+        return requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []  # a checkout on the path, not installed: its imports have worked
+
+
+def _requirement_problem(line: str, extras: set[str]) -> str:
+    match = _REQUIREMENT.match(line)
+    if match is None or not _is_wanted(match[3] or "", extras):
+        return ""
+    name, bounds = match[1], match[2]
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return f"{name} is not installed: pip install '{name}{bounds.strip()}'"
+    if all(_holds(found, sign, bound) for sign, bound in _BOUND.findall(bounds)):
+        return ""
+    return f"{name} is {found}, and must be {bounds.strip()}: pip install '{name}{bounds.strip()}'"
+
+
+def _is_wanted(marker: str, extras: set[str]) -> bool:
+    named = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
+    return named[1] in extras if named else True
+
+
+def _holds(found: str, sign: str, bound: str) -> bool:
+    a, b = _numbers(found), _numbers(bound)
+    match sign:
+        case ">=":
+            return a >= b
+        case "<":
+            return a < b
+        case "<=":
+            return a <= b
+        case ">":
+            return a > b
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:4])

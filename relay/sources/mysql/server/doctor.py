@@ -1,0 +1,257 @@
+"""What `databus doctor` asks a MySQL or MariaDB server: what capture asks, and a little more.
+
+Capture stops at the first thing that is wrong; here all of it is said at once.
+The rules are those of `checks` and `findings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from databus.conf.doctor import Check, error, errors, ok, warning
+from databus.conf.doctor_servers import check_clock
+from databus.conf.settings import PhysicalSourceSettings, is_loopback
+from databus.relay.sources.mysql.rows.layout import Definition
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.checks import (
+    GRANT_HINT,
+    filter_problems,
+    replica_id_problem,
+    replication_problem,
+    variable_problems,
+)
+from databus.relay.sources.mysql.server.connection import MysqlAddress, address_of
+from databus.relay.sources.mysql.server.facts import gtid_start_problem, read_facts
+from databus.relay.sources.mysql.server.findings import findings_of
+from databus.relay.sources.mysql.server.log_watch import Place, ServerLog, keeping_of, standing_of
+from databus.relay.sources.mysql.server.position import LogFile, Start, start_at_setting
+from databus.relay.sources.mysql.server.replica import clash_text, replica_host, replica_id
+from databus.relay.sources.mysql.stream.dump import BinlogDump
+from databus.relay.sources.mysql.stream.look_up import events_to_the_end
+from databus.relay.sources.mysql.tables.watched import Names
+from databus.relay.sources.standing import Holding
+from databus.schemas.errors import DatabusError, ProtocolError, SettingsError, SourceError
+from databus.schemas.scn import binlog_position
+from databus.schemas.table import Column, Table
+
+
+def check_server(
+    subject: str,
+    settings: PhysicalSourceSettings,
+    now_s: float,
+    *,
+    reads_log: bool,
+    newest_scn: int | None,
+) -> list[Check]:
+    """Look at everything; what cannot be asked is an error, and the rest goes on."""
+    look = _Look(subject, settings, now_s, newest_scn)
+    look.run(reads_log=reads_log)
+    return look.found
+
+
+class _Look:
+    """One look at one server; `found` is what it has to say."""
+
+    def __init__(
+        self, subject: str, settings: PhysicalSourceSettings, now_s: float, newest_scn: int | None
+    ) -> None:
+        self.found: list[Check] = []
+        self._subject = subject
+        self._settings = settings
+        self._now_s = now_s
+        self._newest_scn = newest_scn
+
+    def run(self, *, reads_log: bool) -> None:
+        """Ask in the order in which things depend on each other."""
+        with self._told("login"):
+            address = address_of(self._settings)
+            catalog = ServerCatalog(address, self._settings, 0)
+            with catalog.session():
+                self._say(ok(self._named("login"), f"{address} lets the account in"))
+                self._check_tls(address)
+                self._ask(catalog, address, reads_log)
+
+    def _ask(self, catalog: ServerCatalog, address: MysqlAddress, reads_log: bool) -> None:
+        variables = catalog.variables()
+        fold_case = variables.get("lower_case_table_names", "0") != "0"
+        sources = self._settings.source_names
+        names = catalog.names = Names(sources, fold_case=fold_case)
+        with self._told("clock"):
+            ((clock_s,),) = catalog.ask("SELECT UNIX_TIMESTAMP(NOW(6))")
+            self._say(*check_clock(self._named("clock"), float(clock_s), self._now_s))
+        with self._told("tables"):
+            problems = catalog.table_problems(names.sources)
+            well = f"all {len(sources)} can be read"
+            self._say(*errors(self._named("tables"), problems, well))
+        if reads_log:
+            self._check_variables(variables)
+            self._check_log(catalog, address, variables, fold_case)
+
+    def _check_variables(self, variables: Mapping[str, str]) -> None:
+        settings = self._settings
+        any_image = settings.partial_rows == "deliver"
+        problems = variable_problems(variables, any_row_image=any_image)
+        well = (
+            f"log_bin ON, binlog_format ROW, binlog_row_image {variables.get('binlog_row_image')}"
+        )
+        self._say(*errors(self._named("variables"), problems, well))
+        metadata = variables.get("binlog_row_metadata", "none")
+        if metadata.upper() != "FULL":
+            self._say(
+                warning(
+                    self._named("variables"),
+                    f"binlog_row_metadata is {metadata}: names of columns are taken from the "
+                    "table as it is when capture first sees it, not from the log; "
+                    "SET GLOBAL binlog_row_metadata = 'FULL' (MariaDB 10.5, MySQL 8.0.1 and later)",
+                )
+            )
+        own_id = int(variables.get("server_id", 0) or 0)
+        if own_id == 0:
+            text = "server_id is 0, and it logs nothing for replicas: set server_id = 1 or another"
+            self._say(error(self._named("server_id"), text))
+        elif problem := replica_id_problem(settings.server_id, own_id):
+            self._say(error(self._named("server_id"), problem))
+
+    def _check_log(
+        self,
+        catalog: ServerCatalog,
+        address: MysqlAddress,
+        variables: Mapping[str, str],
+        fold_case: bool,
+    ) -> None:
+        with self._told("findings"):
+            self._check_facts(catalog, variables, fold_case)
+        with self._told("server_id"):
+            self._check_clash(catalog.replicas())
+        files: Sequence[LogFile] = ()
+        with self._told("grants"):
+            files = catalog.log_files()
+        if not files:
+            return
+        with self._told("grants"):
+            self._try_dump(address, files, variables)
+        with self._told("start"):
+            self._check_place(catalog, files, variables)
+
+    def _check_facts(
+        self, catalog: ServerCatalog, variables: Mapping[str, str], fold_case: bool
+    ) -> None:
+        sources = self._settings.source_names
+        facts = read_facts(catalog, variables, sources)
+        problems = filter_problems(sources, facts.filters, fold_case=fold_case)
+        problems.append(replication_problem(variables, facts.replication))
+        self._say(*errors(self._named("log"), problems, ""))
+        tables = [
+            _table(source, definition)
+            for source in sources
+            if (definition := catalog.definition(source)) is not None
+        ]
+        found = findings_of(facts, tables, self._settings.start, self._settings.purge_warning_hours)
+        self._say(ok(self._named("server"), found.summary))
+        self._say(*(warning(self._named("server"), text) for text in found.warnings))
+
+    def _check_clash(self, replicas: Sequence[tuple[int, str]]) -> None:
+        """Look who is registered under the id; one that is derived is nobody else's."""
+        wanted = self._settings.server_id
+        if not wanted:
+            return
+        name, _, machine = replica_host(self._settings).partition("@")
+        ours = name.rpartition(":")[0]
+        others = [host for number, host in replicas if number == wanted]
+        strangers = [h for h in others if not (h.startswith(f"{ours}:") and h.endswith(machine))]
+        if strangers:
+            text = f"{clash_text(wanted)}: {', '.join(strangers)}"
+            self._say(error(self._named("server_id"), text))
+        elif others:
+            self._say(ok(self._named("server_id"), f"{wanted} is used by this relay, which runs"))
+        else:
+            self._say(ok(self._named("server_id"), f"{wanted} is used by no other replica"))
+
+    def _try_dump(
+        self, address: MysqlAddress, files: Sequence[LogFile], variables: Mapping[str, str]
+    ) -> None:
+        """Ask for the end of the log as a replica does: grants say much, this proves it."""
+        derived = self._settings.model_copy(update={"server_id": 0})
+        dump = BinlogDump(
+            address,
+            Start(files[-1].name, files[-1].size_bytes),
+            replica_id(derived),
+            source=self._settings.name,
+            is_mariadb=_is_mariadb(variables),
+            follows=False,
+        )
+        try:
+            for _ in events_to_the_end(dump):
+                pass
+        finally:
+            dump.close()
+        self._say(
+            ok(self._named("grants"), "the account may read the log, and what it needs of it")
+        )
+
+    def _check_place(
+        self, catalog: ServerCatalog, files: Sequence[LogFile], variables: Mapping[str, str]
+    ) -> None:
+        """Look whether the log still has what capture needs next."""
+        settings, subject = self._settings, self._named("start")
+        position = None
+        if self._newest_scn is not None and self._newest_scn > 0:
+            with suppress(ProtocolError):
+                position = binlog_position(self._newest_scn)
+        if position is None or position.epoch != settings.epoch:
+            start = start_at_setting(settings.start, settings.epoch, files, _is_mariadb(variables))
+            problem = gtid_start_problem(catalog, start, _is_mariadb(variables))
+            self._say(*errors(subject, [problem], f"capture begins at {start}"))
+            return
+        log = ServerLog(files, keeping_of(variables), self._now_s)
+        standing = standing_of(Place(position), log, settings.purge_warning_hours)
+        if standing.holding is Holding.GONE:
+            self._say(error(subject, standing.warning))
+        elif standing.warning:
+            self._say(warning(subject, standing.warning))
+        else:
+            behind = f"{standing.behind_bytes} bytes behind the end of the log"
+            self._say(ok(subject, f"capture goes on in a file that the server has, {behind}"))
+
+    def _check_tls(self, address: MysqlAddress) -> None:
+        if address.tls is None and not is_loopback(address.host):
+            text = f"rows and the login go to {address.host} unencrypted; set tls_ca"
+            self._say(warning(self._named("tls"), text))
+
+    def _named(self, what: str) -> str:
+        return f"{self._subject}: {what}"
+
+    def _say(self, *checks: Check) -> None:
+        self.found.extend(checks)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Turn an error in the block into a check that is one."""
+        try:
+            yield
+        except SourceError as problem:
+            text = str(problem)
+            hint = "" if GRANT_HINT in text or not _is_about_grants(text) else f"; {GRANT_HINT}"
+            self._say(error(self._named(what), text + hint))
+        except (SettingsError, DatabusError, ValueError) as problem:
+            self._say(error(self._named(what), str(problem)))
+
+
+def _is_about_grants(text: str) -> bool:
+    return "ccess denied" in text or "privilege" in text
+
+
+def _is_mariadb(variables: Mapping[str, str]) -> bool:
+    return "mariadb" in variables.get("version", "").lower()
+
+
+def _table(source: str, definition: Definition) -> Table:
+    place: Callable[[str], int | None] = {
+        name: number for number, name in enumerate(definition.key)
+    }.get
+    columns = tuple(
+        Column(column.name, column.sql_type, number, key_position=place(column.name))
+        for number, column in enumerate(definition.columns)
+    )
+    return Table(source, columns)

@@ -30,7 +30,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from databus import __version__
 from databus.client.checkpoints import CheckpointStore, FileCheckpoints, MemoryCheckpoints
@@ -65,6 +65,9 @@ from databus.conf.client_report import ClientReport
 from databus.conf.settings import ClientSettings, build_settings
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter
+
+if TYPE_CHECKING:
+    from databus.client.http import ClientServer
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +108,7 @@ class DatabusClient:
         elif relays or options:
             raise SettingsError("give either settings or their keys, not both")
         self.settings = settings
+        ServerAccess(settings.access).check()
         self.id = client_id or new_client_id()
         self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
         self._started_at = time.time()
@@ -126,6 +130,7 @@ class DatabusClient:
             on_registered,
             self.id,
         )
+        self._server = _make_server(self, settings, self._loop)
         self._reporter = Reporter(
             settings.report_every_s,
             f"/api/v1/clients/{self.id}",
@@ -254,6 +259,11 @@ class DatabusClient:
             return list(self._registrations.values())
 
     @property
+    def url(self) -> str:
+        """Where its own HTTP server listens; empty where it has none, or before the start."""
+        return "" if self._server is None else self._server.url
+
+    @property
     def behind(self) -> Behind | None:
         """How far behind its relay says that it is; None where none has said so of late."""
         return self._reporter.behind
@@ -268,7 +278,7 @@ class DatabusClient:
             name=self.name[:_MAX_NAME],
             state=self.state.value,
             version=__version__,
-            url="",
+            url=self.url,
             started_at=self._started_at,
             registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
         )
@@ -277,7 +287,8 @@ class DatabusClient:
         """Begin to read and to call back; does nothing when it has begun.
 
         Raises CheckpointError when a checkpoint is damaged, and is stopped then;
-        SettingsError when it was stopped: make another client.
+        SettingsError when its own HTTP server cannot listen, or when it was
+        stopped: make another client.
         """
         if self.state is Lifecycle.SHUT_DOWN:
             raise SettingsError("this client was stopped; make another one")
@@ -369,6 +380,8 @@ class DatabusClient:
         match instruction:
             case StartReading():
                 self._loop.start()
+                if self._server is not None:
+                    self._server.start()
                 self._loop.spawn(self._watch, self._watch_died)
                 if self.settings.report_every_s:
                     self._loop.spawn(self._reporter.run, _report_died)
@@ -481,6 +494,17 @@ def make_subscription(
             if source not in sources:
                 raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
     return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))
+
+
+def _make_server(
+    client: DatabusClient, settings: ClientSettings, loop: LoopThread
+) -> ClientServer | None:
+    if settings.http is None:
+        return None
+    # Most clients have none, and what it is made of is slow to import.
+    from databus.client.http import ClientServer
+
+    return ClientServer(client, settings.http, loop)
 
 
 def new_client_id() -> str:

@@ -1,0 +1,54 @@
+"""The client's own API: what it tells of itself, and pause and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from databus.conf.access import Role
+from databus.conf.api import Call, Endpoint, with_document
+from databus.conf.client_report import ClientReport
+
+if TYPE_CHECKING:
+    from databus.client.client import DatabusClient
+
+TITLE = "A databus client"
+DESCRIPTION = "How one client is, and pausing it. It sends relays the same report."
+
+
+def endpoints(client: DatabusClient) -> list[Endpoint]:
+    """Return every endpoint of a client's API."""
+
+    def after(do: Callable[[], None]) -> Callable[[Call], Awaitable[ClientReport]]:
+        async def answer(_call: Call) -> ClientReport:
+            do()
+            return client.report()
+
+        return answer
+
+    found = [
+        Endpoint(
+            "GET",
+            "/api/v1/client",
+            "What the client does, by registration",
+            ClientReport,
+            after(lambda: None),
+        ),
+        Endpoint(
+            "POST",
+            "/api/v1/client/pause",
+            "Make no more callbacks until it is resumed; the buffer fills, then reading stops",
+            ClientReport,
+            after(client.pause),
+            role=Role.ADMIN,
+        ),
+        Endpoint(
+            "POST",
+            "/api/v1/client/resume",
+            "Go on after a pause, or after an error, with the window that failed",
+            ClientReport,
+            after(client.resume),
+            role=Role.ADMIN,
+        ),
+    ]
+    return with_document(found, TITLE, DESCRIPTION)

@@ -1,0 +1,115 @@
+"""A client's own HTTP server: health, metrics, and the API of `api`.
+
+On the client's loop, beside its reading: what is served here is small. It
+starts and ends with the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+from databus.client.api import endpoints
+from databus.client.loop_thread import LoopThread
+from databus.client.metrics import make_metrics
+from databus.client.states import Connection, Lifecycle
+from databus.conf.api import api_routes
+from databus.conf.http import ApiHandler, BoundedServer, CommandHandler
+from databus.conf.service import Health, Service, serve
+from databus.conf.settings import ClientHttpSettings
+
+if TYPE_CHECKING:
+    from databus.client.client import DatabusClient
+
+
+START_S = 10.0
+
+
+class AdminHandler(CommandHandler):
+    """`/admin`: what load balancers look for."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer GOOD."""
+        await self.send(b"GOOD", "text/plain; charset=UTF-8")
+
+
+class ClientServer:
+    """Serves one client, as a task on its loop. `url` is where, once it has started."""
+
+    def __init__(self, client: DatabusClient, http: ClientHttpSettings, loop: LoopThread) -> None:
+        self.url = ""
+        self._service = make_service(client, http)
+        self._loop = loop
+        self._began = threading.Event()
+        self._failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Listen; raises SettingsError when that cannot be. The end of the loop is its end."""
+        self._loop.spawn(self._serve, lambda _error: None)
+        self._began.wait(START_S)
+        if self._failed is not None:
+            raise self._failed
+
+    async def _serve(self) -> None:
+        try:
+            await serve(self._service, asyncio.Event(), self._listening)
+        except BaseException as error:
+            self._failed = error
+            raise
+        finally:
+            self._began.set()  # who waits for the beginning waits no longer
+
+    def _listening(self, url: str, _server: BoundedServer) -> None:
+        self.url = url
+        self._began.set()
+
+
+def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
+    """Return the client as the service shell takes it: it neither starts nor stops it."""
+    limits: dict[str, Any] = {"limits": http}
+    routes: list[tuple[str, type[ApiHandler], dict[str, Any]]] = [
+        ("/admin", AdminHandler, limits),
+        *api_routes(endpoints(client), http),
+    ]
+    return Service(
+        name="client",
+        http=http,
+        routes=routes,
+        metrics=make_metrics(client),
+        health=lambda: health_of(client),
+        start=lambda: None,
+        let_go=lambda: None,  # no request is held
+        stop=lambda _: None,
+    )
+
+
+def health_of(client: DatabusClient) -> Health:
+    """Return whether the client goes on by itself: an error that needs somebody is not well."""
+    error = client.error
+    details = {
+        "state": client.state.value,
+        "problem": "" if error is None else str(error),
+        "registrations": _registrations(client),
+    }
+    return Health(client.is_healthy, details)
+
+
+def readiness_of(client: DatabusClient) -> Health:
+    """Return whether changes flow: it runs, and every registration reads from a relay."""
+    found = client.registrations
+    are_reading = bool(found) and all(one.connection is Connection.STREAMING for one in found)
+    is_ready = client.state is Lifecycle.RUNNING and are_reading
+    return Health(is_ready, {"state": client.state.value, "registrations": _registrations(client)})
+
+
+def _registrations(client: DatabusClient) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.subscription.name,
+            "sources": list(one.subscription.sources),
+            "connection": one.connection.value,
+            "problem": one.problem,
+        }
+        for one in client.registrations
+    ]

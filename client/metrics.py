@@ -1,0 +1,168 @@
+"""A client's figures in Prometheus' form, read at the moment they are asked for.
+
+Nothing is counted for them: the collector looks at what the client knows
+anyway. An SCN beyond 2**53 loses its last digits here, as every number in
+Prometheus does; `/api/v1/client` has them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from databus.client.figures import BUCKETS_S, Figures
+from databus.client.pages import Phase
+from databus.client.registration import Registration
+from databus.client.states import Connection, Lifecycle
+
+if TYPE_CHECKING:
+    from databus.client.client import DatabusClient
+
+_LABELS = ["registration", "sources"]
+_BOUNDS = [*map(floatToGoString, BUCKETS_S), "+Inf"]
+
+_COUNTERS: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
+    ("events", "Row changes consumed, those of bootstraps too", lambda f: f.events),
+    ("windows", "Windows with events consumed", lambda f: f.windows),
+    ("retries", "Rollbacks, and requests that failed", lambda f: f.retries),
+    ("rollbacks", "Windows and pages that came again", lambda f: f.rollbacks),
+    ("failed_requests", "Requests that failed and were made again", lambda f: f.failed_requests),
+    ("bootstraps", "Times it went to a bootstrap server", lambda f: f.bootstraps),
+)
+
+
+class ClientCollector(Collector):
+    """Collects one client's figures."""
+
+    def __init__(self, client: DatabusClient, wall_s: Callable[[], float] = time.time) -> None:
+        self._client = client
+        self._wall_s = wall_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure as it is now."""
+        found = self._client.registrations
+        yield _state("state", "of the client", Lifecycle, [], [([], self._client.state)])
+        for name, text, figure in _COUNTERS:
+            counter = CounterMetricFamily(f"databus_client_{name}", text, labels=_LABELS)
+            for one in found:
+                counter.add_metric(_names(one), figure(one.figures))
+            yield counter
+        yield from self._places(found)
+        yield from self._bootstraps(found)
+        yield self._callbacks(found)
+        yield from self._behind()
+
+    def _places(self, found: Iterable[Registration]) -> Iterator[Metric]:
+        """Yield where each registration is, and how fast."""
+        statuses = [(one, one.status) for one in found]
+        yield _gauge(
+            "events_per_second",
+            "Row changes consumed, over the last few seconds",
+            ((_names(one), one.figures.events_per_s) for one, _ in statuses),
+        )
+        yield _gauge(
+            "scn",
+            "Of the last window consumed",
+            ((_names(one), status.scn) for one, status in statuses if status.scn >= 0),
+        )
+        yield _gauge(
+            "buffered_bytes",
+            "Bytes of events that wait for callbacks",
+            ((_names(one), status.buffered_bytes) for one, status in statuses),
+        )
+        lags = [
+            (_names(one), one.figures.lag_s(self._wall_s(), status.buffered_bytes > 0))
+            for one, status in statuses
+        ]
+        yield _gauge(
+            "lag_seconds",
+            "From its commit until the newest window was consumed, or until now while more waits",
+            ((names, lag_s) for names, lag_s in lags if lag_s is not None),
+        )
+        connections = [(_names(one), one.connection) for one in found]
+        yield _state("connection_state", "of the connection", Connection, _LABELS, connections)
+
+    def _bootstraps(self, found: Iterable[Registration]) -> Iterator[Metric]:
+        phases = [(_names(one), one.figures.phase) for one in found]
+        yield _state("phase", "of what is consumed", Phase, _LABELS, phases)
+        rows = GaugeMetricFamily(
+            "databus_client_bootstrap_rows",
+            "Rows consumed of the bootstrap at hand, or of the last one",
+            labels=[*_LABELS, "phase"],
+        )
+        for one in found:
+            rows.add_metric([*_names(one), Phase.SNAPSHOT], one.figures.snapshot_rows)
+            rows.add_metric([*_names(one), Phase.CATCH_UP], one.figures.catch_up_rows)
+        yield rows
+
+    def _callbacks(self, found: Iterable[Registration]) -> Metric:
+        histogram = HistogramMetricFamily(
+            "databus_client_callback_seconds",
+            "Time of the callbacks of a window, or of a page of a bootstrap",
+            labels=_LABELS,
+        )
+        for one in found:
+            sums = accumulate(one.figures.callbacks)
+            buckets = list(zip(_BOUNDS, map(float, sums), strict=True))
+            histogram.add_metric(_names(one), buckets, one.figures.callback_s)
+        return histogram
+
+    def _behind(self) -> Iterator[Metric]:
+        """Yield what the relay said to the last report; nothing where it said nothing."""
+        behind = self._client.behind
+        if behind is None:
+            return
+        for name, text, value in (
+            ("behind_seconds", "How far behind its relay says that it is", behind.seconds),
+            ("behind_bytes", "Bytes of the relay's ring that are yet to come", behind.size_bytes),
+        ):
+            if value is not None:
+                yield GaugeMetricFamily(f"databus_client_{name}", text, value=value)
+
+
+def make_metrics(client: DatabusClient) -> CollectorRegistry:
+    """Return a registry of its own for one client: two in a process do not mix."""
+    metrics = CollectorRegistry()
+    metrics.register(ClientCollector(client))
+    ProcessCollector(registry=metrics)
+    return metrics
+
+
+def _names(registration: Registration) -> list[str]:
+    subscription = registration.subscription
+    return [subscription.name, ",".join(subscription.sources)]
+
+
+def _gauge(name: str, text: str, samples: Iterable[tuple[list[str], float]]) -> Metric:
+    gauge = GaugeMetricFamily(f"databus_client_{name}", text, labels=_LABELS)
+    for values, figure in samples:
+        gauge.add_metric(values, figure)
+    return gauge
+
+
+def _state(
+    name: str,
+    of_what: str,
+    states: Iterable[str],
+    labels: list[str],
+    samples: Iterable[tuple[list[str], str]],
+) -> Metric:
+    """Return a gauge that is 1 for the state that something is in."""
+    text = f"1 for the {name.replace('_', ' ')} {of_what}"
+    gauge = GaugeMetricFamily(f"databus_client_{name}", text, labels=[*labels, "state"])
+    for values, now in samples:
+        for state in states:
+            gauge.add_metric([*values, str(state)], float(state == now))
+    return gauge

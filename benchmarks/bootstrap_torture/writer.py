@@ -8,6 +8,7 @@ and `rolled_back` (how many).
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -49,10 +50,13 @@ def write(session: Session, workload: Workload, folder: Path, stop: Stop) -> Non
 @click.option("--seed", type=int, required=True)
 @click.option("--rows", type=int, required=True, help="That are there before.")
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
-def main(uri: str, password_file: Path | None, seed: int, rows: int, folder: Path) -> None:
+@click.option("--reused-keys", default=0.0, help="Share of new rows with a key that is gone.")
+def main(
+    uri: str, password_file: Path | None, seed: int, rows: int, folder: Path, reused_keys: float
+) -> None:
     """Run as the torture's writer process, until SIGTERM."""
     stop = Stop()
-    workload = Workload(seed, SIZES)
+    workload = Workload(seed, replace(SIZES, reused_share=reused_keys))
     for _ in workload.keys_before(rows):
         pass
     session = database_of(uri, password_file).connect()

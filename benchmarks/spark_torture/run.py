@@ -44,6 +44,7 @@ LIVE_BATCHES = 2  # at least, after the last kill
 SNAPSHOT_BATCHES = 8
 LEAST_ROWS_PER_BATCH = 1000
 FORGETFUL_LOG_S = 1
+REUSED_KEYS = 0.3  # of new rows: keys come back
 # A column that comes in mid-stream: its values are those that it gets by default later on.
 GROWING = TABLES[-1]
 COLUMN = "score"
@@ -144,10 +145,10 @@ class Torture:
 
     def _writer_command(self) -> list[str]:
         return python_module(
-            "benchmarks.spark_torture.writer",
+            "benchmarks.bootstrap_torture.writer",
             *self._stage.database.arguments(),
             *("--seed", self._plan.seed, "--rows", self._plan.rows),
-            *("--folder", self._stage.folder),
+            *("--folder", self._stage.folder, "--reused-keys", REUSED_KEYS),
         )
 
     def _job_command(self) -> list[str]:

@@ -17,11 +17,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from databus.conf.access import Role
+from databus.conf.api import api_routes
+from databus.conf.client_report import CLIENT_ID
 from databus.conf.http import ApiHandler, CommandHandler
 from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
+from databus.relay.api import RelayApi
+from databus.relay.clients import Caller, caller_of
 from databus.relay.measure import Measured, MeasureJob
 from databus.relay.metrics import make_metrics
+from databus.relay.observed import Ticker
+from databus.relay.reading import Reading
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.sieve import Position
 from databus.relay.stream import StreamJob, StreamResponse
@@ -112,34 +118,36 @@ class StreamHandler(RelayHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with events and where to go on."""
-        request = parse_stream_request(self.parameters(), self.relay.catalog, self.limits)
-        traffic = self.relay.traffic
-        traffic.stream_requests += 1
-        try:
-            response = await self._respond(self._make_job(request), request)
-        except ScnNotFoundError:
-            traffic.scn_not_found += 1
-            raise
-        if self._gone.is_set():
-            return
-        for name, value in response_headers(response).items():
-            self.set_header(name, value)
-        traffic.stream_bytes += len(response.body)
-        await self.send(response.body, request.form.content_type)
+        with Reading(self.relay, self._caller()) as self._reading:
+            parameters = self.parameters()
+            request = parse_stream_request(parameters, self.relay.catalog, self.limits)
+            self._reading.asks(parameters.get("filters", ""))
+            response = await self._respond(request)
+            if self._gone.is_set():
+                return
+            for name, value in response_headers(response).items():
+                self.set_header(name, value)
+            self._reading.serves(len(response.body))
+            await self.send(response.body, request.form.content_type)
 
-    def _make_job(self, request: StreamRequest) -> Job:
+    def _caller(self) -> Caller:
+        headers = self.request.headers
+        agent, address = headers.get("User-Agent", ""), self.request.remote_ip or ""
+        return caller_of(headers.get(CLIENT_ID), address, agent)
+
+    def _make_jobs(self, request: StreamRequest) -> list[StreamJob]:
         registry = self.relay.registry
         render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
         size_bytes = request.form.size_bytes
-        jobs = [
+        return [
             StreamJob(self.physical_source(s.physical_source).reader, s, size_bytes, render)
             for s in request.selections
         ]
-        return TogetherJob(jobs, size_bytes) if request.is_together else jobs[0]
 
-    async def _respond(self, job: Job, request: StreamRequest) -> Response:
+    async def _respond(self, request: StreamRequest) -> Response:
+        jobs = self._make_jobs(request)
         if not request.wait_ms:
-            return await self.in_time(_look(job))
+            return await self.in_time(self._look(jobs, request))
         end = time.monotonic() + request.wait_ms / 1000
         while True:
             with contextlib.ExitStack() as listening:
@@ -148,7 +156,7 @@ class StreamHandler(RelayHandler):
                     listening.enter_context(self.physical_source(s.physical_source).bell.listen())
                     for s in request.selections
                 ]
-                response = await self.in_time(_look(job))
+                response = await self.in_time(self._look(jobs, request))
                 left_s = end - time.monotonic()
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
@@ -156,19 +164,26 @@ class StreamHandler(RelayHandler):
                 if self._gone.is_set():
                     return response
 
+    async def _look(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:
+        """Look at the rings, the others' requests taking their turns in between."""
+        job: Job = jobs[0]
+        if request.is_together:
+            job = TogetherJob(jobs, request.form.size_bytes)
+        try:
+            job.start()
+        finally:
+            self._reading.looks(jobs)
+        return await _run_steps(job.step)
+
     async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
         gone = asyncio.ensure_future(self._gone.wait())
+        self.relay.traffic.held_requests += 1
         try:
             futures: list[asyncio.Future[Any]] = [*rings, gone]
             await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self.relay.traffic.held_requests -= 1
             gone.cancel()
-
-
-async def _look(job: Job) -> Response:
-    """Look at the rings for a job, the others' requests taking their turns in between."""
-    job.start()
-    return await _run_steps(job.step)
 
 
 async def _run_steps(step: Callable[[], Answer | None]) -> Answer:
@@ -380,21 +395,38 @@ COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
 )
 
 
-def routes(relay: Relay) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
-    """Return the table of the relay's commands, for tornado."""
-    arguments = {"limits": relay.settings.http, "relay": relay}
-    return [(path, handler, arguments) for path, handler in COMMANDS]
+def routes(
+    relay: Relay, api: RelayApi | None = None
+) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the relay's commands and its API, for tornado."""
+    limits = relay.settings.http
+    arguments = {"limits": limits, "relay": relay}
+    return [
+        *((path, handler, arguments) for path, handler in COMMANDS),
+        *api_routes((api or RelayApi(relay)).endpoints(), limits),
+    ]
 
 
 def make_service(relay: Relay) -> Service:
     """Return the relay as the service shell takes it."""
+    api = RelayApi(relay)
+    ticker = Ticker(api.tick)
+
+    def start() -> None:
+        relay.start()
+        ticker.start()
+
+    def let_go() -> None:
+        ticker.stop()
+        relay.let_go()
+
     return Service(
         name="relay",
         http=relay.settings.http,
-        routes=routes(relay),
+        routes=routes(relay, api),
         metrics=make_metrics(relay),
         health=lambda: Health(relay.is_healthy, {"physicalSources": relay.status()}),
-        start=relay.start,
-        let_go=relay.let_go,
+        start=start,
+        let_go=let_go,
         stop=relay.stop,
     )

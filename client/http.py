@@ -81,6 +81,7 @@ def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
         start=lambda: None,
         let_go=lambda: None,  # no request is held
         stop=lambda _: None,
+        ready=lambda: readiness_of(client),
     )
 
 

@@ -59,25 +59,32 @@ class Service:
     start: Callable[[], None]
     let_go: Callable[[], None]
     stop: Callable[[float], None]
+    ready: Callable[[], Health] | None = None  # None: it is ready when it is well
 
 
 class HealthHandler(ApiHandler):
-    """`/health`: 200 when all is well, 503 otherwise, with the reasons."""
+    """`/health`: 200 when all is well, 503 otherwise, with the reasons.
 
-    def initialize(self, limits: HttpSettings, service: Service) -> None:  # type: ignore[override]
-        """Take the service to ask."""
+    And `/ready`: 200 when it does its work by now, so that others may come to it.
+    """
+
+    def initialize(  # type: ignore[override]
+        self, limits: HttpSettings, name: str, look: Callable[[], Health]
+    ) -> None:
+        """Take the service's name and what to ask it."""
         super().initialize(limits)
-        self._service = service
+        self._name = name
+        self._look = look
 
     def role_needed(self) -> Role:
         """Return NOBODY: whoever restarts a daemon that is not well has no token."""
         return Role.NOBODY
 
     async def get(self) -> None:
-        """Answer with the service's health."""
-        health = self._service.health()
+        """Answer with how the service is."""
+        health = self._look()
         status = "ok" if health.is_ok else "error"
-        body = {"service": self._service.name, "status": status} | health.details
+        body = {"service": self._name, "status": status} | health.details
         await self.send_json(body, 200 if health.is_ok else 503)
 
 
@@ -100,10 +107,12 @@ def make_application(service: Service) -> Application:
     Raises SettingsError when tokens cannot be read.
     """
     limits: dict[str, Any] = {"limits": service.http}
+    named = limits | {"name": service.name}
     return Application(
         [
             *service.routes,
-            ("/health", HealthHandler, limits | {"service": service}),
+            ("/health", HealthHandler, named | {"look": service.health}),
+            ("/ready", HealthHandler, named | {"look": service.ready or service.health}),
             ("/metrics", MetricsHandler, limits | {"metrics": service.metrics}),
         ],
         default_handler_class=UnknownCommandHandler,

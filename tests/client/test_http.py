@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from databus.client.api import endpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Result
-from databus.client.http import make_service, readiness_of
+from databus.client.http import make_service
 from databus.client.states import Lifecycle
 from databus.conf.client_report import ClientReport
 from databus.conf.settings import ClientHttpSettings
@@ -125,13 +125,13 @@ def test_health_is_bad_when_an_error_needs_somebody_and_good_after_resume(
 
 def test_it_is_ready_when_every_registration_reads_and_it_is_not_paused(relay: FakeRelay) -> None:
     with serving(relay) as one:
-        wait_until(lambda: readiness_of(one.client).is_ok)
+        wait_until(lambda: one.ask("/ready")[0] == 200)
         one.client.pause()
-        assert not readiness_of(one.client).is_ok
+        assert one.ask("/ready")[0] == 503
         one.client.resume()
-        assert readiness_of(one.client).is_ok
+        assert one.ask("/ready")[0] == 200
         relay.stop()
-        wait_until(lambda: not readiness_of(one.client).is_ok)
+        wait_until(lambda: one.ask("/ready")[0] == 503)
 
 
 def test_metrics_are_those_counted_by_the_test(relay: FakeRelay) -> None:

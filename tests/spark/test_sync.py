@@ -20,7 +20,7 @@ from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.client.spark.jobs.sync_cli import words_of
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import ConsumerError
+from databus.schemas.errors import BootstrapTooYoungError, ConsumerError, ServerError
 from tests.promises.running import wait_until
 from tests.spark.table_shop import TableShop, table_shop
 
@@ -125,6 +125,12 @@ def test_a_schema_change_is_followed_by_a_start_at_once_and_an_absence_by_waits(
     assert [rules.wait_s(AWAY, "shop.orders", 3) for _ in range(3)] == [1, 2, 4]
     rules.progressed()
     assert rules.wait_s(AWAY, "shop.orders", 3) == 1
+
+
+def test_what_servers_have_forgotten_since_it_was_planned_is_planned_anew() -> None:
+    forgotten = str(ServerError("http://b", f"status 410 {BootstrapTooYoungError.wire_name}: x"))
+    text = f"databus.schemas.errors.ServerError: {forgotten}\n\tat org.apache"
+    assert restarts(1).wait_s(text, "shop.orders", 3) == 1
 
 
 @pytest.mark.parametrize("text", [AWAY, NEW_COLUMN])

@@ -2,7 +2,8 @@
 
 Of an error in one of Spark's processes only the text arrives. A schema change
 that the next start takes in is followed by that start at once. After servers
-that are away, and whatever went wrong within Spark itself (a worker that was
+that are away, or that have forgotten what a batch was to read (the next start
+reads a snapshot instead), and whatever went wrong within Spark itself (a worker that was
 lost, a disk for a moment full), the query is started a while later. Without a
 batch in between that ends after so many times. What this package says of
 anything else is final.
@@ -13,11 +14,11 @@ from __future__ import annotations
 import re
 
 from databus.client.back_off import BackOff
-from databus.schemas.errors import ConsumerError
+from databus.schemas.errors import BootstrapTooYoungError, ConsumerError
 
 _OURS = re.compile(r"(?:databus\.[\w.]+\.\w+Error|ImportError): (.+)")
 _TAKEN_IN_BY_A_RESTART = "restart the query"
-_AWAY = "none has answered"
+_PASSING = ("none has answered", BootstrapTooYoungError.wire_name)
 
 
 class Restarts:
@@ -42,7 +43,7 @@ class Restarts:
         problem = problem_of(text)
         self._failures += 1
         is_schema = bool(ours) and _TAKEN_IN_BY_A_RESTART in problem
-        if ours and not is_schema and _AWAY not in problem:
+        if ours and not is_schema and not any(text in problem for text in _PASSING):
             raise ConsumerError(scn, f"{source}: {problem}")
         if self._failures > self._most:
             raise ConsumerError(scn, f"{source}, {self._failures} times in a row: {problem}")

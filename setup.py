@@ -47,7 +47,7 @@ setup(
         "databus": ["py.typed"],
         "databus.schemas": ["avro/*.avsc", "*.pyi"],
         "databus.client.spark": ["*.pyi"],
-        "databus.relay": ["*.pyi"],
+        "databus.relay": ["*.pyi", "page/*"],
         "databus.relay.sources.mysql.stream": ["*.pyi"],
         "databus.conf": ["*.toml"],
     },

@@ -27,6 +27,7 @@ from databus.relay.clients import Caller, caller_of
 from databus.relay.measure import Measured, MeasureJob
 from databus.relay.metrics import make_metrics
 from databus.relay.observed import Ticker
+from databus.relay.page import page_routes
 from databus.relay.reading import Reading
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.sieve import Position
@@ -334,15 +335,16 @@ class ControlSourcesHandler(RelayHandler):
         await self.send_json({source.name: status[source.name] for source in chosen})
 
     async def _control(self, verb: str, source: PhysicalSource) -> None:
+        if verb == "status":
+            return
         if verb == "shutdown":
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, source.capture.stop, 5.0)
-        elif verb == "start":
-            source.capture.start()
         elif verb == "pause":
             source.capture.pause()
-        elif verb == "unpause":
-            source.capture.unpause()
+        else:
+            self.relay.draining.discard(source.name)
+            source.capture.start()
 
 
 class RelayCommandHandler(RelayHandler):
@@ -404,6 +406,7 @@ def routes(
     return [
         *((path, handler, arguments) for path, handler in COMMANDS),
         *api_routes((api or RelayApi(relay)).endpoints(), limits),
+        *page_routes(limits),
     ]
 
 

@@ -1,0 +1,156 @@
+// The consumers: one line each, the worst first; what each says of itself on demand.
+
+import { relayNow } from "./api.js";
+import { makeDetails } from "./client_details.js";
+import { makeDistance } from "./distance.js";
+import { h, makeList, say, set, show } from "./dom.js";
+import { bytes, clock, duration, perSecond, plural, scn } from "./format.js";
+import { makeState } from "./marks.js";
+import { MOST_SHOWN, countStates, lag_s, worstFirst } from "./order.js";
+
+const COLUMNS = ["Consumer", "State", "Distance to the edge", "Rate", "Lag", "Checkpoint", "Says of itself", "Last error"];
+
+/** Make the list of consumers; `update(clients)`. */
+export function makeClients(summary, body) {
+  const lines = h("div", { role: "rowgroup" });
+  const table = h(
+    "div",
+    { role: "table", class: "clients", "aria-label": "Consumers, the worst first" },
+    h("div", { role: "rowgroup" }, h("div", { role: "row", class: "titles" }, ...COLUMNS.map(title))),
+    lines,
+  );
+  const fold = h("button", { type: "button", class: "fold", onclick: turn });
+  body.append(table, fold);
+  const update = makeList(lines, ({ id }) => id, makeClient);
+  let all = [];
+  let isOpen = false;
+
+  function turn() {
+    isOpen = !isOpen;
+    draw();
+  }
+
+  function draw() {
+    update(isOpen ? all : all.slice(0, MOST_SHOWN));
+    say(summary, all.length ? `${plural(all.length, "consumer")}: ${countStates(all)}` : "Nobody has read from this relay of late.");
+    show(table, all.length > 0);
+    show(fold, all.length > MOST_SHOWN);
+    set(fold, "aria-expanded", String(isOpen));
+    const rest = all.slice(MOST_SHOWN);
+    say(fold, isOpen ? `Show only the first ${MOST_SHOWN}` : `Show ${rest.length} more: ${countStates(rest)}`);
+  }
+
+  return {
+    update(clients) {
+      all = worstFirst(clients);
+      draw();
+    },
+  };
+}
+
+function title(text) {
+  return h("div", { role: "columnheader" }, text);
+}
+
+function cell(name, ...children) {
+  return h("div", { role: "cell", class: name, "data-title": COLUMNS_BY_CLASS[name] }, ...children);
+}
+
+const COLUMNS_BY_CLASS = { rate: "Rate", lag: "Lag", checkpoint: "Checkpoint", self: "Says of itself", trouble: "Last error" };
+
+function makeClient({ id }) {
+  const name = h("span", { class: "name" });
+  const place = h("span", { class: "place" });
+  const details = makeDetails(id);
+  const more = h("button", { type: "button", class: "more", "aria-expanded": "false", onclick: open }, name);
+  const state = makeState();
+  const distances = h("div");
+  const updateDistances = makeList(distances, ({ position }) => position.physicalSource, makeDistance);
+  const rate = cell("rate");
+  const updateRate = makeLines(rate);
+  const lag = cell("lag");
+  const checkpoint = cell("checkpoint");
+  const self = cell("self");
+  const updateSelf = makeLines(self);
+  const trouble = cell("trouble");
+  const line = h(
+    "div",
+    { role: "row", class: "client" },
+    cell("who", more, place),
+    cell("is", state.node),
+    cell("edge-cell", distances),
+    rate, lag, checkpoint, self, trouble,
+    h("div", { role: "cell", class: "details-cell" }, details.node),
+  );
+  set(line, "id", `client-${id}`);
+  let shown = null;
+
+  function open() {
+    show(details.node, details.node.hidden);
+    set(more, "aria-expanded", String(!details.node.hidden));
+    if (!details.node.hidden) details.update(shown);
+  }
+
+  return {
+    node: line,
+    update(client) {
+      shown = client;
+      set(line, "data-state", client.state);
+      say(name, client.name || client.id);
+      say(place, `${client.address} · ${client.sources.join(", ") || "no source"}`);
+      state.update(client.state);
+      updateDistances(client.positions.map((position) => ({ client, position, isOneOfMany: client.positions.length > 1 })));
+      updateRate(rateWords(client));
+      say(lag, duration(lag_s(client)));
+      say(checkpoint, client.positions.map((position) => scn(position.scn)).join(" ") || scn(null));
+      updateSelf(selfWords(client));
+      say(trouble, troubleWords(client));
+      set(trouble, "data-empty", !client.lastError && !problemOf(client));
+      if (!details.node.hidden) details.update(client);
+    },
+  };
+}
+
+function makeLines(parent) {
+  const first = h("span", { class: "line" });
+  const second = h("span", { class: "line" });
+  parent.append(first, second);
+  return ([above, below]) => {
+    say(first, above);
+    say(second, below);
+  };
+}
+
+function rateWords(client) {
+  const served = `${bytes(client.bytesPerS)}/s`;
+  const registrations = client.report?.registrations ?? [];
+  if (!registrations.length) return [served, ""];
+  const events = registrations.reduce((sum, { eventsPerS }) => sum + eventsPerS, 0);
+  return [`${perSecond(events)} rows/s`, served];
+}
+
+function selfWords(client) {
+  const registrations = client.report?.registrations ?? [];
+  if (!registrations.length) return ["no report", ""];
+  const slowest = Math.max(...registrations.map(({ callbackP99S }) => callbackP99S ?? -1));
+  const total = (field) => registrations.reduce((sum, one) => sum + one[field], 0);
+  const { state } = client.report;
+  const callbacks = slowest >= 0 ? `callbacks ${duration(slowest)}` : "no callback yet";
+  const retries = plural(total("retries"), "retry", "retries");
+  return [
+    state === "running" ? callbacks : `${state.replace("_", " ")} · ${callbacks}`,
+    `${retries} · ${plural(total("bootstraps"), "bootstrap")}`,
+  ];
+}
+
+function problemOf(client) {
+  return (client.report?.registrations ?? []).map(({ problem }) => problem).find(Boolean) ?? "";
+}
+
+function troubleWords(client) {
+  const problem = problemOf(client);
+  if (problem) return problem;
+  if (!client.lastError) return "none";
+  return `${clock(client.lastErrorAt, relayNow())} ${client.lastError}`;
+}
+

@@ -1,0 +1,103 @@
+// The buttons of a physical source. Pause and resume are done at once; what throws
+// something away or takes long is confirmed with an SCN typed.
+
+import { GoneError, TokenError, post, sourcePath } from "./api.js";
+import { confirmScn } from "./confirm.js";
+import { h, say, set, show } from "./dom.js";
+import { clock, scn } from "./format.js";
+
+const NOT_ADMIN = "An admin token is needed for these.";
+
+/** Make the buttons; `onAnswer(view)` gets the source as the relay answers. */
+export function makeControls(name, onAnswer) {
+  const turn = button("Pause", () => send(isRunning() ? "pause" : "resume"));
+  const drain = button("Drain…", askDrain);
+  const restart = button("Restart…", askRestart);
+  const buttons = [turn, drain, restart];
+  const why = h("span", { class: "why", id: `why-${name}` });
+  const answer = h("p", { class: "answer", role: "status" });
+  const node = h("div", { class: "controls", role: "group", "aria-label": `Control ${name}` }, ...buttons, why, answer);
+  let source = null;
+  let isBusy = false;
+
+  const isRunning = () => source.state === "running" || source.state === "error";
+
+  async function send(verb, body = null) {
+    if (isBusy) return;
+    isBusy = true;
+    set(node, "aria-busy", "true");
+    try {
+      const view = await post(sourcePath(name, `/${verb}`), body);
+      tell(`${verb}: the relay says ${view.state}`, false);
+      onAnswer(view);
+    } catch (error) {
+      tell(`${verb} was not done: ${reason(error)}`, true);
+    } finally {
+      isBusy = false;
+      set(node, "aria-busy", null);
+    }
+  }
+
+  function tell(text, isRefused) {
+    say(answer, `${clock(Date.now() / 1000)} ${text}`);
+    set(answer, "data-refused", isRefused);
+  }
+
+  async function askDrain() {
+    const newest = scn(source.ring.maxScn);
+    const typed = await confirmScn({
+      title: `Drain ${name}?`,
+      text: "Capture rests, and consumers read what the ring holds. Nothing new comes until it is resumed.",
+      ask: `Type the newest SCN, ${newest}`,
+      verb: "Drain",
+      check: (value) => (value === newest ? "" : `It is not ${newest}.`),
+    });
+    if (typed !== null) await send("drain");
+  }
+
+  async function askRestart() {
+    const typed = await confirmScn({
+      title: `Restart ${name} from a position?`,
+      text: `The ring is emptied, and windows after the SCN are read anew from the database. It holds ${scn(source.ring.minScn)} to ${scn(source.ring.maxScn)} now.`,
+      ask: "SCN after which capture begins again",
+      verb: "Restart",
+      check: (value) => (isScn(value) ? "" : "An SCN is a number of at most 63 bits."),
+    });
+    if (typed !== null) await send("restart", { scn: typed });
+  }
+
+  return {
+    node,
+    update(view, isAdmin) {
+      source = view;
+      say(turn, isRunning() ? "Pause" : "Resume");
+      for (const one of buttons) {
+        set(one, "disabled", !isAdmin);
+        set(one, "aria-describedby", isAdmin ? null : why.id);
+      }
+      show(why, !isAdmin || view.drain !== null);
+      say(why, isAdmin ? drainWords(view.drain) : NOT_ADMIN);
+    },
+  };
+}
+
+function button(text, onclick) {
+  return h("button", { type: "button", onclick }, text);
+}
+
+function isScn(text) {
+  return /^[0-9]{1,19}$/.test(text) && BigInt(text) < 1n << 63n;
+}
+
+function drainWords(drain) {
+  if (!drain) return "";
+  if (drain.isDone) return `Everybody has read up to ${scn(drain.untilScn)}.`;
+  const waiting = drain.waitingFor;
+  const names = waiting.slice(0, 3).join(", ") + (waiting.length > 3 ? ` and ${waiting.length - 3} more` : "");
+  return `Until ${scn(drain.untilScn)}; waits for ${names || "consumers"}.`;
+}
+
+function reason(error) {
+  if (error instanceof TokenError) return "the relay wants a token";
+  return error instanceof GoneError ? `the relay does not answer (${error.message})` : error.message;
+}

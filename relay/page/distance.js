@@ -1,0 +1,48 @@
+// How far a consumer is from the edge of the ring, as a bar and in words.
+
+import { h, say, set } from "./dom.js";
+import { percent, plural, roughly } from "./format.js";
+
+/** Say where a consumer is in a physical source. */
+export function distanceWords(client, position) {
+  const share = position.edgeShare;
+  if (client.state === "fallen") return "fell off the ring";
+  if (client.state === "bootstrapping") return bootstrapWords(client);
+  if (share === null) return position.scn === null ? "position not known" : "not in the ring";
+  if (position.behindBytes === 0 || share >= 1) return "at the newest window";
+  const edge = `edge in ${percent(share)}`;
+  return position.fallsInS === null ? edge : `falls off in ${roughly(position.fallsInS)} · ${edge}`;
+}
+
+function bootstrapWords(client) {
+  const registrations = client.report?.registrations ?? [];
+  const reading = registrations.find(({ mode }) => mode === "snapshot" || mode === "catchup");
+  if (reading?.mode === "snapshot") {
+    const rows = plural(reading.snapshotRows, "row");
+    return reading.snapshotSource ? `snapshot of ${reading.snapshotSource}: ${rows}` : `snapshot: ${rows}`;
+  }
+  return reading ? "catches up from the log" : "reads from a bootstrap server";
+}
+
+/** Make the bar of one position; full is at the newest window, empty is out of the ring. */
+export function makeDistance() {
+  const fill = h("div", { class: "fill" });
+  const bar = h("div", { class: "bar edge", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
+  const words = h("span", { class: "words" });
+  const where = h("span", { class: "where" });
+  const node = h("div", { class: "distance" }, bar, h("div", { class: "says" }, where, words));
+  return {
+    node,
+    update({ client, position, isOneOfMany }) {
+      const share = Math.min(1, Math.max(0, position.edgeShare ?? 0));
+      const text = distanceWords(client, position);
+      set(node, "data-state", client.state);
+      fill.style.width = `${share * 100}%`;
+      set(bar, "aria-label", `Distance to the edge of ${position.physicalSource}`);
+      set(bar, "aria-valuenow", Math.round(share * 100));
+      set(bar, "aria-valuetext", text);
+      say(words, text);
+      say(where, isOneOfMany ? `${position.physicalSource}: ` : "");
+    },
+  };
+}

@@ -1,0 +1,83 @@
+// The page: asks the relay once a second while it is seen, and hands out what it says.
+
+import { GoneError, RefusedError, TokenError, get, token } from "./api.js";
+import { beat } from "./beat.js";
+import { makeClients } from "./clients.js";
+import { makeMap } from "./map.js";
+import { makeProblems } from "./problems.js";
+import { makeRows } from "./rows.js";
+import { makeSchemas } from "./schemas.js";
+import { makeSources } from "./sources.js";
+import { makeStatus, tabTitle } from "./status.js";
+import { makeTokenDialog } from "./token_dialog.js";
+
+const BEAT_MS = 1000;
+const SCHEMAS_EVERY = 10; // beats
+const FIRST_REASON = "This relay shows its figures to those who have a token.";
+
+const find = (id) => document.getElementById(id);
+const status = makeStatus(find, changeToken);
+const dialog = makeTokenDialog(() => {
+  isLocked = false;
+  turn();
+});
+const parts = {
+  map: makeMap(find("map-body")),
+  clients: makeClients(find("consumers-summary"), find("consumers-body")),
+  sources: makeSources(find("sources-body"), find("spans")),
+  rows: makeRows(find("rows-body"), find("rows-controls")),
+  schemas: makeSchemas(find("schemas-body")),
+  problems: makeProblems(find("problems-body")),
+};
+let beats = 0;
+let isLocked = false; // asked for a token: no use in asking the relay meanwhile
+
+async function once() {
+  if (isLocked) return;
+  try {
+    const [relay, { physicalSources }, { clients }, { problems }] = await Promise.all(
+      ["relay", "physicalSources", "clients", "problems"].map((path) => get(path)),
+    );
+    status.answered(relay);
+    document.title = tabTitle(relay, clients, physicalSources);
+    parts.sources.update(physicalSources, relay.role === "admin");
+    parts.map.update(relay, physicalSources, clients);
+    parts.clients.update(clients);
+    parts.problems.update(problems);
+    parts.rows.update(physicalSources);
+    await Promise.all([parts.sources.refresh(), parts.rows.refresh(), schemas()]);
+    beats += 1;
+  } catch (error) {
+    tell(error);
+  }
+}
+
+async function schemas() {
+  if (beats % SCHEMAS_EVERY === 0) parts.schemas.update((await get("schemas")).sources);
+}
+
+function tell(error) {
+  if (error instanceof TokenError) lock();
+  else if (error instanceof GoneError) status.gone(error.message);
+  else if (error instanceof RefusedError) status.refused(error.message);
+  else throw error;
+}
+
+function lock() {
+  const wasGiven = token.get() !== "";
+  token.forget();
+  isLocked = true;
+  status.locked("The relay wants a token.");
+  dialog.ask(wasGiven ? "The relay does not know that token." : FIRST_REASON);
+}
+
+function changeToken() {
+  if (isLocked) {
+    dialog.ask(FIRST_REASON);
+    return;
+  }
+  token.forget();
+  turn();
+}
+
+const turn = beat(once, BEAT_MS);

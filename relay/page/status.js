@@ -1,0 +1,97 @@
+// The head of the page: the relay, whether it answers, and what stands over all when not.
+
+import { relayNow, token } from "./api.js";
+import { makeFacts, say, set, show } from "./dom.js";
+import { bytes, clock, count, duration } from "./format.js";
+import { makeShape } from "./marks.js";
+
+const NEWS_S = 8;
+
+/** Make the head; see the methods. `onToken` is called when the button about tokens is pressed. */
+export function makeStatus(find, onToken) {
+  const shape = makeShape();
+  find("link-mark").append(shape.node);
+  const facts = makeFacts(find("figures"));
+  const button = find("token-button");
+  let goneSince = null;
+  let newsTimer = 0;
+  button.addEventListener("click", onToken);
+  setLink("waiting", "asking the relay");
+
+  function setLink(state, text) {
+    set(find("link"), "data-state", state);
+    shape.update(state);
+    say(find("link-text"), text);
+  }
+
+  function banner(text, kind = "gone") {
+    const node = find("banner");
+    set(node, "data-kind", kind);
+    say(node, text);
+    show(node, text !== "");
+    set(document.body, "data-stale", text !== "" && kind === "gone");
+  }
+
+  function news(text) {
+    say(find("news"), text);
+    clearTimeout(newsTimer);
+    newsTimer = setTimeout(() => say(find("news"), ""), NEWS_S * 1000);
+  }
+
+  return {
+    /** The relay has answered: all its figures are of now. */
+    answered(relay) {
+      if (goneSince !== null) news("The relay answers again.");
+      goneSince = null;
+      banner("");
+      const state = !relay.isHealthy ? "error" : relay.isReady ? "ok" : "waiting";
+      setLink(state, { ok: "healthy", error: "not healthy", waiting: "not ready" }[state]);
+      say(find("relay-name"), relay.name);
+      say(find("role"), relay.role);
+      show(button, token.get() !== "");
+      say(button, "Forget the token");
+      facts.update(figuresOf(relay));
+    },
+    /** A part of what was asked was refused. */
+    refused(message) {
+      goneSince = null;
+      banner(`The relay answers with an error: ${message}`, "error");
+    },
+    /** Nothing answers. */
+    gone(why) {
+      goneSince ??= Date.now() / 1000;
+      setLink("gone", "no answer");
+      banner(`The relay does not answer since ${clock(goneSince)} (${why}). What you see is from before; this page goes on by itself when it is back.`);
+    },
+    /** It answers, but wants a token. */
+    locked(text) {
+      goneSince = null;
+      setLink("waiting", "wants a token");
+      banner(text, "token");
+      show(button, true);
+      say(button, "Give a token");
+      say(find("role"), "");
+    },
+    news,
+  };
+}
+
+function figuresOf(relay) {
+  return [
+    ["version", relay.version],
+    ["up", duration(relayNow() - relay.startedAt)],
+    ["consumers", count(relay.clients)],
+    ["held requests", count(relay.heldRequests)],
+    ["stream requests", count(relay.streamRequests)],
+    ["served", `${bytes(relay.servedBytes)} · ${bytes(relay.servedBytesPerS)}/s`],
+  ];
+}
+
+/** Title of the tab: the worst of what there is to know. */
+export function tabTitle(relay, clients, physical) {
+  const bad = clients.filter(({ state }) => state === "falling" || state === "fallen").length;
+  const broken = physical.filter(({ state }) => state === "error").length;
+  const words = [bad && `${bad} falling`, broken && `${broken} in error`].filter(Boolean);
+  return `${words.length ? `(${words.join(", ")}) ` : ""}databus relay ${relay.name}`;
+}
+

@@ -1,0 +1,50 @@
+// Asking for the relay's token.
+
+import { token } from "./api.js";
+import { h, say, set } from "./dom.js";
+
+// What a header may hold; everything else is a slip of the clipboard.
+const IN_A_HEADER = /^[\x21-\x7e]+$/;
+
+/** Make the question; `ask(reason)` shows it, `onToken` is called when one was given. */
+export function makeTokenDialog(onToken) {
+  const reason = h("p", { id: "token-reason" });
+  const wrong = h("p", { class: "wrong", id: "token-wrong", role: "alert" });
+  const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false", "aria-describedby": "token-reason token-wrong" });
+  const form = h(
+    "form",
+    { onsubmit: submit },
+    h("h2", { id: "token-title" }, "A token, please"),
+    reason,
+    h("label", null, "Token", input),
+    wrong,
+    h("p", { class: "hint" }, "It is kept in this tab only, and is gone when the tab is closed."),
+    h("div", { class: "controls" }, h("button", { type: "submit" }, "Use it")),
+  );
+  const dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
+  document.body.append(dialog);
+
+  function submit(event) {
+    event.preventDefault();
+    const value = input.value.trim();
+    const isToken = IN_A_HEADER.test(value);
+    say(wrong, isToken ? "" : "A token has no blanks and only plain characters.");
+    set(input, "aria-invalid", isToken ? null : "true");
+    if (!isToken) return;
+    token.keep(value);
+    input.value = "";
+    dialog.close();
+    onToken();
+  }
+
+  return {
+    /** Ask, unless it is being asked. */
+    ask(text) {
+      say(reason, text);
+      if (dialog.open) return;
+      dialog.showModal();
+      input.focus();
+    },
+    close: () => dialog.close(),
+  };
+}

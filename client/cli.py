@@ -96,7 +96,10 @@ def _ends_quietly() -> Iterator[None]:
 
 @click.group()
 def client() -> None:
-    """Consume changes with a consumer of your own."""
+    """Consume changes with a consumer of your own.
+
+    Example: `databus client run -c client.toml --consumer shop.sync:changed --source shop.orders`
+    """
 
 
 @client.command()

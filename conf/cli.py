@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from databus import __version__
 from databus.schemas.errors import DatabusError
@@ -31,6 +32,9 @@ COMMANDS = {
         "databus.client.checkpoint_cli:checkpoint", "Show, set and compare where consumers are."
     ),
     "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
+    "completion": CommandAt(
+        "databus.conf.completion_cli:completion", "Print what makes a shell complete commands."
+    ),
     "config": CommandAt("databus.conf.config_cli:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
     "doctor": CommandAt(
@@ -73,6 +77,15 @@ class LazyGroup(click.Group):
         lines |= {name: at.help for name, at in self._lazy.items()}
         with formatter.section("Commands"):
             formatter.write_dl(sorted(lines.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a subcommand's name without importing any, or one of the group's options."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        lines = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        lines |= {name: at.help for name, at in self._lazy.items()}
+        found = sorted(name for name in lines if name.startswith(incomplete))
+        return [CompletionItem(name, help=lines[name]) for name in found]
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; one of our own errors ends as its text in one line, exit 1."""

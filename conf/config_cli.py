@@ -1,4 +1,4 @@
-"""`databus config`: check a settings file before it is used, and print the reference."""
+"""`databus config`: check a settings file before it is used, and look settings up."""
 
 from __future__ import annotations
 
@@ -6,43 +6,54 @@ from pathlib import Path
 
 import click
 
-from databus.conf.reference import PAGES, settings_reference
+from databus.conf.reference import PAGES, kind_of, settings_in_words, settings_reference
 from databus.conf.settings import load_settings
+from databus.schemas.errors import SettingsError
+
+KINDS = click.Choice(sorted(PAGES))
 
 
 @click.group()
 def config() -> None:
     """Check and explain settings.
 
-    Example: `databus config check relay.toml --kind relay`
+    Example: `databus config check relay.toml`, or `databus config reference relay ring`
     """
 
 
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--kind",
-    type=click.Choice(sorted(PAGES)),
-    default="relay",
-    show_default=True,
-    help="What the settings are for.",
+    "--kind", type=KINDS, help="What the settings are for; left out, the keys in FILE say it."
 )
-def check(file: Path, kind: str) -> None:
+def check(file: Path, kind: str | None) -> None:
     """Say whether FILE is right; if not, which key is wrong and why, and exit 1.
 
-    Nothing is started and nothing is connected to.
+    Nothing is started and nothing is connected to: `databus doctor` does that.
 
     Example: `databus config check relay.toml --kind relay`
     """
+    kind = kind or kind_of(file)
     model, _ = PAGES[kind]
     load_settings(file, model)
     click.echo(f"{file}: good settings for a {kind}")
 
 
 @config.command()
-def reference() -> None:
-    """Print every setting with its default, rule and meaning, as Markdown.
+@click.argument("kind", type=KINDS, required=False)
+@click.argument("word", required=False)
+def reference(kind: str | None, word: str | None) -> None:
+    """Print the settings of KIND with type, default, rule and meaning.
 
-    Example: `databus config reference | less`
+    With WORD only those that have it in their name or meaning. Without KIND the
+    whole page of all kinds, as Markdown.
+
+    Example: `databus config reference relay`, or `databus config reference client retries`
     """
-    click.echo(settings_reference(), nl=False)
+    if kind is None:
+        click.echo(settings_reference(), nl=False)
+        return
+    text = settings_in_words(kind, word or "")
+    if not text:
+        raise SettingsError(f"no setting of a {kind} has {word!r} in its name or meaning")
+    click.echo(text, nl=False)

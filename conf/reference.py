@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from databus.conf.settings import BootstrapSettings, ClientSettings, RelaySettings, Settings
+from databus.schemas.errors import SettingsError
 
 PAGES: dict[str, tuple[type[Settings], str]] = {
     "relay": (RelaySettings, "The settings of `databus relay run -c relay.toml`."),
@@ -34,6 +38,46 @@ _BOUNDS = {
     "exclusiveMaximum": "<",
     "minItems": "entries ≥",
 }
+
+
+def kind_of(file: Path) -> str:
+    """Return which settings a file holds, `relay`, `bootstrap` or `client`, by the keys in it.
+
+    Raises SettingsError when it cannot be read.
+    """
+    try:
+        keys = tomllib.loads(file.read_text(encoding="utf-8")).keys()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise SettingsError(f"{file}: {problem}") from problem
+    if "physical_sources" in keys:
+        return "bootstrap" if "relays" in keys else "relay"
+    return "client" if "relays" in keys else "relay"
+
+
+def settings_in_words(kind: str, word: str = "") -> str:
+    """Return a kind's settings as a terminal shows them; with a word those that have it.
+
+    Empty when none has.
+    """
+    model, purpose = PAGES[kind]
+    schema = model.model_json_schema()
+    lines = list(_in_words(schema, schema.get("$defs", {}), "", word.lower()))
+    return "\n".join([purpose, "", *lines, ""]) if lines else ""
+
+
+def _in_words(schema: Any, models: Any, path: str, word: str) -> Iterator[str]:
+    required = set(schema.get("required", ()))
+    for name, field in schema["properties"].items():
+        key, text = f"{path}{name}", field.get("description", "")
+        if word in f"{key} {text}".lower():
+            default = "required" if name in required else _default(field).strip("`")
+            facts = [_type(name, field).replace("`", ""), _rule(field).replace("`", "")]
+            facts += [default and (default if name in required else f"default {default}")]
+            yield f"{key}  ({', '.join(fact for fact in facts if fact)})"
+            yield from textwrap.wrap(text, 80, initial_indent="    ", subsequent_indent="    ")
+        for target in dict.fromkeys(_references(field)):
+            inner = f"{key}[]" if field.get("type") == "array" else key
+            yield from _in_words(models[target], models, f"{inner}.", word)
 
 
 def settings_reference() -> str:

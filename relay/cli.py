@@ -15,7 +15,10 @@ from databus.relay.relay import Relay
 
 @click.group()
 def relay() -> None:
-    """Capture change logs into rings and serve them."""
+    """Capture change logs into rings and serve them.
+
+    Example: `databus relay run -c relay.toml`
+    """
 
 
 @relay.command()

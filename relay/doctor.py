@@ -7,7 +7,6 @@ is asked of a database beside its source.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from databus.conf.doctor_machine import (
 )
 from databus.conf.doctor_servers import check_servers
 from databus.conf.file_lock import holder_of
-from databus.conf.reference import PAGES
+from databus.conf.reference import PAGES, kind_of
 from databus.conf.settings import (
     BootstrapSettings,
     ClientSettings,
@@ -46,20 +45,6 @@ from databus.schemas.errors import DatabusError, RingError, SettingsError
 PRODUCING = "-producing"  # what the lock of a store ends with
 _CHECKPOINTS_BYTES = 1 << 20
 _BLOCK_BYTES = 512  # what `st_blocks` counts
-
-
-def kind_of(file: Path) -> str:
-    """Return which settings a file holds, `relay`, `bootstrap` or `client`, by the keys in it.
-
-    Raises SettingsError when it cannot be read.
-    """
-    try:
-        keys = tomllib.loads(file.read_text(encoding="utf-8")).keys()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise SettingsError(f"{file}: {problem}") from problem
-    if "physical_sources" in keys:
-        return "bootstrap" if "relays" in keys else "relay"
-    return "client" if "relays" in keys else "relay"
 
 
 def check_file(file: Path, machine: Machine) -> list[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,11 @@ from click.testing import CliRunner, Result
 
 from databus import __version__
 from databus.conf.cli import COMMANDS, CommandAt, LazyGroup, main
-from databus.conf.reference import settings_reference
+from databus.conf.reference import kind_of, settings_reference
+from databus.demo.processes import child_environment
 from databus.schemas.errors import ScnNotFoundError
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "conf"
 
 GOOD = 'data_dir = "data"\n[[physical_sources]]\nname = "a"\nuri = "sqlite:a.db"\nsources = ["b"]\n'
 
@@ -124,6 +128,96 @@ def test_config_reference_prints_the_page() -> None:
     assert result.output == settings_reference()
     assert '| `ring_bytes` | size | `"64MiB"` | ≥ 65536 |' in result.output
     assert "### `[[physical_sources.sources]]`" in result.output
+
+
+def test_the_kind_of_settings_is_seen_by_their_keys(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    for text, kind in (
+        ("physical_sources = []", "relay"),
+        ("physical_sources = []\nrelays = []", "bootstrap"),
+        ("relays = []", "client"),
+        ("", "relay"),
+    ):
+        file.write_text(text)
+        assert kind_of(file) == kind
+
+
+@pytest.mark.parametrize("kind", ["relay", "bootstrap", "client"])
+def test_config_check_sees_of_itself_what_a_file_is_for(kind: str) -> None:
+    result = databus("config", "check", EXAMPLES / f"{kind}.toml")
+    assert result.output.endswith(f"{kind}.toml: good settings for a {kind}\n")
+
+
+def test_config_reference_of_one_kind_is_for_the_terminal() -> None:
+    output = databus("config", "reference", "relay").output
+    assert "data_dir  (path, required)\n    Rings, MaxSCN and schema store live here\n" in output
+    assert 'physical_sources[].ring_bytes  (size, ≥ 65536, default "64MiB")' in output
+    assert "http.port  (integer, ≥ 0, ≤ 65535, default 11115)" in output
+    assert "bootstrap_servers" not in output
+    assert all(len(line) <= 100 for line in output.splitlines())
+
+
+def test_config_reference_finds_settings_by_a_word() -> None:
+    output = databus("config", "reference", "client", "RETRIES").output
+    assert "callback_retries" in output
+    assert "fetch_bytes" not in output
+    assert databus("config", "reference", "client", "no-such-word").exit_code == 1
+
+
+@pytest.fixture
+def on_the_path(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `databus` is the one under test."""
+    script = tmp_path / "databus"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m databus.conf.cli "$@"\n')
+    script.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    return child_environment() | {"PATH": path}
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["ch"], "checkpoint"),
+        (["checkpoint", "s"], "set show"),
+        (["config", "reference", "cl"], "client"),
+        (["top", "--on"], "--once"),
+        (["completion", ""], "bash zsh fish"),
+        (["spark", "ver"], "verify"),
+    ],
+)
+def test_bash_completes_what_is_typed(
+    on_the_path: dict[str, str], typed: list[str], offered: str
+) -> None:
+    script = (
+        'eval "$(databus completion bash)"\n'
+        f"COMP_WORDS=(databus {' '.join(word or repr('') for word in typed)})\n"
+        f"COMP_CWORD={len(typed)}\n"
+        "_databus_completion databus\n"
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env=on_the_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == (offered, "")
+
+
+@pytest.mark.parametrize(
+    ("shell", "text"), [("zsh", "#compdef databus"), ("fish", "complete --no-files")]
+)
+def test_other_shells_have_a_script_too(shell: str, text: str) -> None:
+    result = databus("completion", shell)
+    assert text in result.output
+    assert "_DATABUS_COMPLETE" in result.output
+
+
+def test_completing_a_name_imports_no_command() -> None:
+    (found,) = main.shell_complete(click.Context(main), "che")
+    assert (found.value, found.help) == ("checkpoint", COMMANDS["checkpoint"].help)
+    assert main.shell_complete(click.Context(main), "--vers")[0].value == "--version"
 
 
 @pytest.mark.parametrize("command", ["check", "reference"])

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from databus.conf.cli import main
 from databus.conf.settings import MaxScnSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
-from databus.relay.doctor import kind_of, saved_scn
+from databus.relay.doctor import saved_scn
 from databus.relay.max_scn import FileMaxScn, SqliteMaxScn
 from databus.schemas.scn import BinlogPosition
 from tests.mariadb_server import Database, fresh_database
@@ -115,18 +115,6 @@ def test_without_a_file_those_of_the_folder_are_looked_at(
     assert "no settings were looked at" in doctor().output
     write_relay(tmp_path, shop.settings())
     assert "relay.toml: good settings for a relay" in doctor().output
-
-
-def test_the_kind_of_settings_is_seen_by_their_keys(tmp_path: Path) -> None:
-    file = tmp_path / "x.toml"
-    for text, kind in (
-        ("physical_sources = []", "relay"),
-        ("physical_sources = []\nrelays = []", "bootstrap"),
-        ("relays = []", "client"),
-        ("", "relay"),
-    ):
-        file.write_text(text)
-        assert kind_of(file) == kind
 
 
 def test_a_relay_that_runs_is_recognized_and_a_stranger_on_its_port_is_an_error(

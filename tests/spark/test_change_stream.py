@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,21 @@ def open_query() -> Iterator[Callable[..., Query]]:
             return query
 
         yield open_
+
+
+@contextmanager
+def seeded_anew(relay: RunningRelay, old: RunningPair, tmp_path: Path) -> Iterator[str]:
+    """Put a pair that knows nothing of the past in the place of one; yields its server's URL."""
+    old.producer.stop()
+    folder = tmp_path / "new"
+    folder.mkdir()
+    new = RunningPair(folder, relay).start()
+    try:
+        new.seed()
+        with serving(new.server("new-server")) as (url,):
+            yield url
+    finally:
+        new.producer.stop()
 
 
 def applied(query: Query, table: Applied | None = None) -> Applied:
@@ -226,19 +241,11 @@ def test_a_query_that_no_log_reaches_reads_everything_anew_and_the_mark_clears_t
     write_past_the_ring(place, relay)
     place.run("DELETE FROM orders WHERE id < 10")
     write_past_the_ring(place, relay)
-    old.producer.stop()
-    folder = tmp_path / "new"
-    folder.mkdir()
-    new = RunningPair(folder, relay).start()
-    try:
-        new.seed()
-        with serving(new.server("new-server")) as (new_url,):
-            query.options["bootstrapServers"] = new_url
-            query.restart()
-            while table.rows != place.shop.rows():
-                table.apply(query.wait_for_batch())
-    finally:
-        new.producer.stop()
+    with seeded_anew(relay, old, tmp_path) as new_url:
+        query.options["bootstrapServers"] = new_url
+        query.restart()
+        while table.rows != place.shop.rows():
+            table.apply(query.wait_for_batch())
     assert table.ops.count("snapshot_end") == 2
     assert "delete" not in table.ops
 
@@ -255,21 +262,13 @@ def test_a_batch_that_was_planned_and_that_no_log_has_any_more_is_read_all_the_s
     place.run("DELETE FROM orders WHERE id < 10")
     wait_until(query.plan, "a batch")
     write_past_the_ring(place, relay)
-    old.producer.stop()
-    folder = tmp_path / "new"
-    folder.mkdir()
-    new = RunningPair(folder, relay).start()
-    try:
-        new.seed()
-        with serving(new.server("new-server")) as (new_url,):
-            query.options["bootstrapServers"] = new_url
-            query.restart()
-            table.apply(query.read(query.planned()))
-            assert set(table.rows) == set(place.shop.rows())
-            while table.rows != place.shop.rows():
-                table.apply(query.wait_for_batch())
-    finally:
-        new.producer.stop()
+    with seeded_anew(relay, old, tmp_path) as new_url:
+        query.options["bootstrapServers"] = new_url
+        query.restart()
+        table.apply(query.read(query.planned()))
+        assert set(table.rows) == set(place.shop.rows())
+        while table.rows != place.shop.rows():
+            table.apply(query.wait_for_batch())
     assert table.ops.count("snapshot_end") >= 2
     assert "delete" not in table.ops
 

@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The whole suite goes in two processes; what ARGS asks for goes in one.
-AT_ONCE := -n 2 --dist loadfile
+AT_ONCE := -n 2 --dist loadfile --durations 15
 PACKAGING := pyproject.toml setup.py $(shell find schemas relay client -name '*.px[id]' -o -name '*.pyx')
 
 .PHONY: demo test lint bench docs clean

@@ -12,6 +12,7 @@ has; the seeder then finds out what was missed.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from databus.bootstrap.store import Store, StoredEvent
 from databus.bootstrap.stored import NOTHING_YET, Position, SourceStatus
 from databus.client import DatabusClient
 from databus.client.back_off import BackOff
+from databus.client.client import new_client_id
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
@@ -158,6 +160,8 @@ class Producer:
         self._back_off = BackOff(settings.back_off, Random())
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._is_paused = False
+        self._client_id = new_client_id()  # of each client that it makes, one after another
         self._client: DatabusClient | None = None
         self._writer: WindowWriter | None = None
         self._problem = self._retention_problem = self._fell_off = ""
@@ -183,6 +187,19 @@ class Producer:
         for thread in begun:
             thread.join(timeout_s)
         return not any(thread.is_alive() for thread in begun)
+
+    def pause(self) -> None:
+        """Apply no more windows until `resume`; the relay's ring may go on without it."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._set_paused(False)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether somebody has paused it."""
+        return self._is_paused
 
     @property
     def problem(self) -> str:
@@ -215,6 +232,12 @@ class Producer:
             self._current_problem(writer) or told or self._retention_problem,
         )
 
+    def _set_paused(self, is_paused: bool) -> None:
+        with self._lock:
+            self._is_paused = is_paused
+            if self._client is not None:
+                _apply_pause(self._client, is_paused)
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -232,6 +255,7 @@ class Producer:
             settings=_client_settings(self._settings),
             checkpoints=writer,
             on_registered=self._register,
+            client_id=self._client_id,
         )
         client.register(writer, self._sources, name=self._physical.name)
         with self._lock:
@@ -239,6 +263,9 @@ class Producer:
                 return
             self._client, self._writer = client, writer
         try:
+            client.start()
+            with self._lock:
+                _apply_pause(client, self._is_paused)
             client.run()
         except ScnNotFoundError as error:
             self._fall_off(store, error)
@@ -306,9 +333,18 @@ class Producer:
                 self._retention_problem = str(error) or repr(error)
 
 
+def _apply_pause(client: DatabusClient, is_paused: bool) -> None:
+    if is_paused:
+        client.pause()
+    else:
+        client.resume()
+
+
 def _client_settings(settings: BootstrapSettings) -> ClientSettings:
     return ClientSettings(
+        name=f"bootstrap producer {socket.gethostname()}",
         relays=settings.relays,
+        access=settings.relay_access,
         start="earliest",
         # A window that fails is tried again by a new client, from the store's position.
         callback_retries=0,

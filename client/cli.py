@@ -21,6 +21,7 @@ from databus.client.client import DatabusClient, EventCallback
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.position import parse_start
 from databus.client.tail import json_of, line_of
+from databus.conf.asking import access_options
 from databus.conf.settings import ClientSettings, load_settings
 from databus.schemas.errors import SettingsError
 
@@ -47,8 +48,15 @@ STREAM_COLUMNS = 1 << 20  # a line is never folded
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many rows.")
+@access_options
 def tail(
-    sources: tuple[str, ...], relays: tuple[str, ...], start: str, is_json: bool, count: int | None
+    sources: tuple[str, ...],
+    relays: tuple[str, ...],
+    start: str,
+    is_json: bool,
+    count: int | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
 ) -> None:
     """Print the changes of each SOURCE as they come, until Ctrl-C.
 
@@ -60,7 +68,8 @@ def tail(
     """
     parse_start(start)
     _log_to_stderr()
-    client = DatabusClient(relays, start=start, is_impatient=True)
+    access = {"token_file": token_file, "tls_ca": tls_ca}
+    client = DatabusClient(relays, start=start, access=access, is_impatient=True)
     with _ends_quietly(), client:
         events = _events(client, sources)
         _print(islice(events, count), is_json)

@@ -62,6 +62,7 @@ from databus.client.states import Lifecycle
 from databus.client.subscription import Subscription
 from databus.client.transport import make_transport
 from databus.conf.client_report import ClientReport
+from databus.conf.server_access import ServerAccess
 from databus.conf.settings import ClientSettings, build_settings
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter

@@ -27,8 +27,10 @@ from tornado.tcpclient import TCPClient
 
 from databus import __version__
 from databus.client.answers import CLIENT_ID, ERROR
+from databus.conf.server_access import ServerAccess
 from databus.conf.settings import ClientSettings
-from databus.schemas.errors import ServerError
+from databus.conf.tls import NO_TLS, explain_tls
+from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
 
 READ_BYTES = 256 << 10
 MAX_HEADER_BYTES = 64 << 10
@@ -61,11 +63,17 @@ class Transport:
     """One connection to one server at a time. For one asyncio task."""
 
     def __init__(
-        self, connect_timeout_s: float, headers: Mapping[str, str] = MappingProxyType({})
+        self,
+        connect_timeout_s: float,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        access: ServerAccess | None = None,
     ) -> None:
-        """Send `headers` with each request."""
+        """Send `headers` with each request, and what `access` shows to servers."""
         self._connect_timeout_s = connect_timeout_s
         self._headers = headers
+        self._access = access or ServerAccess()
+        self._shown: Mapping[str, str] = {}  # on this connection
+        self._tls: ssl.SSLContext | None = None
         self._client = TCPClient()
         self._stream: IOStream | None = None
         self._server = ""
@@ -111,7 +119,8 @@ class Transport:
         except TimeoutError:
             raise ServerError(server, f"no whole answer to {path} within {timeout_s:g} s") from None
         except StreamClosedError as error:
-            cause = f": {error.real_error}" if error.real_error else ""
+            why = error.real_error
+            cause = f": {explain_tls(why) or why}" if why else ""
             raise ServerError(server, f"closed the connection in {path}{cause}") from error
         finally:
             if self._is_broken:
@@ -140,7 +149,9 @@ class Transport:
                 was_kept = False
                 self.close()
                 continue
-            self._is_broken = not reading.may_be_kept or stream.closed()
+            # After a refusal the next connection shows the token that is there by then.
+            is_refused = reading.status == UnauthorizedError.status
+            self._is_broken = is_refused or not reading.may_be_kept or stream.closed()
             return reading.answer(server)
 
     async def _exchange(self, stream: IOStream, request: _Request, reading: _Reading) -> None:
@@ -153,6 +164,7 @@ class Transport:
             {"Host": urlsplit(request.server).netloc, "User-Agent": f"databus/{__version__}"}
         )
         headers.update(self._headers)
+        headers.update(self._shown)
         if request.method == "POST":
             headers["Content-Type"] = "application/json"
             headers["Content-Length"] = str(len(request.body))
@@ -172,17 +184,22 @@ class Transport:
         url = urlsplit(server)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ServerError(server, "is not a URL like http://host:port")
-        secure = ssl.create_default_context() if url.scheme == "https" else None
-        port = url.port or (443 if secure else 80)
+        is_secure = url.scheme == "https"
+        port = url.port or (443 if is_secure else 80)
         try:
+            self._shown = self._access.headers()
+            if is_secure and self._tls is None:
+                self._tls = self._access.tls()
+            secure = self._tls if is_secure else None
             async with asyncio.timeout(self._connect_timeout_s):
                 stream = await self._client.connect(url.hostname, port, ssl_options=secure)
         except TimeoutError:
-            raise ServerError(
-                server, f"no connection within {self._connect_timeout_s:g} s"
-            ) from None
+            problem = f"no connection within {self._connect_timeout_s:g} s"
+            raise ServerError(server, f"{problem}; {NO_TLS}" if is_secure else problem) from None
+        except SettingsError as error:
+            raise ServerError(server, str(error)) from error
         except (OSError, StreamClosedError) as error:
-            raise ServerError(server, f"cannot connect: {error}") from error
+            raise ServerError(server, explain_tls(error) or f"cannot connect: {error}") from error
         stream.set_nodelay(True)
         return stream
 
@@ -197,7 +214,7 @@ class _Reading(HTTPMessageDelegate):
         self.error: Exception | None = None
         self.stop: Callable[[], None]
         self._on_chunk = on_chunk
-        self._status = 0
+        self.status = 0
         self._headers = HTTPHeaders()
         self._chunks: list[bytes] = []
         self._body_bytes = 0
@@ -208,12 +225,12 @@ class _Reading(HTTPMessageDelegate):
     ) -> None:
         self.has_begun = True
         assert isinstance(start_line, ResponseStartLine)
-        self._status = start_line.code
+        self.status = start_line.code
         self._headers = headers
 
     def data_received(self, chunk: bytes) -> None:
         self._body_bytes += len(chunk)
-        is_good = self._status == 200 and ERROR not in self._headers
+        is_good = self.status == 200 and ERROR not in self._headers
         try:
             if self._on_chunk is not None and is_good:
                 self._on_chunk(chunk)
@@ -239,10 +256,10 @@ class _Reading(HTTPMessageDelegate):
                 server, f"its answer is not HTTP, or has more than {self.max_bytes} bytes"
             )
         headers = {name.lower(): value for name, value in self._headers.items()}
-        return Answer(self._status, headers, b"".join(self._chunks), self._body_bytes)
+        return Answer(self.status, headers, b"".join(self._chunks), self._body_bytes)
 
 
 def make_transport(settings: ClientSettings, client_id: str = "") -> Transport:
     """Return a client's transport; its requests say that they are `client_id`'s."""
     headers = {CLIENT_ID: client_id} if client_id else {}
-    return Transport(settings.connect_timeout_s, headers)
+    return Transport(settings.connect_timeout_s, headers, ServerAccess(settings.access))

@@ -17,17 +17,19 @@ import json
 import logging
 import re
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tornado.httpserver import HTTPServer
-from tornado.iostream import IOStream, StreamClosedError
+from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
 from databus.conf.access import Access, Role
 from databus.conf.permission import Asking, check_permission
 from databus.conf.settings import HttpSettings
+from databus.conf.tls import server_context
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
@@ -48,9 +50,8 @@ _NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
     b"x-dbus-error: RequestProcessingException\r\n"
-    b"x-dbus-error-message: too many connections; see http.max_connections\r\n\r\n"
+    b"x-dbus-error-message: too many connections; see %s\r\n\r\n"
 )
-
 
 Answer = TypeVar("Answer")
 
@@ -58,22 +59,48 @@ Answer = TypeVar("Answer")
 class BoundedServer(HTTPServer):
     """An HTTP server that turns connections away beyond a number of them."""
 
-    def initialize(self, *args: Any, max_connections: int = 1000, **options: Any) -> None:
-        """Take tornado's arguments and the number of connections served at once."""
+    def initialize(
+        self,
+        *args: Any,
+        max_connections: int = 1000,
+        max_connections_per_client: int = 300,
+        **options: Any,
+    ) -> None:
+        """Take tornado's arguments, and how many connections are served at once."""
         super().initialize(*args, **options)
-        self._max_connections = max_connections
+        self._most, self._most_of_one = max_connections, max_connections_per_client
+        self._by_client: Counter[str] = Counter()
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         """Serve a new connection, or answer 503 and close it."""
-        if len(self._connections) < self._max_connections:
+        if len(self._connections) >= self._most:
+            self._turn_away(stream, "http.max_connections")
+        elif self._by_client[address[0]] >= self._most_of_one:
+            self._turn_away(stream, "http.max_connections_per_client")
+        else:
+            self._by_client[address[0]] += 1
             super().handle_stream(stream, address)
+
+    def on_close(self, server_conn: object) -> None:
+        """Forget a connection."""
+        super().on_close(server_conn)
+        context: Any = server_conn.context  # type: ignore[attr-defined]
+        client = context.address[0]
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
+
+    @staticmethod
+    def _turn_away(stream: IOStream, setting: str) -> None:
+        if isinstance(stream, SSLIOStream):
+            stream.close()  # a text would need the handshake that it may never end
             return
 
         def close(written: asyncio.Future[None]) -> None:
             written.exception()
             stream.close()
 
-        stream.write(_TOO_MANY).add_done_callback(close)
+        stream.write(_TOO_MANY % setting.encode()).add_done_callback(close)
 
     @property
     def open_connections(self) -> int:
@@ -97,10 +124,15 @@ class BoundedServer(HTTPServer):
 
 
 def make_server(application: Any, settings: HttpSettings) -> BoundedServer:
-    """Return a server with the limits of the settings, not yet listening."""
+    """Return a server with the limits and the TLS of the settings, not yet listening.
+
+    Raises SettingsError when certificate and key cannot be used.
+    """
     return BoundedServer(
         application,
         max_connections=settings.max_connections,
+        max_connections_per_client=settings.max_connections_per_client,
+        ssl_options=server_context(settings),
         max_header_size=settings.max_request_bytes,
         max_body_size=settings.max_request_bytes,
         max_buffer_size=2 * settings.max_request_bytes + SLICE_BYTES,
@@ -117,7 +149,8 @@ def listen(server: HTTPServer, settings: HttpSettings) -> str:
         raise SettingsError(_explain_bind(settings, error)) from error
     server.add_socket(sock)
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _bind(settings: HttpSettings) -> socket.socket:

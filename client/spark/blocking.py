@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +32,10 @@ from databus.client.answers import (
 from databus.client.back_off import BackOff
 from databus.client.spark.row_types import WriterSchema
 from databus.client.subscription import find_ids
+from databus.conf.server_access import ServerAccess
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import DatabusError, ScnNotFoundError, ServerError
+from databus.conf.tls import explain_tls
+from databus.schemas.errors import DatabusError, ScnNotFoundError, ServerError, UnauthorizedError
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -60,8 +61,10 @@ class Answer:
 class Server:
     """One server and the connection to it, which is kept."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, access: ServerAccess | None = None) -> None:
         self.url = url
+        self._access = access or ServerAccess()
+        self._shown: Mapping[str, str] = {}  # on this connection
         self._connection: HTTPConnection | None = None
 
     def close(self) -> None:
@@ -82,8 +85,10 @@ class Server:
                 if was_kept and isinstance(error, ConnectionError | HTTPException):
                     was_kept = False  # it was idle, and the server closed it just now
                     continue
-                raise ServerError(self.url, f"{path}: {error!r}") from error
+                raise ServerError(self.url, explain_tls(error) or f"{path}: {error!r}") from error
             break
+        if status == UnauthorizedError.status:
+            self.close()  # the next connection shows the token that is there by then
         error_said = error_of(self.url, scn, status, headers)
         if error_said is not None:
             raise error_said
@@ -93,7 +98,7 @@ class Server:
         connection = self._connection = self._connection or self._connect()
         # One for each process: an executor's tasks take turns in it.
         agent = {"User-Agent": f"databus-spark/{__version__}", CLIENT_ID: f"spark-{os.getpid()}"}
-        connection.request("GET", target, headers=agent)
+        connection.request("GET", target, headers={**agent, **self._shown})
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         length = int(headers.get("content-length", -1))
@@ -114,10 +119,10 @@ class Server:
         url = urlsplit(self.url)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError("is not a URL like http://host:port")
+        self._shown = self._access.headers()
         if url.scheme == "https":
-            secure = ssl.create_default_context()
             connection: HTTPConnection = HTTPSConnection(
-                url.hostname, url.port, timeout=CONNECT_TIMEOUT_S, context=secure
+                url.hostname, url.port, timeout=CONNECT_TIMEOUT_S, context=self._access.tls()
             )
         else:
             connection = HTTPConnection(url.hostname, url.port, timeout=CONNECT_TIMEOUT_S)
@@ -133,11 +138,14 @@ class ServerPool:
         self,
         urls: Sequence[str],
         retry_s: float,
+        access: ServerAccess | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._servers = [Server(url) for url in urls]
+        if access is not None:
+            access.check()
+        self._servers = [Server(url, access) for url in urls]
         self._retry_s = retry_s
         self._clock = clock
         self._wait = wait

@@ -98,8 +98,8 @@ def make_planner(options: SourceOptions) -> Planner:
     servers, retry_s = options.bootstrap_servers, options.retry_seconds
     return Planner(
         options,
-        ServerPool(options.relays, retry_s),
-        ServerPool(servers, retry_s) if servers else None,
+        ServerPool(options.relays, retry_s, options.access),
+        ServerPool(servers, retry_s, options.access) if servers else None,
     )
 
 
@@ -110,7 +110,7 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     """
     parsed = parse_options(options)
     need_relays(parsed)
-    pool = ServerPool(parsed.relays, parsed.retry_seconds)
+    pool = ServerPool(parsed.relays, parsed.retry_seconds, parsed.access)
     try:
         found = pool.register(parsed.sources)
     finally:

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from databus.conf.settings import Settings, build_settings
+from databus.conf.server_access import ServerAccess
+from databus.conf.settings import ServerAccessSettings, Settings, build_settings
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.scn import MAX_SCN
@@ -143,9 +144,26 @@ class SourceOptions(Settings):
     partitions: int | None = Field(
         None, ge=1, le=4096, description="`table`, `database`: how many tasks read"
     )
+    token_file: Path | None = Field(
+        None,
+        description="File with the token for relays and bootstrap servers, first line; on the "
+        "driver and on each worker, readable by their user alone",
+    )
+    token_env: str | None = Field(
+        None, description="… or the environment variable with it, there too"
+    )
+    tls_ca: Path | None = Field(
+        None, description="CA certificates, PEM, that vouch for servers at `https://`"
+    )
     settings: Path | None = Field(
         None, description="`database`: a relay's settings file, for its URI and passwords"
     )
+
+    @property
+    def access(self) -> ServerAccess:
+        """What is shown to servers."""
+        shown = {"token_file": self.token_file, "token_env": self.token_env, "tls_ca": self.tls_ca}
+        return ServerAccess(ServerAccessSettings.model_validate(shown))
 
     @property
     def shard_count(self) -> int:
@@ -178,6 +196,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     strange = sorted({*parsed.filters} - {*parsed.sources})
     if strange:
         raise SettingsError(f"filters: {', '.join(strange)} is not among the option sources")
+    if parsed.token_file and parsed.token_env:
+        raise SettingsError("give option tokenFile or tokenEnv, not both")
     if parsed.filters and parsed.shard_count > 1:
         raise SettingsError("option shards is 1 with filters: a source has one filter")
     return parsed

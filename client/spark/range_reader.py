@@ -46,9 +46,11 @@ class RangeReader:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._relays = ServerPool(options.relays, options.retry_seconds)
+        self._relays = ServerPool(options.relays, options.retry_seconds, options.access)
         servers = options.bootstrap_servers
-        self._bootstraps = ServerPool(servers, options.retry_seconds) if servers else None
+        self._bootstraps = (
+            ServerPool(servers, options.retry_seconds, options.access) if servers else None
+        )
         self._schemas: dict[str, list[WriterSchema]] = {}
 
     def close(self) -> None:

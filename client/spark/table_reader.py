@@ -242,7 +242,7 @@ def _checked(options: SourceOptions) -> SourceOptions:
 
 
 def _servers(options: SourceOptions) -> ServerPool:
-    return ServerPool(options.bootstrap_servers, options.retry_seconds)
+    return ServerPool(options.bootstrap_servers, options.retry_seconds, options.access)
 
 
 def _versions(pool: ServerPool, source: str) -> list[WriterSchema]:

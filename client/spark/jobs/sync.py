@@ -149,7 +149,7 @@ class _Job:
         if not any(positions.values()):
             return Named.BEGINNING
         options = parse_options(self._options)
-        relays = ServerPool(options.relays, options.retry_seconds)
+        relays = ServerPool(options.relays, options.retry_seconds, options.access)
         try:
             (physical,) = Planner(options, relays, None).by_physical
         finally:

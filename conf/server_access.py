@@ -1,0 +1,36 @@
+"""What a client shows to servers, and what it takes them by: made from `ServerAccessSettings`."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+from databus.conf.settings import ServerAccessSettings
+from databus.conf.tls import client_context
+from databus.conf.tokens import read_token
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """How to come to servers.
+
+    Files and variables are read for each connection, so that a new token is
+    taken without a restart: after a 401 the next connection shows it.
+    """
+
+    settings: ServerAccessSettings = field(default_factory=ServerAccessSettings)
+
+    def check(self) -> None:
+        """Raise SettingsError when what the settings name cannot be used."""
+        self.headers()
+        if self.settings.tls_ca is not None:
+            self.tls()
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of each request; raises SettingsError."""
+        token = read_token(self.settings)
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the TLS for servers at `https://`; raises SettingsError."""
+        return client_context(self.settings.tls_ca)

@@ -1,0 +1,75 @@
+"""TLS: the contexts of servers and clients. Nothing older than TLS 1.2."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from pathlib import Path
+
+from databus.conf.settings import HttpSettings
+from databus.schemas.errors import SettingsError
+
+NO_TLS = "it does not answer as a server with TLS does: if it has none, its URL begins with http://"
+
+
+def server_context(settings: HttpSettings) -> ssl.SSLContext | None:
+    """Return the TLS of a server, None for plain HTTP; raises SettingsError."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    _check_key(settings.tls_key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A password is given, though there is none: OpenSSL would ask at the terminal.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"http.tls_cert {settings.tls_cert}, http.tls_key {settings.tls_key}: {_words(error)}; "
+            "give the certificate with its chain and its key without a passphrase, both PEM"
+        ) from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def client_context(tls_ca: Path | None) -> ssl.SSLContext:
+    """Return the TLS of a client: servers must have the name asked for. Raises SettingsError.
+
+    `tls_ca` vouches for them; without it the system's authorities do.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls_ca)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"tls_ca {tls_ca}: {_words(error)}; give a PEM file") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def explain_tls(error: BaseException) -> str:
+    """Say what to do about a connection that came to nothing; empty when TLS is not why."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted: {error.verify_message}; name the authority that "
+            "signed it as tls_ca, and the server by a name that is in the certificate"
+        )
+    is_silent = isinstance(error, TimeoutError) and "handshake" in str(error)
+    if is_silent or getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
+        return NO_TLS
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {_words(error)}"
+    return ""
+
+
+def _check_key(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise SettingsError(f"http.tls_key {path}: {_words(error)}") from None
+    if mode & stat.S_IRWXO:
+        raise SettingsError(f"http.tls_key {path}: others may read it: chmod 600 {path}")
+
+
+def _words(error: BaseException) -> str:
+    """Return an error's text without where in OpenSSL it came up."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -2,7 +2,7 @@
 
 Handlers are thin: read the parameters (which raises), ask the rules on a
 thread that has the stores open, write. Nothing is kept between two requests.
-`/health` and `/metrics` come with the service.
+`/health`, `/ready` and `/metrics` come with the service, `/api/v1` from `api`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from databus.bootstrap.api import PairApi
 from databus.bootstrap.measuring import measure
 from databus.bootstrap.metrics import make_metrics
 from databus.bootstrap.pair import Pair
+from databus.bootstrap.served import Caller, ServedPhase, Session, caller_of
 from databus.bootstrap.session_parameters import (
     parse_measure_request,
     parse_page_request,
@@ -24,9 +26,12 @@ from databus.bootstrap.session_parameters import (
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
 from databus.bootstrap.source_choice import Stores, all_sources, choose_sources
 from databus.conf.access import Role
+from databus.conf.api import api_routes
+from databus.conf.client_report import CLIENT_ID
 from databus.conf.http import ApiHandler, CommandHandler
 from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError, InvalidParameterError
 from databus.schemas.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
@@ -54,6 +59,15 @@ class BootstrapHandler(CommandHandler):
             refusals = self.pair.traffic.refusals
             refusals[error.wire_name] = refusals.get(error.wire_name, 0) + 1
             raise
+
+    def caller(self) -> Caller:
+        """Return who asks."""
+        headers = self.request.headers
+        return caller_of(
+            headers.get(CLIENT_ID, ""),
+            self.request.remote_ip or "",
+            headers.get("User-Agent", ""),
+        )
 
     async def ask(self, function: Callable[[Stores], Result]) -> Result:
         """Return what a function of the stores returns, run on a thread that has them open."""
@@ -99,7 +113,9 @@ class StartScnHandler(BootstrapHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with the SCN, and with where the pages are to be asked for."""
         request = parse_start_request(self.parameters())
-        start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
+        with self.pair.sessions.asking(self.caller(), request.sources) as session:
+            start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
+            session.phase, session.start_scn = ServedPhase.STARTING, start.scn
         self.set_header("X-DBUS2-BS-HOSTPORT", self._host_port())
         self.set_header("x-databus-store", start.store_id)
         await self.send_json(str(start.scn))
@@ -132,8 +148,10 @@ class PageHandler(BootstrapHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with events, and a checkpoint behind them."""
         request = parse_page_request(self.parameters(), self.limits)
-        page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
-        self._count(page)
+        with self.pair.sessions.asking(self.caller(), request.sources) as session:
+            page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
+            self._count(page)
+            _note_page(session, request.checkpoint, page)
         if page.is_phase_over:
             self.set_header("PhaseCompleted", "TRUE")
         if page.pending_event_bytes is not None:
@@ -145,6 +163,20 @@ class PageHandler(BootstrapHandler):
         traffic.pages += 1
         traffic.rows += page.rows
         traffic.size_bytes += len(page.body)
+
+
+def _note_page(session: Session, checkpoint: Checkpoint, page: Page) -> None:
+    is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
+    session.pages += 1
+    session.rows += page.rows
+    session.size_bytes += len(page.body)
+    session.snapshot_source = checkpoint.snapshot_source if is_snapshot else ""
+    session.start_scn = checkpoint.bootstrap_start_scn
+    session.target_scn = checkpoint.bootstrap_target_scn
+    if is_snapshot:
+        session.phase = ServedPhase.SNAPSHOT
+    else:
+        session.phase = ServedPhase.FINISHED if page.is_phase_over else ServedPhase.CATCH_UP
 
 
 class MeasureHandler(BootstrapHandler):
@@ -193,23 +225,43 @@ COMMANDS: tuple[tuple[str, type[BootstrapHandler]], ...] = (
 def routes(pair: Pair) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
     """Return the table of the server's commands, for tornado."""
     arguments = {"limits": pair.settings.http, "pair": pair}
-    return [(path, handler, arguments) for path, handler in COMMANDS]
+    commands = [(path, handler, arguments) for path, handler in COMMANDS]
+    return [*commands, *api_routes(PairApi(pair).endpoints(), pair.settings.http)]
 
 
 def make_service(pair: Pair) -> Service:
     """Return the pair as the service shell takes it."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def start() -> None:
+        pair.start()
+        tasks.append(asyncio.get_running_loop().create_task(pair.relays.run()))
+
+    def let_go() -> None:  # no request is held
+        for task in tasks:
+            task.cancel()
+
     return Service(
         name="bootstrap",
         http=pair.settings.http,
         routes=routes(pair),
         metrics=make_metrics(pair),
         health=lambda: _health(pair),
-        start=pair.start,
-        let_go=lambda: None,  # no request is held
+        start=start,
+        let_go=let_go,
         stop=pair.stop,
+        ready=lambda: _readiness(pair),
     )
 
 
 def _health(pair: Pair) -> Health:
     problems = pair.problems()
     return Health(not problems, {"problems": problems, "physicalSources": pair.status()})
+
+
+def _readiness(pair: Pair) -> Health:
+    statuses = {
+        name: {source.name: source.status.value for source in store.sources}
+        for name, store in pair.stores.items()
+    }
+    return Health(pair.is_ready, {"physicalSources": statuses})

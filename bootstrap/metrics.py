@@ -7,20 +7,29 @@ does; `/bootstrapStatus` has them all.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from databus.bootstrap.pair import Pair
+from databus.bootstrap.producer import Producer, ProducerStatus
+from databus.bootstrap.relay_watch import behind_s
+from databus.bootstrap.served import ServedPhase
 from databus.bootstrap.status import StoreStatus
 from databus.bootstrap.stored import SourceSizes, SourceStatus
 
 Stores = Iterable[tuple[str, StoreStatus]]
 Samples = Iterable[tuple[list[str], float]]
 
+_PHYSICAL = ["physical_source"]
 _SOURCE_LABELS = ["physical_source", "source"]
+_PRODUCED: tuple[tuple[str, str, Callable[[ProducerStatus], int]], ...] = (
+    ("producer_windows", "Windows applied to the store", lambda s: s.windows),
+    ("producer_events", "Row changes applied to the store", lambda s: s.events),
+)
 
 _SIZES: tuple[tuple[str, str, Callable[[SourceSizes], int]], ...] = (
     ("rows", "Rows of the snapshot", lambda s: s.rows),
@@ -49,7 +58,11 @@ class PairCollector(Collector):
             [*_SOURCE_LABELS, "status"],
             _statuses(stores.items()),
         )
+        yield from self._relays(stores.items())
+        yield from self._producers()
+        yield from self._seeding(stores.items())
         yield from self._traffic()
+        yield self._sessions()
 
     def _positions(self, stores: Stores) -> Iterator[Metric]:
         now_s = self._wall_s()
@@ -78,6 +91,83 @@ class PairCollector(Collector):
             (([n], len(problems.get(n, ()))) for n, _ in stores),
         )
 
+    def _relays(self, stores: Stores) -> Iterator[Metric]:
+        """Yield how far the relays are, and the stores behind them."""
+        newest = self._pair.relays.newest
+        yield _gauge(
+            "relay_scn",
+            "SCN of the newest window at the relay",
+            _PHYSICAL,
+            (([name], point.scn) for name, point in newest.items()),
+        )
+        found = [
+            ([name], behind_s(newest[name], store.scn, store.timestamp_ns))
+            for name, store in stores
+            if name in newest
+        ]
+        yield _gauge(
+            "behind_relay_seconds",
+            "From the commit of the store's newest window to that of the relay's; 0 = has all",
+            _PHYSICAL,
+            ((labels, value) for labels, value in found if value is not None),
+        )
+
+    def _producers(self) -> Iterator[Metric]:
+        pair = self._pair
+        producers = [
+            ([name], one.status())
+            for name, one in pair.producers.items()
+            if isinstance(one, Producer)
+        ]
+        for name, text, figure in _PRODUCED:
+            counter = CounterMetricFamily(f"databus_bootstrap_{name}", text, labels=_PHYSICAL)
+            for labels, status in producers:
+                counter.add_metric(labels, figure(status))
+            yield counter
+        paused = [([name], pair.is_paused(name)) for name in pair.paths]
+        yield _gauge(
+            "paused",
+            "1 while somebody has paused what fills the store",
+            _PHYSICAL,
+            ((labels, value) for labels, value in paused if value is not None),
+        )
+
+    def _seeding(self, stores: Stores) -> Iterator[Metric]:
+        seeded = [
+            ([name, source.name], source)
+            for name, store in stores
+            for source in store.sources
+            if source.status is SourceStatus.SEEDING
+        ]
+        yield _gauge(
+            "seeded_rows",
+            "Rows read from the table that is being seeded",
+            _SOURCE_LABELS,
+            ((labels, source.seed_rows) for labels, source in seeded),
+        )
+        yield _gauge(
+            "seed_estimate_rows",
+            "The database's guess at that table's rows",
+            _SOURCE_LABELS,
+            ((labels, s.seed_estimate) for labels, s in seeded if s.seed_estimate > 0),
+        )
+        rates = [(labels, self._pair.seed_rates.rows_per_s(*labels)) for labels, _ in seeded]
+        yield _gauge(
+            "seed_rows_per_second",
+            "Rows read from it, over the last few seconds",
+            _SOURCE_LABELS,
+            ((labels, rate) for labels, rate in rates if rate is not None),
+        )
+
+    def _sessions(self) -> Metric:
+        phases = Counter(session.phase for session in self._pair.sessions.look())
+        return _gauge(
+            "sessions",
+            "Clients served in the last hour, by how far they are",
+            ["phase"],
+            (([phase.value], phases[phase]) for phase in ServedPhase),
+        )
+
     def _traffic(self) -> Iterator[Metric]:
         traffic = self._pair.traffic
         for name, text, value in (
@@ -98,6 +188,7 @@ def make_metrics(pair: Pair) -> CollectorRegistry:
     """Return a registry of its own for one pair: two in a process do not mix."""
     metrics = CollectorRegistry()
     metrics.register(PairCollector(pair))
+    ProcessCollector(registry=metrics)
     return metrics
 
 

@@ -14,12 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from databus.bootstrap.relay_watch import RelayWatch
 from databus.bootstrap.seeding import store_path
+from databus.bootstrap.served import Sessions
 from databus.bootstrap.source_choice import Listed
-from databus.bootstrap.status import StatusWatch, StoreStatus
+from databus.bootstrap.status import SeedRates, StatusWatch, StoreStatus
 from databus.bootstrap.store_readers import StoreReaders
+from databus.bootstrap.stored import SourceStatus
+from databus.client.transport import Transport
 from databus.conf.file_lock import take_lock
+from databus.conf.server_access import ServerAccess
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+from databus.schemas.errors import InvalidParameterError, UnknownSourceError
+
+RELAY_TIMEOUT_S = 2.0
 
 
 class Worker(Protocol):
@@ -28,6 +36,16 @@ class Worker(Protocol):
     @property
     def problem(self) -> str:
         """What keeps it from working; empty when nothing does."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether somebody has paused it."""
+
+    def pause(self) -> None:
+        """Rest until `resume`; returns at once."""
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
 
     def start(self) -> None:
         """Start its thread; once."""
@@ -66,6 +84,9 @@ class Pair:
         self.paths = store_paths(settings)
         self.listed = listed_sources(settings)
         self.readers = StoreReaders(self.paths)
+        self.sessions = Sessions(time.time)
+        self.relays = RelayWatch(settings.relays, list(self.paths), self._make_transport)
+        self.started_at_s = time.time()
         self._watch = StatusWatch(self.paths)
         with contextlib.ExitStack() as locks:
             if make_producer is not None:
@@ -100,6 +121,40 @@ class Pair:
         """How each store was a moment ago, by physical source."""
         return self._watch.stores
 
+    @property
+    def seed_rates(self) -> SeedRates:
+        """How fast tables are seeded."""
+        return self._watch.seed_rates
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every source that is listed is served."""
+        active = {
+            (name, source.name)
+            for name, store in self.stores.items()
+            for source in store.sources
+            if source.status is SourceStatus.ACTIVE and not store.problem
+        }
+        return all((name, source) in active for name, of in self.listed.items() for source in of)
+
+    def pause(self, name: str) -> None:
+        """Let producer and seeder of a physical source rest until `resume`, or a restart.
+
+        Raises UnknownSourceError; InvalidParameterError when they are another process's.
+        """
+        for worker in self._workers_of(name):
+            worker.pause()
+
+    def resume(self, name: str) -> None:
+        """Go on after `pause`; raises what that raises."""
+        for worker in self._workers_of(name):
+            worker.resume()
+
+    def is_paused(self, name: str) -> bool | None:
+        """Return whether a physical source's workers rest; None when it has none here."""
+        workers = self._find_workers(name)
+        return any(worker.is_paused for worker in workers) if workers else None
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Return how each physical source is, by name, as plain values."""
         return {name: self._status(name, store) for name, store in self.stores.items()}
@@ -121,6 +176,23 @@ class Pair:
             if problem := _problem(by_name.get(name)):
                 yield f"{what}: {problem}"
         yield from store.problems
+
+    def _workers_of(self, name: str) -> list[Worker]:
+        if name not in self.paths:
+            raise UnknownSourceError(name, list(self.paths))
+        workers = self._find_workers(name)
+        if not workers:
+            raise InvalidParameterError(
+                "name", name, "this process only serves; ask the one that fills the store"
+            )
+        return workers
+
+    def _find_workers(self, name: str) -> list[Worker]:
+        return [of[name] for of in (self.producers, self.seedings) if name in of]
+
+    def _make_transport(self) -> Transport:
+        access = ServerAccess(self.settings.relay_access)
+        return Transport(RELAY_TIMEOUT_S, access=access)
 
     def _stop_workers(self, timeout_s: float) -> bool:
         """Stop all at once, for each may take its time; returns whether all ended."""

@@ -236,7 +236,8 @@ class Producer:
         with self._lock:
             self._is_paused = is_paused
             if self._client is not None:
-                _apply_pause(self._client, is_paused)
+                act = self._client.pause if is_paused else self._client.resume
+                act()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -265,7 +266,8 @@ class Producer:
         try:
             client.start()
             with self._lock:
-                _apply_pause(client, self._is_paused)
+                if self._is_paused:
+                    client.pause()
             client.run()
         except ScnNotFoundError as error:
             self._fall_off(store, error)
@@ -331,13 +333,6 @@ class Producer:
             except Exception as error:
                 log.exception("%s: deleting what is too old failed", self._physical.name)
                 self._retention_problem = str(error) or repr(error)
-
-
-def _apply_pause(client: DatabusClient, is_paused: bool) -> None:
-    if is_paused:
-        client.pause()
-    else:
-        client.resume()
 
 
 def _client_settings(settings: BootstrapSettings) -> ClientSettings:

@@ -176,6 +176,8 @@ class SeedingThread:
         self._report = report
         self._open_scan = open_scan
         self._stop = threading.Event()
+        self._resumed = threading.Event()
+        self._resumed.set()
         self._problem = ""
         self._thread = threading.Thread(
             target=self._run, name=f"seeding-{physical.name}", daemon=True
@@ -190,13 +192,31 @@ class SeedingThread:
         """Start the thread; once."""
         self._thread.start()
 
+    def pause(self) -> None:
+        """Rest after the chunk at hand, until `resume`."""
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._resumed.set()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether somebody has paused it."""
+        return not self._resumed.is_set()
+
     def stop(self, timeout_s: float | None = None) -> bool:
         """End the thread, after the chunk at hand; returns whether it ended in time."""
         self._stop.set()
+        self._resumed.set()
         if self._thread.ident is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def _after_chunk(self, progress: Progress) -> None:
+        self._report(progress)
+        self._resumed.wait()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -218,11 +238,12 @@ class SeedingThread:
                     self._settings,
                     self._physical,
                     store,
-                    self._report,
+                    self._after_chunk,
                     self._stop,
                     self._open_scan,
                 )
                 for look in itertools.count(1):
+                    self._resumed.wait()
                     begun = [state.name for state in _kept(store, self._physical)]
                     if look == _LOOKS_IN_SILENCE and not begun:
                         log.warning(_NOTHING_YET, self._physical.name)

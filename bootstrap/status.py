@@ -23,6 +23,7 @@ from databus.bootstrap.stored import SourceState, SourceStatus, StoreSizes
 from databus.schemas.errors import BootstrapError
 
 LOOK_S = 1.0
+RATE_S = 10.0  # a rate of seeding is that of so long
 COUNTING_SHARE = 0.02  # of the time
 _TITLES = ("source", "id", "status", "rows", "deleted", "log rows", "log bytes", "from scn")
 
@@ -112,6 +113,7 @@ class StatusWatch:
         self._paths = paths
         self._look_s = look_s
         self._monotonic_s = monotonic_s
+        self.seed_rates = SeedRates(monotonic_s)
         self._counted: dict[str, tuple[float, StoreSizes]] = {}  # when to count again
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bootstrap-status", daemon=True)
@@ -131,6 +133,7 @@ class StatusWatch:
         try:
             while not self._stop.is_set():
                 self.stores = dict(_look(stores, self._paths, self._sizes))
+                self.seed_rates.look(self.stores)
                 self._stop.wait(self._look_s)
         finally:
             stores.close()
@@ -143,6 +146,41 @@ class StatusWatch:
         now_s = self._monotonic_s()
         self._counted[name] = (now_s + (now_s - began_s) / COUNTING_SHARE, sizes)
         return sizes
+
+
+class SeedRates:
+    """How fast tables are seeded, by whatever process: from pictures of their stores.
+
+    One thread looks, any thread may ask.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        # By source: (time, rows), the oldest first.
+        self._seen: dict[tuple[str, str], tuple[tuple[float, int], ...]] = {}
+
+    def look(self, stores: Mapping[str, StoreStatus]) -> None:
+        """Take a picture of the stores."""
+        now_s = self._monotonic_s()
+        seen = {}
+        for name, store in stores.items():
+            for source in store.sources:
+                if source.status is SourceStatus.SEEDING:
+                    place = name, source.name
+                    # One look more than the time asks for: it is the one to count from.
+                    kept = [s for s in self._seen.get(place, ()) if now_s - s[0] <= RATE_S + LOOK_S]
+                    is_anew = bool(kept) and kept[-1][1] > source.seed_rows
+                    before = () if is_anew else tuple(kept)
+                    seen[place] = (*before, (now_s, source.seed_rows))
+        self._seen = seen
+
+    def rows_per_s(self, name: str, source: str) -> float | None:
+        """Return the rate of the last few seconds; None when it is not known."""
+        seen = self._seen.get((name, source), ())
+        if len(seen) < 2:
+            return None
+        (then_s, rows_then), (now_s, rows_now) = seen[0], seen[-1]
+        return (rows_now - rows_then) / (now_s - then_s) if now_s > then_s else None
 
 
 def status_table(name: str, status: Mapping[str, Any]) -> Table:

@@ -40,6 +40,13 @@ class FakeWorker:
         self.name = physical.name
         self.problem = ""
         self.is_running = False
+        self.is_paused = False
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
 
     def start(self) -> None:
         self.is_running = True

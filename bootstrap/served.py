@@ -1,0 +1,114 @@
+"""Who is being served: one entry for each client and set of sources. Pure: the clock is passed in.
+
+The protocol has no sessions, each request says all there is to know. What is
+kept here is for people to look at: bounded, and forgotten after a while.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from databus.schemas.errors import DatabusError
+
+MOST_SESSIONS = 1000
+FORGET_S = 3600.0
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_MAX_TEXT = 200
+_MAX_SOURCES = 50
+
+
+class ServedPhase(StrEnum):
+    """How far a client is."""
+
+    STARTING = "starting"  # has asked where to begin
+    SNAPSHOT = "snapshot"
+    CATCH_UP = "catchup"
+    FINISHED = "finished"  # has been sent the last page of its catch-up
+
+
+class Caller(NamedTuple):
+    """Who asks: the id it gives itself, or else its address and program."""
+
+    id: str
+    address: str
+    agent: str
+
+
+def caller_of(client_id: str, address: str, agent: str) -> Caller:
+    """Return who asks, given what the request says."""
+    agent = agent[:_MAX_TEXT]
+    known = client_id if _ID.fullmatch(client_id) else f"{address} {agent}"[:_MAX_TEXT].rstrip()
+    return Caller(known, address, agent)
+
+
+@dataclass(slots=True)
+class Session:
+    """What one client was sent of some sources. Times are by the wall clock."""
+
+    caller: Caller
+    sources: tuple[str, ...]  # as it names them: ids or names
+    first_seen_s: float
+    last_seen_s: float
+    phase: ServedPhase = ServedPhase.STARTING
+    snapshot_source: str = ""
+    start_scn: int = -1
+    target_scn: int = -1
+    pages: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    problem: str = ""  # why the last request was refused
+
+
+class Sessions:
+    """The clients of the last hour. For one thread."""
+
+    def __init__(
+        self,
+        wall_s: Callable[[], float],
+        most: int = MOST_SESSIONS,
+        forget_s: float = FORGET_S,
+    ) -> None:
+        self._wall_s = wall_s
+        self._most = most
+        self._forget_s = forget_s
+        # The one that was heard of last is the last one.
+        self._sessions: dict[tuple[str, tuple[str, ...]], Session] = {}
+
+    @contextmanager
+    def asking(self, caller: Caller, sources: Sequence[str]) -> Iterator[Session]:
+        """Give the session of a request; if it is refused within, that is noted."""
+        session = self._find(caller, tuple(sources[:_MAX_SOURCES]))
+        try:
+            yield session
+        except DatabusError as error:
+            session.problem = str(error)[:_MAX_TEXT]
+            raise
+        session.problem = ""
+
+    def look(self) -> list[Session]:
+        """Return all, the one that was heard of last first."""
+        self._forget()
+        return list(reversed(self._sessions.values()))
+
+    def _find(self, caller: Caller, sources: tuple[str, ...]) -> Session:
+        now_s = self._wall_s()
+        key = caller.id, sources
+        session = self._sessions.pop(key, None) or Session(caller, sources, now_s, now_s)
+        session.caller, session.last_seen_s = caller, now_s
+        self._sessions[key] = session
+        self._forget()
+        return session
+
+    def _forget(self) -> None:
+        oldest_s = self._wall_s() - self._forget_s
+        while self._sessions:
+            key = next(iter(self._sessions))
+            is_old = self._sessions[key].last_seen_s < oldest_s
+            if not is_old and len(self._sessions) <= self._most:
+                return
+            del self._sessions[key]

@@ -20,6 +20,7 @@ from databus.relay.api_models import (
     Clients,
     ClientView,
     ColumnChange,
+    DrainView,
     History,
     HistoryQuery,
     PhysicalSources,
@@ -27,6 +28,7 @@ from databus.relay.api_models import (
     Problem,
     Problems,
     RelayView,
+    Restart,
     Rows,
     RowsQuery,
     Schemas,
@@ -36,6 +38,7 @@ from databus.relay.api_models import (
 )
 from databus.relay.client_view import RingMark, client_view
 from databus.relay.clients import Caller, StreamKey
+from databus.relay.control import Control, drain_view
 from databus.relay.newest_rows import NewestRows
 from databus.relay.physical_source_view import physical_source_view, ring_mark, take_sample
 from databus.relay.relay import PhysicalSource, Relay
@@ -58,10 +61,12 @@ class RelayApi:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._control = Control(relay)
 
     def endpoints(self) -> list[Endpoint]:
         """Return the table of all endpoints, that of their document included."""
-        return with_document([*self._to_see(), *self._from_clients()], TITLE, DESCRIPTION)
+        table = [*self._to_see(), *self._to_do(), *self._from_clients()]
+        return with_document(table, TITLE, DESCRIPTION)
 
     def _to_see(self) -> Sequence[Endpoint]:
         return (
@@ -113,6 +118,38 @@ class RelayApi:
                 "The last errors, with their positions",
                 Problems,
                 self.problems,
+            ),
+        )
+
+    def _to_do(self) -> Sequence[Endpoint]:
+        verbs = (
+            ("pause", "Let capture rest; the ring is served on", self.pause),
+            ("resume", "Go on after a pause, a drain or an error", self.resume),
+            ("drain", "Let capture rest, and say who has yet to read what there is", self.drain),
+        )
+        restart = "Empty the ring, and capture again what comes after an SCN"
+        return (
+            *(
+                Endpoint(
+                    "POST",
+                    f"{_ONE}/{verb}",
+                    text,
+                    PhysicalSourceView,
+                    do,
+                    role=Role.ADMIN,
+                    errors=_NO_SUCH,
+                )
+                for verb, text, do in verbs
+            ),
+            Endpoint(
+                "POST",
+                f"{_ONE}/restart",
+                restart,
+                PhysicalSourceView,
+                self.restart,
+                role=Role.ADMIN,
+                body=Restart,
+                errors=_NO_SUCH | {409: "The source does not have what comes after that SCN"},
             ),
         )
 
@@ -191,6 +228,32 @@ class RelayApi:
         job = NewestRows(physical.reader, name, ids[name], call.query.limit, schema_by_id)
         return Rows(rows=await _in_steps(job.step))
 
+    async def pause(self, call: Call) -> PhysicalSourceView:
+        """Let capture rest."""
+        return await self._do(call, self._control.pause)
+
+    async def resume(self, call: Call) -> PhysicalSourceView:
+        """Go on capturing."""
+        return await self._do(call, self._control.resume)
+
+    async def drain(self, call: Call) -> PhysicalSourceView:
+        """Let capture rest until clients have read what there is."""
+        return await self._do(call, self._control.drain)
+
+    async def restart(self, call: Call) -> PhysicalSourceView:
+        """Empty the ring and capture again from an SCN on."""
+        source = self._find(call)
+        await _in_thread(self._control.restart, source, call.body.scn)
+        source.reader.follow()
+        self._relay.observed.clients.forget_positions(source.name)
+        source.bell.ring()  # whoever is held looks again, where he is now
+        return self._view(source)
+
+    async def _do(self, call: Call, act: Callable[[PhysicalSource], None]) -> PhysicalSourceView:
+        source = self._find(call)
+        await _in_thread(act, source)
+        return self._view(source)
+
     async def schemas(self, _call: Call) -> Schemas:
         """Return the schemas of all sources."""
         catalog, registry = self._relay.catalog, self._relay.registry
@@ -261,7 +324,12 @@ class RelayApi:
         ids = self._relay.catalog.src_ids_of(source.name)
         sources = [SourceName(name=name, id=src_id) for name, src_id in ids.items()]
         history = self._relay.observed.histories[source.name]
-        return physical_source_view(source, sources, history, None, self._at())
+        return physical_source_view(source, sources, history, self._drain(source), self._at())
+
+    def _drain(self, source: PhysicalSource) -> DrainView | None:
+        if source.name not in self._relay.draining:
+            return None
+        return drain_view(source, self._relay.observed.clients, self._now_s())
 
     def _names_of(self, key: StreamKey) -> list[str]:
         catalog = self._relay.catalog
@@ -300,6 +368,10 @@ def _version_views(versions: Sequence[SchemaVersion]) -> list[SchemaVersionView]
         )
         before = version.text
     return found
+
+
+async def _in_thread(act: Callable[..., None], *arguments: object) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, act, *arguments)
 
 
 async def _in_steps(step: Callable[[], Answer | None]) -> Answer:

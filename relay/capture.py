@@ -241,6 +241,7 @@ class Capture:
             begin = self._begin_scn()
             self._last_read_scn = begin
             self._pending_idle, self._is_unfinished = None, False
+            self._saved_scn = -1  # the ring may have been emptied, and begin with older windows
             source.open(begin, newest_of(self._ring))
             self._note_findings(source)
             for table in source.tables():

@@ -48,6 +48,7 @@ class PhysicalSource:
     settings: PhysicalSourceSettings
     ring: Ring
     reader: RingReader
+    max_scn: MaxScnStore
     capture: Capture
     watch: LogWatch
     bell: Bell
@@ -88,6 +89,7 @@ class Relay:
         self.traffic = Traffic()
         self.observed = Observed.of(p.name for p in settings.physical_sources)
         self.is_closing = False
+        self.draining: set[str] = set()  # physical sources that are being drained
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_look = open_log_look
         self._clock = clock
@@ -104,6 +106,10 @@ class Relay:
     def clock(self) -> Clock:
         """The clocks that everything in it goes by."""
         return self._clock
+
+    def open_source(self, settings: PhysicalSourceSettings) -> Source:
+        """Return another source of the same database, not connected yet."""
+        return self._open_source(settings)
 
     def start(self) -> None:
         """Start capturing every physical source."""
@@ -174,7 +180,7 @@ class Relay:
         start_scn = UNKNOWN_SCN if saved is None else saved
         ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn)
         opened.callback(ring.close)
-        reader = RingReader.open(path)
+        reader = RingReader.open(path, follows=True)
         opened.callback(reader.close)
         encoder = WindowEncoder(
             self.registry,
@@ -195,7 +201,7 @@ class Relay:
             partial(self._note_problem, name),
         )
         watch = LogWatch(name, self._open_log_look(settings), lambda: newest_of(ring))
-        return PhysicalSource(settings, ring, reader, capture, watch, bell)
+        return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
 
 
 def _status(source: PhysicalSource) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Ring:
         self._unfinished_bytes = 0
         self._block_end = self._end_of_last_block()
         self._see_barrier(self._tail)
+        self._cells[REPLACED] = 0  # a writer may have been killed before the new file had the name
         self._cells[WRITER_PID] = os.getpid()
         self._cells[GENERATION] += 1
 
@@ -128,6 +129,23 @@ class Ring:
             self._file.close()
             os.close(self._fd)
             self._fd = -1
+
+    def restart_after(self, scn: int) -> None:
+        """Forget every window: the ring is empty, and begins after `scn`, wherever that is.
+
+        It goes into a new file, which takes the name once it is whole: killed at any
+        instruction, there is the ring as it was or the new one. Readers are told
+        to open it again. Positions go on from where they were, so that one of
+        before is never taken for one of now.
+
+        Raises RingError when there is no room on the disk for both files: then
+        nothing has changed.
+        """
+        fresh = _make(self._file.path, self._file.layout, scn, self, is_copied=False)
+        old_file, old_fd = self._file, self._fd
+        self.__dict__ = fresh.__dict__
+        old_file.close()
+        os.close(old_fd)
 
     def append(self, windows: Iterable[EncodedWindow]) -> None:
         """Append windows and publish them.
@@ -372,14 +390,19 @@ def _open(path: Path, fd: int) -> Ring:
         raise
 
 
-def _make(path: Path, layout: Layout, start_scn: int, old: Ring | None) -> Ring:
-    """Make a ring, with the newest windows of `old`; it takes the name once it is whole."""
+def _make(
+    path: Path, layout: Layout, start_scn: int, old: Ring | None, *, is_copied: bool = True
+) -> Ring:
+    """Make a ring, with the newest windows of `old`; it takes the name once it is whole.
+
+    Without them (`is_copied` false) its positions begin where those of `old` end.
+    """
     position = 0
-    if old is not None:
+    if old is not None and is_copied:
         position, start_scn = old._windows_that_fit(layout.capacity_bytes)
     fd = make_locked(path)
     try:
-        create_file(path, fd, layout, start_scn)
+        create_file(path, fd, layout, start_scn, old.tail if old and not is_copied else 0)
         ring = _open(path, os.dup(fd))
     except BaseException:
         discard(path)
@@ -388,13 +411,17 @@ def _make(path: Path, layout: Layout, start_scn: int, old: Ring | None) -> Ring:
         os.close(fd)
     try:
         if old is not None:
-            for window in windows_between(old._file, position, old.tail):
-                ring.append((window,))
+            if is_copied:
+                for window in windows_between(old._file, position, old.tail):
+                    ring.append((window,))
+            # Tells its readers to open again. Before the name is taken: one that was
+            # told too early finds the old file again, one that was not would read it for ever.
+            old._cells[REPLACED] = 1
         take_name(path, ring._fd)
     except BaseException:
+        if old is not None:
+            old._cells[REPLACED] = 0
         ring.close()
         discard(path)
         raise
-    if old is not None:
-        old._cells[REPLACED] = 1  # tells its readers to open again
     return ring

@@ -76,7 +76,7 @@ NEWEST_TIMESTAMP = 75
 GENERATION = 76  # how often a writer opened the file: positions remembered before may be stale
 WRITER_PID = 77
 UNSOUND = 78  # not 0 while a recovery is at work
-REPLACED = 79  # not 0 once a ring of another capacity has taken this file's name
+REPLACED = 79  # not 0 once another file takes this one's name: of other size, or emptied
 BOOT_ID = 80  # two cells: the machine run during which the last writer opened the file
 PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
 
@@ -239,7 +239,9 @@ def open_file(path: Path, fd: int, writable: bool) -> RingFile:
     return ring_file
 
 
-def create_file(path: Path, fd: int, layout: Layout, start_scn: int) -> None:
+def create_file(
+    path: Path, fd: int, layout: Layout, start_scn: int, start_position: int = 0
+) -> None:
     """Fill an empty file with an empty ring.
 
     Every block is allocated now: a full disk is an error here, and not a
@@ -247,7 +249,8 @@ def create_file(path: Path, fd: int, layout: Layout, start_scn: int) -> None:
     """
     _allocate(path, fd, layout.file_bytes)
     os.pwrite(fd, layout.encode(), 0)
-    cells = dict.fromkeys((TAIL, HEAD, FIRST, NEXT), 0) | {PREV_SCN: start_scn & MASK}
+    cells = {TAIL: start_position, HEAD: start_position, FIRST: 0, NEXT: 0}
+    cells[PREV_SCN] = start_scn & MASK
     for cell, value in cells.items():
         os.pwrite(fd, struct.pack("<QQ", value, value ^ MASK), cell * 8)
 

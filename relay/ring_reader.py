@@ -66,25 +66,44 @@ class RingReader:
     for the next one, because a restarted writer may have dropped a damaged end.
     """
 
-    def __init__(self, ring_file: RingFile) -> None:
+    def __init__(self, ring_file: RingFile, *, follows: bool = False) -> None:
+        self._follows = follows
+        self._openings = 0
+        self._use(ring_file)
+
+    @classmethod
+    def open(cls, path: Path, *, follows: bool = False) -> RingReader:
+        """Map the ring at `path`; raises RingCorruptError, or RingError when it isn't there.
+
+        With `follows`, `find` opens the file again that took the name of this
+        one: for a reader that one thread alone uses.
+        """
+        return cls(_map(path), follows=follows)
+
+    def follow(self) -> None:
+        """Open the ring again when another file has taken its name; raises RingError."""
+        if not self._cells[REPLACED]:
+            return
+        ring_file = _map(self._file.path)
+        if ring_file.cells[REPLACED]:
+            ring_file.close()
+            raise RingError(f"ring {self._file.path}: it is being replaced; ask again")
+        self._file.close()
+        self._use(ring_file)
+
+    @property
+    def opening(self) -> int:
+        """Another number for each file that had the name: what was found is to be found anew."""
+        return self._openings
+
+    def _use(self, ring_file: RingFile) -> None:
+        self._openings += 1
         self._file = ring_file
         self._cells = ring_file.cells
         self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
         self._generation = self._cells[GENERATION]
         self._remembered: dict[int, Place] = {}  # by SCN: how far requests into a window got
         self._without_ddl = (0, 0)  # from where to where there is none, as far as was looked
-
-    @classmethod
-    def open(cls, path: Path) -> RingReader:
-        """Map the ring at `path`; raises RingCorruptError, or RingError when it isn't there."""
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except OSError as error:
-            raise RingError(f"ring {path}: {error}") from error
-        try:
-            return cls(open_file(path, fd, writable=False))
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Unmap the ring; no other thread may be in a call."""
@@ -410,11 +429,22 @@ class RingReader:
 
     def _check_generation(self) -> None:
         if self._cells[REPLACED]:
-            raise RingError(
-                f"ring {self._file.path}: replaced by one of another size; open it again"
-            )
+            if not self._follows:
+                raise RingError(f"ring {self._file.path}: replaced by another file; open it again")
+            self.follow()
         generation = self._cells[GENERATION]
         if generation != self._generation:
             self._generation = generation
             self._remembered.clear()
             self._without_ddl = 0, 0
+
+
+def _map(path: Path) -> RingFile:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RingError(f"ring {path}: {error}") from error
+    try:
+        return open_file(path, fd, writable=False)
+    finally:
+        os.close(fd)

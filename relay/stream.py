@@ -42,6 +42,10 @@ class WindowReader(Protocol):
     """What is asked of a ring's reader; `find`, `read` and `sift` may raise ScnNotFoundError."""
 
     @property
+    def opening(self) -> int:
+        """Another number once the ring was emptied: places are to be found anew."""
+
+    @property
     def head(self) -> int:
         """Where the oldest window begins."""
 
@@ -116,6 +120,7 @@ class StreamJob:
         self._walk: _Walk | None = None
         self._size_bytes = size_bytes
         self._end: _End | None = None
+        self._opening = reader.opening
 
     @property
     def selection(self) -> Selection:
@@ -128,6 +133,10 @@ class StreamJob:
         self._walk = None
         if self._is_done:
             return
+        if self._opening != self._reader.opening:
+            # What lies at the place now may be older than what was asked for.
+            self._place, self._end = None, None
+            self._opening = self._reader.opening
         if self._place is None:
             self._place = self._find_place()
         if self._place is not None and self._end is None:
@@ -166,7 +175,10 @@ class StreamJob:
             is_ahead = self._asked is not None and self._asked[0] > max(self._reader.max_scn, 0)
             return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
         try:
-            return self._look(*self._place)
+            if self._opening == self._reader.opening:
+                return self._look(*self._place)
+            self.start()
+            return None
         except ScnNotFoundError:
             if self._asked is not None or self._selection.from_latest:
                 raise

@@ -10,6 +10,7 @@
     │   ├── ForbiddenError            not for the role that the token gives, or not from there
     │   ├── TooSlowError              the answer took longer than one may
     │   ├── UnknownSourceError        no such source id or name
+    │   ├── ControlRefusedError       what an admin wants cannot be done now
     │   ├── ScnNotFoundError          the requested point is no longer held
     │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
@@ -140,6 +141,12 @@ class TooSlowError(RequestError):
             f"the answer took more than {max_answer_s:g} s (http.max_answer_s): "
             "ask for less at a time, or try again when the server has less to do"
         )
+
+
+class ControlRefusedError(RequestError):
+    """What an admin wants cannot be done now; the text says why, and nothing was changed."""
+
+    status = 409
 
 
 class ScnNotFoundError(RequestError):

@@ -1,8 +1,10 @@
-"""Another process at a ring: `python -m tests.relay.ring_child append|read PATH NUMBER [WAY]`.
+"""Another process at a ring: `python -m tests.relay.ring_child COMMAND PATH NUMBER [WAY]`.
 
 append PATH CAPACITY WAY
                        append `window_of(scn)` for ever from where the ring is, in every way
                        there is, and write each SCN to standard output once it is in
+restart PATH CAPACITY  append, and now and then empty the ring to begin at another SCN, for ever;
+                       write a line once each is done
 read PATH LAST_SCN     read as fast as it goes until LAST_SCN, checking every
                        event; write a line when it begins and what it saw, as JSON, in the end
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 from pathlib import Path
 
@@ -31,6 +34,16 @@ def append_for_ever(path: Path, capacity_bytes: int) -> None:
         append_in_pieces(ring, windows[4], 50)
         scn += len(windows)
         os.write(1, b"%d\n" % scn)
+
+
+def restart_for_ever(path: Path, capacity_bytes: int) -> None:
+    ring = Ring.open(path, "shop", capacity_bytes, start_scn=100)
+    chosen = random.Random(ring.max_scn)
+    while True:
+        scn = ring.max_scn
+        ring.append([window_of(scn + step) for step in range(1, 40)])
+        ring.restart_after(chosen.randrange(max(0, scn - 60), scn + 60))
+        os.write(1, b"%d\n" % ring.max_scn)
 
 
 def follow(reader: RingReader, last_scn: int, chunk_bytes: int) -> dict[str, int]:
@@ -72,6 +85,8 @@ if __name__ == "__main__":
     if command == "append":
         with ring_work(sys.argv[4]):
             append_for_ever(path, number)
+    if command == "restart":
+        restart_for_ever(path, number)
     ring_reader = RingReader.open(path)
     print("reading", flush=True)
     print(json.dumps(follow(ring_reader, number, 1 << 16)))

@@ -33,6 +33,7 @@ from databus.conf.tls import server_context
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
+    RequestError,
     ScnNotFoundError,
     SettingsError,
     TooSlowError,
@@ -238,14 +239,24 @@ class ApiHandler(RequestHandler):
         if self._is_gone():
             raise StreamClosedError
         self._check_method()
+        check_permission(self._asking(), self.role_needed(), self.access, self.limits)
+
+    def may(self, role: Role) -> bool:
+        """Return whether this request would be answered if a role were needed."""
+        try:
+            check_permission(self._asking(), role, self.access, self.limits)
+        except RequestError:
+            return False
+        return True
+
+    def _asking(self) -> Asking:
         headers = self.request.headers
-        asking = Asking(
+        return Asking(
             scheme=self.request.protocol,
             host=self.request.host.lower(),
             authorization=headers.get("Authorization"),
             origin=headers.get("Origin"),
         )
-        check_permission(asking, self.role_needed(), self.access, self.limits)
 
     def _check_method(self) -> None:
         method, allowed = self.request.method, self.allowed_methods()

@@ -12,6 +12,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import click
@@ -59,13 +60,36 @@ class Service:
     start: Callable[[], None]
     let_go: Callable[[], None]
     stop: Callable[[float], None]
-    ready: Callable[[], Health] | None = None  # None: it is ready when it is well
+    # Asked between start and drain, when the shell itself has nothing against it.
+    ready: Callable[[], Health] | None = None
+
+
+class Phase(StrEnum):
+    """Where a service is in its life, as its shell knows it."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(slots=True)
+class Life:
+    """The phase of a service; its shell moves it on."""
+
+    phase: Phase = Phase.STARTING
+
+    def readiness_of(self, service: Service) -> Health:
+        """Return whether others may come to it: it serves, and has nothing against it."""
+        if self.phase is not Phase.SERVING:
+            return Health(False, {"phase": self.phase})
+        return service.ready() if service.ready else Health(True)
 
 
 class HealthHandler(ApiHandler):
     """`/health`: 200 when all is well, 503 otherwise, with the reasons.
 
     And `/ready`: 200 when it does its work by now, so that others may come to it.
+    Whoever may not read is told the status alone.
     """
 
     def initialize(  # type: ignore[override]
@@ -84,7 +108,9 @@ class HealthHandler(ApiHandler):
         """Answer with how the service is."""
         health = self._look()
         status = "ok" if health.is_ok else "error"
-        body = {"service": self._name, "status": status} | health.details
+        body = {"service": self._name, "status": status}
+        if self.may(Role.READER):
+            body |= health.details
         await self.send_json(body, 200 if health.is_ok else 503)
 
 
@@ -101,18 +127,22 @@ class MetricsHandler(ApiHandler):
         await self.send(generate_latest(self._metrics), CONTENT_TYPE_LATEST)
 
 
-def make_application(service: Service) -> Application:
+def make_application(service: Service, life: Life) -> Application:
     """Return the tornado application: the service's routes, health, metrics, the rest 404.
 
     Raises SettingsError when tokens cannot be read.
     """
+
+    def readiness() -> Health:
+        return life.readiness_of(service)
+
     limits: dict[str, Any] = {"limits": service.http}
     named = limits | {"name": service.name}
     return Application(
         [
             *service.routes,
             ("/health", HealthHandler, named | {"look": service.health}),
-            ("/ready", HealthHandler, named | {"look": service.ready or service.health}),
+            ("/ready", HealthHandler, named | {"look": readiness}),
             ("/metrics", MetricsHandler, limits | {"metrics": service.metrics}),
         ],
         default_handler_class=UnknownCommandHandler,
@@ -131,15 +161,18 @@ async def serve(
 ) -> None:
     """Run a service until the event is set; `listening` is told the URL.
 
-    Raises SettingsError when the port cannot be bound.
+    Raises SettingsError when the port cannot be bound, or tokens or TLS not be had.
     """
-    server = make_server(make_application(service), service.http)
+    life = Life()
+    server = make_server(make_application(service, life), service.http)
     url = listen(server, service.http)
     try:
         service.start()
+        life.phase = Phase.SERVING
         listening(url, server)
         await until.wait()
     finally:
+        life.phase = Phase.DRAINING
         await _drain(service, server)
 
 

@@ -429,6 +429,7 @@ def make_service(relay: Relay) -> Service:
         routes=routes(relay, api),
         metrics=make_metrics(relay),
         health=lambda: Health(relay.is_healthy, {"physicalSources": relay.status()}),
+        ready=lambda: Health(relay.is_ready, {"physicalSources": relay.status()}),
         start=start,
         let_go=let_go,
         stop=relay.stop,

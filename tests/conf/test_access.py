@@ -124,6 +124,14 @@ def test_what_load_balancers_ask_for_needs_no_token(guarded: ServedRelay, path: 
     assert get(guarded.url, path).status == (404 if path == "/nonsense" else 200)
 
 
+def test_without_a_token_a_probe_is_told_the_status_alone(guarded: ServedRelay) -> None:
+    for path in ("/health", "/ready"):
+        alone = {"service": "relay", "status": "ok"}
+        assert json.loads(get(guarded.url, path).body) == alone
+        assert json.loads(get(guarded.url, path, bearer("x" * 20)).body) == alone
+    assert "physicalSources" in json.loads(get(guarded.url, "/health", bearer(READER)).body)
+
+
 def test_a_method_that_there_is_not_is_refused_with_those_that_there_are(
     guarded: ServedRelay,
 ) -> None:
@@ -156,6 +164,14 @@ def test_without_tokens_rows_are_not_read_by_the_page_of_another_site(
         assert "http.host" in json.loads(answer.body)["message"]
     for host in ("127.0.0.1:80", "[::1]:80", "localhost", "LOCALHOST:11115", "relay"):
         assert get(open_relay.url, "/sources", {"Host": host}).status == 200
+
+
+def test_without_tokens_health_is_told_in_full_but_to_the_page_of_another_site(
+    open_relay: ServedRelay,
+) -> None:
+    assert "physicalSources" in json.loads(get(open_relay.url, "/health").body)
+    answer = get(open_relay.url, "/health", {"Host": "evil.example"})
+    assert json.loads(answer.body) == {"service": "relay", "status": "ok"}
 
 
 def test_without_tokens_whoever_is_on_this_machine_changes_things(tmp_path: Path) -> None:

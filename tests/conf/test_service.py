@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from databus.conf.http import ApiHandler, accepts_gzip
-from databus.conf.service import Health, Service
+from databus.conf.service import Health, Life, Phase, Service
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import ScnNotFoundError, SettingsError
 from tests.relay.fakes import ServiceThread, connect, get, wait_until
@@ -95,6 +96,25 @@ def test_health_is_200_or_503_with_the_reasons(daemon: Daemon, running: ServiceT
     answer = get(running.url, "/health")
     assert answer.status == 503
     assert json.loads(answer.body)["kettle"] == "empty"
+
+
+def test_a_service_may_be_ready_though_it_is_not_well(
+    daemon: Daemon, running: ServiceThread
+) -> None:
+    daemon.problems["kettle"] = "empty"
+    assert get(running.url, "/ready").status == 200
+    assert get(running.url, "/health").status == 503
+
+
+def test_a_service_that_is_not_ready_says_why(daemon: Daemon) -> None:
+    service = replace(daemon.service, ready=lambda: Health(False, {"kettle": "cold"}))
+    life = Life()
+    assert life.readiness_of(service) == Health(False, {"phase": "starting"})
+    life.phase = Phase.SERVING
+    assert life.readiness_of(service) == Health(False, {"kettle": "cold"})
+    assert life.readiness_of(daemon.service) == Health(True)
+    life.phase = Phase.DRAINING
+    assert life.readiness_of(daemon.service) == Health(False, {"phase": "draining"})
 
 
 def test_metrics_are_those_of_the_services_own_registry(

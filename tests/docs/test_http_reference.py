@@ -19,7 +19,7 @@ from tests.docs.shop import make_shop
 from tests.docs.terminal import Reader
 
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
-SHELL = ("/health", "/metrics")
+SHELL = ("/health", "/ready", "/metrics")
 VERBS = {
     "/controlSources": ("status", "pause", "unpause", "shutdown", "start"),
     "/relayCommand": ("saveMetaState", "getPrevScn", "runGC"),

@@ -175,7 +175,6 @@ class FakeRelay:
         self.problems: list[Problem] = []
         self.schemas = [make_schemas()]
         self.history = make_history
-        self.role = "admin"
         self.failure: Exception | None = None
         self.asked: list[tuple[str, Any]] = []
         self.settings = HttpSettings.model_validate({"port": 0} | http)
@@ -223,7 +222,7 @@ class FakeRelay:
     def _endpoints(self) -> list[Endpoint]:
         one = f"{API}/physicalSources/{{name}}"
         return [
-            self._get("/relay", RelayView, lambda _: self._relay()),
+            self._get("/relay", RelayView, self._relay),
             self._get(
                 "/physicalSources",
                 PhysicalSources,
@@ -264,7 +263,7 @@ class FakeRelay:
     def _rows(self, call: Call) -> Awaitable[BaseModel]:
         return _now(Rows(rows=[row for row in self.rows if row.source == call.query.source]))
 
-    def _relay(self) -> RelayView:
+    def _relay(self, call: Call) -> RelayView:
         return RelayView(
             name="127.0.0.1:11115",
             version="0.1.0",
@@ -272,7 +271,7 @@ class FakeRelay:
             started_at=time.time() - 93_784,
             is_healthy=True,
             is_ready=True,
-            role="reader" if self.role == "reader" else "admin",
+            role="admin" if call.asker.role is Role.ADMIN else "reader",
             clients=len(self.clients),
             held_requests=3,
             stream_requests=123_456,

@@ -1,0 +1,65 @@
+"""A consumer that falls behind, falls off the ring, bootstraps and is live again, in the page.
+
+Every state that the page shows of it is noted by the page itself, so that none
+is missed between two looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.page.scene import ConsumerProcess, Scene
+
+SLOW_S = 1.0  # for each row: a hundredth of what is written
+READS_S = 0.003  # for each row of the snapshot, so that it can be looked at
+FALL_MS = 60_000
+
+_NOTE_STATES = """line => {
+    window.seen = [];
+    const note = () => {
+        const meter = line.querySelector(".distance [role=meter]");
+        const state = line.dataset.state;
+        if (seen.at(-1)?.state !== state) seen.push({state, share: null, colour: null, words: null});
+        seen.at(-1).share = Number(meter?.getAttribute("aria-valuenow"));
+        seen.at(-1).words = meter?.getAttribute("aria-valuetext");
+        seen.at(-1).colour = getComputedStyle(line.querySelector(".state")).color;
+    };
+    note();
+    new MutationObserver(note).observe(line, {attributes: true, subtree: true});
+}"""
+
+
+def line_of(page: Page, name: str) -> Locator:
+    """Return the line of a consumer in the page."""
+    return page.locator(".client").filter(has=page.get_by_role("button", name=name, exact=True))
+
+
+def play(
+    page: Page, scene: Scene, consumer: ConsumerProcess, take: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Play it; `take(name)` is called at each state. Returns the states that the page showed."""
+    line = line_of(page, consumer.name)
+    expect(line.locator(".state")).to_have_text("live")
+    expect(line.locator(".words")).to_contain_text("newest window")
+    line.evaluate(_NOTE_STATES)
+    take("live")
+    consumer.set_pace(SLOW_S)
+    expect(line.locator(".state")).to_have_text("falling")
+    # Well before it falls off, and for long enough to be seen.
+    expect(line.locator(".words")).to_contain_text("falls off in")
+    page.wait_for_function("seen.at(-1).state === 'falling' && seen.at(-1).share <= 40")
+    take("falling")
+    page.wait_for_function("seen.at(-1).state !== 'falling'", timeout=FALL_MS)
+    consumer.set_pace(READS_S)
+    expect(line.locator(".state")).to_have_text("bootstrapping", timeout=FALL_MS)
+    expect(line.locator(".words")).to_contain_text("snapshot of shop.orders")
+    take("bootstrapping")
+    consumer.set_pace(0)
+    expect(line.locator(".state")).to_have_text("live", timeout=FALL_MS)
+    expect(line.locator(".self")).to_contain_text("1 bootstrap")
+    take("live-again")
+    found: list[dict[str, Any]] = page.evaluate("seen")
+    return found

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,6 +20,7 @@ from databus.bootstrap.relay_watch import behind_s
 from databus.bootstrap.served import ServedPhase
 from databus.bootstrap.status import StoreStatus
 from databus.bootstrap.stored import SourceSizes, SourceStatus
+from databus.conf.process_metrics import add_process_metrics
 
 Stores = Iterable[tuple[str, StoreStatus]]
 Samples = Iterable[tuple[list[str], float]]
@@ -188,7 +189,7 @@ def make_metrics(pair: Pair) -> CollectorRegistry:
     """Return a registry of its own for one pair: two in a process do not mix."""
     metrics = CollectorRegistry()
     metrics.register(PairCollector(pair))
-    ProcessCollector(registry=metrics)
+    add_process_metrics(metrics)
     return metrics
 
 

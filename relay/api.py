@@ -36,11 +36,11 @@ from databus.relay.api_models import (
     SourceName,
     SourceSchemas,
 )
-from databus.relay.client_view import RingMark, client_view
+from databus.relay.client_view import client_view
 from databus.relay.clients import Caller, StreamKey
 from databus.relay.control import Control, drain_view
 from databus.relay.newest_rows import NewestRows
-from databus.relay.physical_source_view import physical_source_view, ring_mark, take_sample
+from databus.relay.physical_source_view import physical_source_view, ring_marks, take_sample
 from databus.relay.relay import PhysicalSource, Relay
 from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 
@@ -272,7 +272,7 @@ class RelayApi:
 
     async def clients(self, _call: Call) -> Clients:
         """Return everybody who has read of late."""
-        rings, now_s, at = self._rings(), self._now_s(), self._at()
+        rings, now_s, at = ring_marks(self._relay), self._now_s(), self._at()
         found = [
             client_view(client, rings, self._names_of, now_s, at)
             for client in self._relay.observed.clients
@@ -293,7 +293,7 @@ class RelayApi:
                 self._relay.observed.problems.note_text(
                     at, "", registration.problem, client=client.name, scn=registration.scn
                 )
-        return client_view(client, self._rings(), self._names_of, now_s, at)
+        return client_view(client, ring_marks(self._relay), self._names_of, now_s, at)
 
     async def problems(self, _call: Call) -> Problems:
         """Return the last errors."""
@@ -336,13 +336,6 @@ class RelayApi:
         if key.src_ids is None:
             return list(catalog.members[key.physical_source])
         return [catalog.name_of(src_id) for src_id in sorted(key.src_ids)]
-
-    def _rings(self) -> dict[str, RingMark]:
-        histories, at = self._relay.observed.histories, self._at()
-        return {
-            name: ring_mark(source, histories[name], at)
-            for name, source in self._relay.physical_sources.items()
-        }
 
     def _now_s(self) -> float:
         return self._relay.clock.monotonic_s()

@@ -13,7 +13,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from databus.conf.process_metrics import add_process_metrics
 from databus.relay.capture import State
+from databus.relay.client_metrics import client_metrics
+from databus.relay.physical_source_view import take_sample
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.sources.standing import Standing
 
@@ -82,9 +85,34 @@ class RelayCollector(Collector):
             for source in sources:
                 gauge.add_metric([source.name], figure(source))
             yield gauge
+        yield from self._of_late()
         yield from self._logs()
         yield self._states()
         yield from self._traffic()
+        yield from client_metrics(self._relay)
+
+    def _of_late(self) -> Iterator[Metric]:
+        """Yield what depends on the time: rates over the last seconds, and the oldest's age."""
+        relay = self._relay
+        at = relay.clock.wall_ns() / 1e9
+        rates = GaugeMetricFamily(
+            "databus_relay_captured_bytes_per_second",
+            "Bytes of windows captured in a second, of late",
+            labels=_LABELS,
+        )
+        ages = GaugeMetricFamily(
+            "databus_relay_ring_oldest_age_seconds",
+            "How old the oldest window held is: so far back a consumer may be",
+            labels=_LABELS,
+        )
+        for name, source in relay.physical_sources.items():
+            of_late = relay.observed.histories[name].rates(take_sample(source, at))
+            rates.add_metric([name], of_late.size_bytes)
+            oldest_ns = source.reader.first_timestamp_ns
+            if oldest_ns > 0:
+                ages.add_metric([name], max(0.0, at - oldest_ns / 1e9))
+        yield rates
+        yield ages
 
     def _logs(self) -> Iterator[Metric]:
         standings = {s.name: s.watch.standing for s in self._relay.physical_sources.values()}
@@ -120,4 +148,5 @@ def make_metrics(relay: Relay) -> CollectorRegistry:
     """Return a registry of its own for one relay: two in a process do not mix."""
     metrics = CollectorRegistry()
     metrics.register(RelayCollector(relay))
+    add_process_metrics(metrics)
     return metrics

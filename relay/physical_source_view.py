@@ -14,7 +14,7 @@ from databus.relay.api_models import (
 )
 from databus.relay.client_view import RingMark
 from databus.relay.history import Sample, SourceHistory
-from databus.relay.relay import PhysicalSource
+from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.ring_reader import RingReader
 from databus.relay.sources.standing import Standing
 
@@ -49,6 +49,15 @@ def ring_mark(source: PhysicalSource, history: SourceHistory, at: float) -> Ring
         history.rates(take_sample(source, at)).written_bytes,
         reader.timestamp_at,
     )
+
+
+def ring_marks(relay: Relay) -> dict[str, RingMark]:
+    """Return what clients' places are compared with, by physical source."""
+    histories, at = relay.observed.histories, relay.clock.wall_ns() / 1e9
+    return {
+        name: ring_mark(source, histories[name], at)
+        for name, source in relay.physical_sources.items()
+    }
 
 
 def physical_source_view(

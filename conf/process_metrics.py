@@ -1,0 +1,17 @@
+"""Figures of the process itself, in a daemon's own registry: memory, CPU, files, Python."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+)
+
+
+def add_process_metrics(metrics: CollectorRegistry) -> None:
+    """Have a registry tell of this process; once for each registry."""
+    ProcessCollector(registry=metrics)
+    PlatformCollector(registry=metrics)
+    GCCollector(registry=metrics)

@@ -1,8 +1,8 @@
 """What a reader has: a folder, some terminals, and a MariaDB when a page asks for one.
 
 A terminal is a bash that blocks are pasted into, so that variables, `cd`, `&`
-and `$!` mean what they mean to the reader. The ports of the text, 11115, 11116
-and 3306, become free ones; `databus` and `python` are those under test.
+and `$!` mean what they mean to the reader. The ports of the text, 11115, 11116,
+11117 and 3306, become free ones; `databus` and `python` are those under test.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.docs.markdown import ROOT, Block
 from tests.mariadb_server import connect
 
 PATIENCE_S = 60.0
-RELAY_PORT, BOOTSTRAP_PORT, MARIADB_PORT = "11115", "11116", "3306"
+RELAY_PORT, BOOTSTRAP_PORT, CLIENT_PORT, MARIADB_PORT = "11115", "11116", "11117", "3306"
 # What is between a reader and a port of the relay's default: nothing that a page shows.
 _DATABUS = """#!/bin/sh
 case "$1 $2" in
   "relay run") set -- "$@" --port {port} ;;
-  "tail "*) set -- "$@" --relay http://127.0.0.1:{port} ;;
+  "tail "* | "top "*) set -- "$@" --relay http://127.0.0.1:{port} ;;
 esac
 exec {python} -m databus.conf.cli "$@"
 """
@@ -111,7 +111,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "reader"
         self.folder.mkdir()
-        self.port, self.bootstrap_port = free_port(), free_port()
+        self.port, self.bootstrap_port, self.client_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._terminals: dict[str, Terminal] = {}
         self._mariadb: PrivateMariaDB | None = None
@@ -192,6 +192,7 @@ class Reader:
         """Return the text with this machine's ports."""
         text = text.replace(RELAY_PORT, str(self.port))
         text = text.replace(BOOTSTRAP_PORT, str(self.bootstrap_port))
+        text = text.replace(CLIENT_PORT, str(self.client_port))
         if self._mariadb is not None:
             text = text.replace(MARIADB_PORT, str(self._mariadb.port))
         return text

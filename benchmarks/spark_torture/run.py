@@ -373,7 +373,7 @@ def figures(short: bool = False) -> list[Figure]:
 @click.option("--kills", type=click.IntRange(0), default=8, show_default=True, help="In all.")
 @click.option("--seed", type=int, help="Repeats a plan; drawn when left out.")
 @click.option("--rate", type=float, default=200.0, show_default=True, help="Transactions a second.")
-@click.option("--ring", "ring_bytes", default="1MiB", show_default=True, help="The relay's ring.")
+@click.option("--ring", "ring_bytes", default="4MiB", show_default=True, help="The relay's ring.")
 @click.option("--log-s", default=600, show_default=True, help="Kept in the bootstrap log.")
 @click.option(
     "--falls-off/--holds-on",

@@ -202,7 +202,7 @@ class PairApi:
             client=session.caller.id,
             address=session.caller.address,
             agent=session.caller.agent,
-            sources=[self._name_of(text) for text in session.sources],
+            sources=list(session.sources),
             phase=session.phase,
             snapshot_source=session.snapshot_source,
             start_scn=_scn(session.start_scn),
@@ -214,14 +214,6 @@ class PairApi:
             last_seen_at=session.last_seen_s,
             problem=session.problem,
         )
-
-    def _name_of(self, text: str) -> str:
-        """Return the name of a source that a client named by its id."""
-        for store in self._pair.stores.values():
-            for source in store.sources:
-                if text == str(source.src_id):
-                    return source.name
-        return text
 
 
 def _producer_view(producer: object) -> ProducerView | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from databus.bootstrap.api import PairApi
@@ -60,14 +61,19 @@ class BootstrapHandler(CommandHandler):
             refusals[error.wire_name] = refusals.get(error.wire_name, 0) + 1
             raise
 
+    @property
     def caller(self) -> Caller:
-        """Return who asks."""
+        """Who asks."""
         headers = self.request.headers
         return caller_of(
             headers.get(CLIENT_ID, ""),
             self.request.remote_ip or "",
             headers.get("User-Agent", ""),
         )
+
+    def session(self, sources: Sequence[str]) -> AbstractContextManager[Session]:
+        """Give the session of who asks for these sources, which are names or ids."""
+        return self.pair.sessions.asking(self.caller, self.pair.source_names(sources))
 
     async def ask(self, function: Callable[[Stores], Result]) -> Result:
         """Return what a function of the stores returns, run on a thread that has them open."""
@@ -113,7 +119,7 @@ class StartScnHandler(BootstrapHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with the SCN, and with where the pages are to be asked for."""
         request = parse_start_request(self.parameters())
-        with self.pair.sessions.asking(self.caller(), request.sources) as session:
+        with self.session(request.sources) as session:
             start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
             session.phase, session.start_scn = ServedPhase.STARTING, start.scn
         self.set_header("X-DBUS2-BS-HOSTPORT", self._host_port())
@@ -139,6 +145,8 @@ class TargetScnHandler(BootstrapHandler):
         if len(named) != 1:
             raise InvalidParameterError("source", ",".join(named), "the name of one source")
         scn = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
+        (name,) = self.pair.source_names(named)
+        self.pair.sessions.set_target(self.caller, name, scn)
         await self.send_json(str(scn))
 
 
@@ -148,7 +156,7 @@ class PageHandler(BootstrapHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with events, and a checkpoint behind them."""
         request = parse_page_request(self.parameters(), self.limits)
-        with self.pair.sessions.asking(self.caller(), request.sources) as session:
+        with self.session(request.sources) as session:
             page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
             self._count(page)
             _note_page(session, request.checkpoint, page)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,6 +154,15 @@ class Pair:
         """Return whether a physical source's workers rest; None when it has none here."""
         workers = self._find_workers(name)
         return any(worker.is_paused for worker in workers) if workers else None
+
+    def source_names(self, texts: Iterable[str]) -> list[str]:
+        """Return the names of sources that are named, or given by their ids."""
+        names = {
+            str(source.src_id): source.name
+            for store in self.stores.values()
+            for source in store.sources
+        }
+        return [names.get(text, text) for text in texts]
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Return how each physical source is, by name, as plain values."""

@@ -51,7 +51,7 @@ class Session:
     """What one client was sent of some sources. Times are by the wall clock."""
 
     caller: Caller
-    sources: tuple[str, ...]  # as it names them: ids or names
+    sources: tuple[str, ...]
     first_seen_s: float
     last_seen_s: float
     phase: ServedPhase = ServedPhase.STARTING
@@ -76,7 +76,7 @@ class Sessions:
         self._wall_s = wall_s
         self._most = most
         self._forget_s = forget_s
-        # The one that was heard of last is the last one.
+        # The one that was sent something last is the last one.
         self._sessions: dict[tuple[str, tuple[str, ...]], Session] = {}
 
     @contextmanager
@@ -90,10 +90,18 @@ class Sessions:
             raise
         session.problem = ""
 
+    def set_target(self, caller: Caller, source: str, scn: int) -> None:
+        """Note the target of whoever is served this source; one at its start SCN has all."""
+        for session in self._sessions.values():
+            if session.caller.id == caller.id and source in session.sources:
+                session.target_scn, session.last_seen_s = scn, self._wall_s()
+                if session.phase is ServedPhase.SNAPSHOT and session.start_scn == scn:
+                    session.phase = ServedPhase.FINISHED
+
     def look(self) -> list[Session]:
         """Return all, the one that was heard of last first."""
         self._forget()
-        return list(reversed(self._sessions.values()))
+        return sorted(self._sessions.values(), key=lambda s: s.last_seen_s, reverse=True)
 
     def _find(self, caller: Caller, sources: tuple[str, ...]) -> Session:
         now_s = self._wall_s()

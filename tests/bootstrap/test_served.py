@@ -42,12 +42,23 @@ def test_a_refusal_is_kept_until_a_request_is_answered() -> None:
     assert session.problem == ""
 
 
+def test_one_whose_target_is_its_start_is_finished_without_a_catch_up() -> None:
+    sessions = Sessions(FakeClock())
+    for caller in (ANN, BEN):
+        with sessions.asking(caller, ["orders", "people"]) as session:
+            session.phase, session.start_scn = ServedPhase.SNAPSHOT, 7
+    sessions.set_target(ANN, "people", 7)
+    sessions.set_target(BEN, "people", 8)
+    found = {s.caller.id: (s.phase, s.target_scn) for s in sessions.look()}
+    assert found == {"ann": (ServedPhase.FINISHED, 7), "ben": (ServedPhase.SNAPSHOT, 8)}
+
+
 def test_sessions_are_forgotten_after_a_while_and_there_are_never_more_than_so_many() -> None:
     clock = FakeClock()
     sessions = Sessions(clock, most=3, forget_s=60)
     for number in range(10):
         with sessions.asking(Caller(str(number), "a", ""), ["1"]):
             pass
-    assert [s.caller.id for s in sessions.look()] == ["9", "8", "7"]
+    assert {s.caller.id for s in sessions.look()} == {"9", "8", "7"}
     clock.now_s += 61
     assert sessions.look() == []

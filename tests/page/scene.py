@@ -18,7 +18,8 @@ RING_BYTES = 256 << 10
 ORDERS = 1500
 WRITES_PER_S = 40  # each a transaction with ROWS rows
 ROWS = 2
-NOTE = "n" * 100
+NOTE = "with the morning round; the bell is broken, please knock; leave nothing at the door"
+STATES = ("packed", "sent", "delivered", "paid")
 
 
 class Writer:
@@ -49,7 +50,7 @@ class Writer:
                 shop.execute("BEGIN IMMEDIATE")
                 shop.executemany(
                     "UPDATE orders SET note = ? WHERE id = ?",
-                    [(f"{turn} {NOTE}", number) for number in ids],
+                    [(f"{STATES[turn % len(STATES)]} {NOTE}", number) for number in ids],
                 )
                 shop.execute("COMMIT")
                 self.rows += ROWS

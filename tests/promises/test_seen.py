@@ -1,0 +1,171 @@
+"""What a relay and a pair show of a client, while it falls behind, bootstraps and comes back."""
+
+from __future__ import annotations
+
+import threading
+from http.client import HTTPConnection
+from json import loads
+from pathlib import Path
+from typing import Any
+
+from databus.client.consumer import DataEvent
+from tests.promises.bootstrapping import (
+    PAGE_BYTES,
+    Applying,
+    SqlitePlace,
+    insert_orders,
+    rows_of,
+    running_pair,
+    serving,
+    update_orders,
+    write_past_the_ring,
+)
+from tests.promises.running import PATIENCE_S, RunningRelay, Shop, consuming, wait_until
+
+NAME = "the copy"
+ORDERS = 600
+
+
+class Held(Applying):
+    """Takes no event, and no page, while its gate is shut."""
+
+    def __init__(self) -> None:
+        self.events, self.page = threading.Event(), threading.Event()
+        self.events.set()
+        super().__init__(lambda _: self._wait(self.page))
+
+    def on_data_event(self, event: DataEvent) -> None:
+        """Wait for the gate, then apply it."""
+        self._wait(self.events)
+        super().on_data_event(event)
+
+    def _wait(self, gate: threading.Event) -> None:
+        assert gate.wait(PATIENCE_S)
+
+
+def seen(relay: RunningRelay) -> dict[str, Any]:
+    """Return what the relay shows of the client; nothing before it knows it."""
+    clients = relay.get("/api/v1/clients").json()["clients"]
+    return next((client for client in clients if client["name"] == NAME), {})
+
+
+def write_until(place: SqlitePlace, relay: RunningRelay, state: str) -> None:
+    """Update orders until the relay shows the client in a state."""
+
+    def is_so() -> bool:
+        if seen(relay).get("state") == state:
+            return True
+        before = relay.max_scn()
+        update_orders(place)
+        wait_until(lambda: relay.max_scn() > before, "the window")
+        return False
+
+    wait_until(is_so, state, lambda: seen(relay))
+
+
+def sessions(url: str) -> list[dict[str, Any]]:
+    """Return whom a bootstrap server serves."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    connection = HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    try:
+        connection.request("GET", "/api/v1/sessions")
+        with connection.getresponse() as answer:
+            found: list[dict[str, Any]] = loads(answer.read())["sessions"]
+            return found
+    finally:
+        connection.close()
+
+
+def test_a_relay_shows_a_client_fall_behind_bootstrap_and_come_back(
+    shop: Shop, tmp_path: Path
+) -> None:
+    place = SqlitePlace(shop)
+    insert_orders(place, range(ORDERS))
+    with running_pair(tmp_path, place) as (relay, pair):
+        pair.seed()
+        consumer = Held()
+        small: dict[str, Any] = {
+            "name": NAME,
+            "start": "latest",
+            "fetch_bytes": PAGE_BYTES,
+            "buffer_bytes": 2 * PAGE_BYTES,
+            "report_every_s": 0.05,
+        }
+        with (
+            serving(pair.server()) as (server,),
+            consuming(
+                [relay.url], [place.orders], consumer, bootstrap_servers=[server], **small
+            ) as client,
+        ):
+
+            def wait_for(state: str) -> None:
+                wait_until(lambda: seen(relay).get("state") == state, state, lambda: seen(relay))
+
+            write_until(place, relay, "live")
+            assert seen(relay)["id"] == client.id
+            consumer.events.clear()
+            write_until(place, relay, "falling")
+            position = seen(relay)["positions"][0]
+            assert position["edgeShare"] < 0.25 or position["fallsInS"] < 60
+            report = seen(relay)["report"]["registrations"][0]
+            assert (report["mode"], report["bufferedBytes"] > 0) == ("online", True)
+            write_past_the_ring(place, relay)  # what it asks for next is gone
+            consumer.events.set()
+            wait_for("bootstrapping")
+            wait_until(
+                lambda: [s["phase"] for s in sessions(server)] == ["snapshot"],
+                "a snapshot",
+                lambda: sessions(server),
+            )
+            (session,) = sessions(server)
+            assert (session["client"], session["sources"]) == (client.id, [place.orders])
+            consumer.page.set()
+            wait_for("live")
+            wait_until(
+                lambda: (
+                    consumer.rows(place.orders, "id", "note")
+                    == rows_of(place, "orders", "id", "note")
+                ),
+                "all rows",
+            )
+            report = seen(relay)["report"]["registrations"][0]
+            assert report["bootstraps"] == 1
+            (session,) = sessions(server)
+            assert (session["phase"], session["rows"]) == ("finished", consumer.bootstrapped)
+    assert consumer.problems == []
+
+
+def test_a_client_whose_relay_is_killed_reads_on_and_reports_to_the_next_one(
+    shop: Shop, tmp_path: Path
+) -> None:
+    first = RunningRelay(tmp_path, shop.settings(), name="first")
+    second = RunningRelay(tmp_path, shop.settings(), name="second")
+    try:
+        first.start()
+        second.start()
+        shop.insert(*range(1, 11))
+        consumer = Applying()
+        urls, at = [first.url, second.url], {first.url: first, second.url: second}
+        with consuming(urls, ["shop.orders"], consumer, name=NAME, report_every_s=0.05) as client:
+
+            def reading() -> RunningRelay:
+                return at[client.report().registrations[0].server]
+
+            wait_until(lambda: len(consumer.state.get("shop.orders", {})) == 10, "ten orders")
+            wait_until(lambda: seen(reading()).get("report"), "a report")
+            lost = reading()
+            other = second if lost is first else first
+            lost.child.kill()
+            shop.insert(*range(11, 21))
+            wait_until(lambda: len(consumer.state["shop.orders"]) == 20, "twenty orders")
+
+            def has_been_told() -> bool:
+                # It may have been told something earlier, when none was read from yet.
+                report = seen(other).get("report") or {"registrations": []}
+                return any(r["retries"] > 0 for r in report["registrations"])
+
+            wait_until(has_been_told, "a report to the other relay", lambda: seen(other))
+        assert consumer.problems == []
+    finally:
+        first.child.stop()
+        second.child.stop()

@@ -172,8 +172,7 @@ def _problem(problem: Problem) -> Text:
 
 def _table(first: str, second: str, style: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", style=style)
-    table.expand = True
-    table.add_column(first, no_wrap=True, overflow="ellipsis", max_width=26, ratio=2)
+    table.add_column(first, no_wrap=True, overflow="ellipsis", min_width=12, max_width=26)
     table.add_column(second, no_wrap=True)
     return table
 

@@ -95,7 +95,8 @@ def test_fifty_changes_arrive_in_order_and_nothing_is_left(demo: Demo) -> None:
 def test_it_says_what_to_look_at_and_what_to_type(demo: Demo) -> None:
     demo.start("--changes", 20)
     assert demo.wait() == 0, demo.text()
-    for hint in ("/sources", "/health", "/metrics", "output=json_plain_value", "databus tail"):
+    hints = ("/sources", "/health", "/metrics", "output=json_plain_value", "databus tail")
+    for hint in (*hints, "databus top --relay http://"):
         assert hint in demo.text()
 
 
@@ -112,6 +113,15 @@ def test_what_it_says_to_type_shows_rows(demo: Demo) -> None:
     bodies = [urllib.request.urlopen(command, timeout=20).read() for command in commands]
     assert len(bodies) == 2
     assert all(b'"change_no":' in body for body in bodies)
+
+
+def test_the_page_whose_address_it_says_is_there_while_it_runs(demo: Demo) -> None:
+    demo.start("--rate", 20)
+    demo.wait_for("insert shop.customers")
+    (address,) = re.findall(r"Its page, for a browser:  (http://\S+/)\n", demo.text())
+    with urllib.request.urlopen(address, timeout=20) as page:
+        assert page.headers.get_content_type() == "text/html"
+        assert b"<title>databus relay</title>" in page.read()
 
 
 def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(demo: Demo) -> None:

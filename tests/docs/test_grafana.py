@@ -17,9 +17,10 @@ from databus.client import DatabusClient
 from databus.client.metrics import make_metrics as client_metrics
 from databus.client.spark.query_figures import QueryFigures
 from databus.client.spark.query_figures import make_metrics as spark_metrics
+from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
 from databus.relay.http import make_service as make_relay
 from tests.bootstrap.serving import ServedStore
-from tests.docs.markdown import ROOT
+from tests.docs.markdown import ROOT, block_for
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 
 GRAFANA = ROOT / "docs" / "grafana"
@@ -210,3 +211,20 @@ def test_alerts_name_commands_and_paths_that_there_are() -> None:
     assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
     for page in re.findall(r"docs/[\w/-]+\.md", text):
         assert (ROOT / page).exists(), page
+
+
+def test_the_scrape_configuration_of_the_guide_has_the_jobs_of_the_alerts() -> None:
+    page = ROOT / "docs" / "getting-started.md"
+    scraped = yaml.safe_load(block_for(page, "write prometheus.yml").text)
+    jobs = {
+        one["job_name"]: one["static_configs"][0]["targets"] for one in scraped["scrape_configs"]
+    }
+    assert set(re.findall(r'job="([\w-]+)"', str(ALERTS))) <= set(jobs)
+    ports = {
+        "databus-relay": HttpSettings().port,
+        "databus-bootstrap": BootstrapHttpSettings().port,
+        "databus-client": ClientHttpSettings().port,
+    }
+    for job, port in ports.items():
+        assert jobs[job] == [f"127.0.0.1:{port}"]
+    assert scraped["rule_files"] == ["alerts.yml"]

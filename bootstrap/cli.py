@@ -22,6 +22,7 @@ from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.status import read_all, status_table
 from databus.conf.cli import CommandAt, LazyGroup
 from databus.conf.daemon_cli import config_option, prepare_daemon, serving_options
+from databus.conf.logs import LogFormat
 from databus.conf.service import run as run_service
 from databus.conf.settings import BootstrapSettings, load_settings
 from databus.schemas.errors import ServerError, SettingsError
@@ -54,7 +55,13 @@ def bootstrap() -> None:
 @click.option("--no-serve", is_flag=True, help="Fill the stores only; another process serves.")
 @click.option("--no-seed", is_flag=True, help="Leave the seeding to `databus bootstrap seed`.")
 def run(
-    config: Path, host: str | None, port: int | None, verbose: bool, no_serve: bool, no_seed: bool
+    config: Path,
+    host: str | None,
+    port: int | None,
+    verbose: bool,
+    log_format: LogFormat | None,
+    no_serve: bool,
+    no_seed: bool,
 ) -> None:
     """Run producers, seeding and the HTTP server until SIGTERM or Ctrl-C.
 
@@ -63,23 +70,28 @@ def run(
     Example: `databus bootstrap run -c bootstrap.toml --port 11116`, then
     `databus bootstrap status -c bootstrap.toml`.
     """
-    settings = prepare_daemon(config, BootstrapSettings, host, port, verbose)
+    settings = prepare_daemon(config, BootstrapSettings, host, port, verbose, log_format)
     _run(settings, Producer, None if no_seed else SeedingThread, is_serving=not no_serve)
 
 
 @bootstrap.command()
 @config_option(EXAMPLE)
 @serving_options
-def serve(config: Path, host: str | None, port: int | None, verbose: bool) -> None:
+def serve(
+    config: Path,
+    host: str | None,
+    port: int | None,
+    verbose: bool,
+    log_format: LogFormat | None,
+) -> None:
     """Serve the stores that another process fills, until SIGTERM or Ctrl-C.
 
     Several may serve the same stores, each on its own port.
 
     Example: `databus bootstrap serve -c bootstrap.toml --port 11117`
     """
-    _run(
-        prepare_daemon(config, BootstrapSettings, host, port, verbose), None, None, is_serving=True
-    )
+    settings = prepare_daemon(config, BootstrapSettings, host, port, verbose, log_format)
+    _run(settings, None, None, is_serving=True)
 
 
 @bootstrap.command()

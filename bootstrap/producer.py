@@ -31,6 +31,7 @@ from databus.client.back_off import BackOff
 from databus.client.client import new_client_id
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.subscription import Bindings, SourceBinding
+from databus.conf.logs import about
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
@@ -135,7 +136,7 @@ class WindowWriter(Consumer):
             self.event_count += len(events)
             self.position = Position(scn, timestamp_ns)
         for name in self._store.activate_caught_up():
-            log.info("%s: seeded, and served from now on", name)
+            log.info("%s: seeded, and served from now on", name, extra=about(source=name, scn=scn))
 
 
 class Producer:
@@ -296,13 +297,16 @@ class Producer:
         if identity is None or not any(identity_in(text) != identity for text in fresh):
             return
         if store.source(bound.name).status in _SEEDED:
-            log.warning("%s has another primary key now: it is seeded anew", bound.name)
+            text = "%s has another primary key now: it is seeded anew"
+            log.warning(text, bound.name, extra=about(source=bound.name))
             store.reset_source(bound.name)
 
     def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
         scn = store.position().scn
         self._fell_off = f"fell off the relay after scn {scn}; the oldest held was {error.oldest}"
-        log.error("%s: %s; all is seeded anew", self._physical.name, self._fell_off)
+        name = self._physical.name
+        known = about(physical_source=name, scn=scn)
+        log.error("%s: %s; all is seeded anew", name, self._fell_off, extra=known)
         store.fall_off(scn, error.oldest)
 
     def _current_problem(self, writer: WindowWriter | None) -> str:
@@ -318,7 +322,10 @@ class Producer:
             error = error.__cause__  # the store's own words
         text = str(error) if isinstance(error, DatabusError) else f"internal error: {error!r}"
         if text != self._problem:
-            log.error("%s: %s; trying again", self._physical.name, text, exc_info=error)
+            name = self._physical.name
+            scn = self._writer.position.scn if self._writer is not None else None
+            known = about(physical_source=name, scn=scn, error=error)
+            log.error("%s: %s; trying again", name, text, exc_info=error, extra=known)
         self._problem = text
 
     def _retain(self) -> None:
@@ -331,7 +338,8 @@ class Producer:
                         pass
                 self._retention_problem = ""
             except Exception as error:
-                log.exception("%s: deleting what is too old failed", self._physical.name)
+                name, text = self._physical.name, "%s: deleting what is too old failed"
+                log.exception(text, name, extra=about(physical_source=name))
                 self._retention_problem = str(error) or repr(error)
 
 

@@ -24,6 +24,7 @@ from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.client.back_off import BackOff
 from databus.conf.file_lock import take_lock
+from databus.conf.logs import about
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.table_scan import TableScan, open_scan
 from databus.schemas.errors import (
@@ -105,7 +106,8 @@ class TableSeeding:
             except SourceUnavailableError as error:
                 wait_s = self._back_off.next_s()
                 name = self._physical.name
-                log.warning("%s: seeding waits, next try in %.1f s: %s", name, wait_s, error)
+                text = "%s: seeding waits, next try in %.1f s: %s"
+                log.warning(text, name, wait_s, error, extra=about(physical_source=name))
                 self._stop.wait(wait_s)
 
     def _left(self, sources: Sequence[str]) -> list[str]:
@@ -146,7 +148,9 @@ class TableSeeding:
         )
 
     def _give_up(self, source: str, error: DatabusError) -> None:
-        log.error("seeding of %s stopped: %s", source, error)
+        name = self._physical.name
+        known = about(physical_source=name, source=source, error=error)
+        log.error("seeding of %s stopped: %s", source, error, extra=known)
         self._given_up[source] = str(error)
         # From the beginning next time: a seeding that nobody goes on with would
         # keep the log from being shortened, for ever.
@@ -224,7 +228,9 @@ class SeedingThread:
                 self._work()
             except Exception as error:
                 # Nothing else would say so: a thread has nobody to raise to.
-                log.exception("seeding of %s failed; it is tried again", self._physical.name)
+                name = self._physical.name
+                text = "seeding of %s failed; it is tried again"
+                log.exception(text, name, extra=about(physical_source=name))
                 self._problem = str(error) or repr(error)
             self._stop.wait(LOOK_S)
 
@@ -246,7 +252,8 @@ class SeedingThread:
                     self._resumed.wait()
                     begun = [state.name for state in _kept(store, self._physical)]
                     if look == _LOOKS_IN_SILENCE and not begun:
-                        log.warning(_NOTHING_YET, self._physical.name)
+                        name = self._physical.name
+                        log.warning(_NOTHING_YET, name, extra=about(physical_source=name))
                     tables.seed_all(begun)
                     store.activate_caught_up()
                     self._problem = ""

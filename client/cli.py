@@ -22,6 +22,8 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.client.position import parse_start
 from databus.client.tail import json_of, line_of
 from databus.conf.asking import access_options
+from databus.conf.daemon_cli import log_format_option
+from databus.conf.logs import LogFormat, set_up_logs
 from databus.conf.settings import ClientSettings, load_settings
 from databus.schemas.errors import SettingsError
 
@@ -132,7 +134,16 @@ def client() -> None:
 @click.option(
     "--name", default="default", show_default=True, help="Name of the registration's checkpoint."
 )
-def run(config: Path, target: str, sources: tuple[str, ...], name: str) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Log what is only of interest at times, too.")
+@log_format_option
+def run(
+    config: Path,
+    target: str,
+    sources: tuple[str, ...],
+    name: str,
+    verbose: bool,
+    log_format: LogFormat | None,
+) -> None:
     """Call a consumer with every change until SIGTERM or Ctrl-C.
 
     Exits with 1 when an error stops the client, and says which.
@@ -140,8 +151,8 @@ def run(config: Path, target: str, sources: tuple[str, ...], name: str) -> None:
     Example: `databus client run -c client.toml --consumer shop.sync:OrderSync
     --source shop.orders`.
     """
-    _log_to_stderr()
     settings = load_settings(config, ClientSettings)
+    set_up_logs(log_format or settings.log_format, is_verbose=verbose)
     running = DatabusClient(settings=settings)
     consumer = load_consumer(target)
     if isinstance(consumer, Consumer):

@@ -24,6 +24,7 @@ from databus.client.intake import BufferItem, ReadWindow, RolledBack
 from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.subscription import Subscription
+from databus.conf.logs import about
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError
@@ -283,7 +284,9 @@ class Dispatcher:
         """Log a failure of a callback after which there is nothing to try again."""
         failure = outcome.failure
         if failure is not None:
-            log.error("%s: %s", self._subscription.name, failure.problem, exc_info=failure.cause)
+            name, listed = self._subscription.name, ",".join(self._subscription.sources)
+            known = about(source=listed, scn=self.scn)
+            log.error("%s: %s", name, failure.problem, exc_info=failure.cause, extra=known)
 
 
 def _internal(scn: int, error: Exception) -> DatabusError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from databus.conf.logs import LogFormat, set_up_logs
 from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings, load_settings
 
 # A thread with much to do would otherwise keep the loop waiting for 5 ms
@@ -31,9 +31,17 @@ def config_option(example: str, *, required: bool = True) -> Callable[[Command],
     )
 
 
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Form of the log on stderr, instead of log_format.",
+)
+
+
 def serving_options(command: Command) -> Command:
-    """Add the options of the commands that serve: `host`, `port`, `verbose`."""
+    """Add the options of the commands that serve: `host`, `port`, `verbose`, `log_format`."""
     for option in (
+        log_format_option,
         click.option(
             "-v", "--verbose", is_flag=True, help="Log refused requests and connections, too."
         ),
@@ -47,15 +55,19 @@ def serving_options(command: Command) -> Command:
 
 
 def prepare_daemon(
-    config: Path, model: type[Model], host: str | None, port: int | None, verbose: bool
+    config: Path,
+    model: type[Model],
+    host: str | None,
+    port: int | None,
+    verbose: bool,
+    log_format: LogFormat | None,
 ) -> Model:
     """Set this process up and return its settings, with what the options say instead of the file.
 
     Raises SettingsError.
     """
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = load_settings(config, model)
+    set_up_logs(log_format or settings.log_format, is_verbose=verbose)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     http = build_settings(settings.http.model_dump() | asked, type(settings.http), "--host, --port")

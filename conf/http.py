@@ -27,6 +27,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
 from databus.conf.access import Access, Role
+from databus.conf.logs import about
 from databus.conf.permission import Asking, check_permission
 from databus.conf.settings import HttpSettings
 from databus.conf.tls import server_context
@@ -334,7 +335,7 @@ class ApiHandler(RequestHandler):
         return connection.stream is None or connection.stream.closed()
 
     def _drop_idle_connection(self) -> None:
-        log.info("dropping %s: it stopped reading", self.request.remote_ip)
+        log.info("dropping %s: it stopped reading", self.request.remote_ip, extra=self._about())
         self.drop_connection()
 
     def drop_connection(self) -> None:
@@ -348,9 +349,20 @@ class ApiHandler(RequestHandler):
         if isinstance(value, StreamClosedError):
             return
         if isinstance(value, (DatabusError, HTTPError)):
-            log.info("%s %s: %s", self.request.method, self.request.path, value)
+            log.info(
+                "%s %s: %s", self.request.method, self.request.path, value, extra=self._about()
+            )
             return
-        log.error("%s %s failed", self.request.method, self.request.path, exc_info=(typ, value, tb))
+        log.error(
+            "%s %s failed",
+            self.request.method,
+            self.request.path,
+            exc_info=(typ, value, tb),
+            extra=self._about(),
+        )
+
+    def _about(self) -> dict[str, Any]:
+        return about(client=self.request.remote_ip)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as Databus' clients expect it: names in headers, JSON body."""

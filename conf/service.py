@@ -9,6 +9,7 @@ requests are let go, responses finish, and only then is the work stopped.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +29,10 @@ from databus.conf.http import (
     listen,
     make_server,
 )
-from databus.conf.settings import HttpSettings
+from databus.conf.settings import HttpSettings, is_loopback
 from databus.conf.tokens import make_access
+
+log = logging.getLogger(__name__)
 
 DRAIN_S = 1.0  # responses that are being sent may take so long
 STOP_S = 5.0  # and threads so long
@@ -166,6 +169,8 @@ async def serve(
     life = Life()
     server = make_server(make_application(service, life), service.http)
     url = listen(server, service.http)
+    if service.http.has_tokens and not (service.http.tls_cert or is_loopback(service.http.host)):
+        log.warning("tokens and rows pass %s in clear text: set http.tls_cert and tls_key", url)
     try:
         service.start()
         life.phase = Phase.SERVING

@@ -170,6 +170,11 @@ class ServerAccessSettings(Settings):
         return name
 
 
+LOG_FORMAT: Any = Field(
+    "text", description="Of the log on stderr: `text`, or `json`, an object a line"
+)
+
+
 class SourceSettings(Settings):
     """One table stream of a physical source."""
 
@@ -269,6 +274,7 @@ class RelaySettings(Settings):
     data_dir: Path = Field(description="Rings, MaxSCN and schema store live here")
     schema_dir: Path | None = Field(None, description="Hand-made schemas, one .avsc a version")
     http: HttpSettings = Field(default_factory=HttpSettings, description="The HTTP server")
+    log_format: Literal["text", "json"] = LOG_FORMAT
     max_scn: MaxScnSettings = Field(
         default_factory=MaxScnSettings, description="Where MaxSCN is kept"
     )
@@ -304,6 +310,7 @@ class ClientSettings(Settings):
     access: ServerAccessSettings = Field(
         default_factory=ServerAccessSettings, description="Token and CA for those servers"
     )
+    log_format: Literal["text", "json"] = LOG_FORMAT
     bootstrap_order: Literal["linear", "classic"] = Field(
         "linear",
         description="All snapshots, then one catch-up; or `classic`, which a stock Databus "
@@ -370,6 +377,7 @@ class BootstrapSettings(Settings):
     physical_sources: tuple[PhysicalSourceSettings, ...] = Field(
         min_length=1, description="What is kept, as in the relay's file"
     )
+    log_format: Literal["text", "json"] = LOG_FORMAT
     log_retention_s: float = Field(
         7 * 86400.0, gt=0, description="Log rows older than this are deleted"
     )

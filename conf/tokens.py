@@ -1,6 +1,6 @@
 """Where tokens come from: files that nobody else may read, and the environment.
 
-No error repeats what stands there.
+No error repeats what stands there, and no log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from databus.conf.access import Access
+from databus.conf.logs import hide
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.schemas.errors import SettingsError
 
@@ -65,7 +66,7 @@ def _file_tokens(key: str, path: Path) -> list[str]:
     if not found:
         raise SettingsError(f"{key} {path}: there is no token in it; {_RULE}")
     for token in found:
-        _check(f"{key} {path}", token)
+        _check(f"{key} {path}", hide(token))
     return found
 
 
@@ -73,7 +74,7 @@ def _env_token(key: str, variable: str, environ: Mapping[str, str]) -> str:
     token = environ.get(variable, "").strip()
     if not token:
         raise SettingsError(f"{key}: the environment variable {variable} is not set")
-    _check(f"{key} {variable}", token)
+    _check(f"{key} {variable}", hide(token))
     return token
 
 

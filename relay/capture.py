@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
+from databus.conf.logs import about
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
@@ -216,11 +217,12 @@ class Capture:
             except SourceUnavailableError as error:
                 self._back_off(error)
             except DatabusError as error:
-                log.error("capture of %s stopped: %s", self._settings.name, error)
+                name = self._settings.name
+                log.error("capture of %s stopped: %s", name, error, extra=self._about(error))
                 self._on_problem(error)
                 self._rest(State.ERROR, str(error))
             except Exception as error:
-                log.exception("capture of %s failed", self._settings.name)
+                log.exception("capture of %s failed", self._settings.name, extra=self._about())
                 self._on_problem(error)
                 self._rest(State.ERROR, f"internal error: {error!r}; see the log")
 
@@ -267,10 +269,10 @@ class Capture:
         """Log what a source found as it was opened; warnings once, not at each reconnection."""
         findings = getattr(source, "findings", Findings())
         if findings.summary:
-            log.info("%s: %s", self._settings.name, findings.summary)
+            log.info("%s: %s", self._settings.name, findings.summary, extra=self._about())
         for warning in findings.warnings:
             if warning not in self._warnings:
-                log.warning("%s: %s", self._settings.name, warning)
+                log.warning("%s: %s", self._settings.name, warning, extra=self._about())
         self._warnings = findings.warnings
 
     def _take(self, captured: Sequence[Captured]) -> None:
@@ -407,6 +409,10 @@ class Capture:
             self._saved_scn = scn
         self._saved_at_s = self._clock.monotonic_s()
 
+    def _about(self, error: DatabusError | None = None) -> dict[str, Any]:
+        """Return what a record of the log is about: an error's place, or the newest window."""
+        return about(physical_source=self._settings.name, scn=self._ring.max_scn, error=error)
+
     def _note(self, state: State, problem: str = "") -> None:
         with self._changed:
             self._state, self._problem = state, problem
@@ -423,7 +429,11 @@ class Capture:
     def _back_off(self, error: SourceUnavailableError) -> None:
         wait_s = self._wait_s * (1 + JITTER * (2 * random.random() - 1))
         log.warning(
-            "%s is not available, next try in %.1f s: %s", self._settings.name, wait_s, error
+            "%s is not available, next try in %.1f s: %s",
+            self._settings.name,
+            wait_s,
+            error,
+            extra=self._about(),
         )
         self._reconnects += 1
         self._on_problem(error)

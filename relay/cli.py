@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from databus.conf.daemon_cli import config_option, prepare_daemon, serving_options
+from databus.conf.logs import LogFormat
 from databus.conf.service import run as run_service
 from databus.conf.settings import RelaySettings
 from databus.relay.http import make_service
@@ -24,13 +25,19 @@ def relay() -> None:
 @relay.command()
 @config_option("conf/relay.toml")
 @serving_options
-def run(config: Path, host: str | None, port: int | None, verbose: bool) -> None:
+def run(
+    config: Path,
+    host: str | None,
+    port: int | None,
+    verbose: bool,
+    log_format: LogFormat | None,
+) -> None:
     """Run a relay until SIGTERM or Ctrl-C.
 
     Example: `databus relay run -c relay.toml --port 11115`, then
     `curl localhost:11115/sources`.
     """
-    running = Relay(prepare_daemon(config, RelaySettings, host, port, verbose))
+    running = Relay(prepare_daemon(config, RelaySettings, host, port, verbose, log_format))
     try:
         run_service(make_service(running))
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from databus.conf.logs import about
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
 from databus.relay.sources.source import (
@@ -138,7 +139,8 @@ class WindowEncoder:
         except (RowError, SchemaError, ProtocolError) as error:
             if scn not in self._acknowledged_scns:
                 raise UnfitRowError(scn, row_index, error) from error
-            log.warning("scn %d: row %d was left out, as told: %s", scn, row_index, error)
+            text = "scn %d: row %d was left out, as told: %s"
+            log.warning(text, scn, row_index, error, extra=about(scn=scn))
             return None
 
     def _row_event(

@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
+from databus.conf.logs import about
 from databus.relay.sources.source import Newest
 from databus.relay.sources.standing import Holding, LogLook, Standing
 from databus.schemas.errors import SourceError
@@ -79,7 +81,7 @@ class LogWatch:
             # A closed ring is one, when stopping took too long: nobody asks any more.
             if self._stopped.is_set():
                 return before
-            log.exception("looking at the log of %s failed", self._name)
+            log.exception("looking at the log of %s failed", self._name, extra=self._about())
             found = Standing(warning=f"internal error: {error!r}; see the log")
         if not self._stopped.is_set():
             self._standing = found
@@ -99,6 +101,10 @@ class LogWatch:
         if was == now:
             return
         if found.warning:
-            log.warning("the log of %s: %s", self._name, found.warning)
+            log.warning("the log of %s: %s", self._name, found.warning, extra=self._about())
         elif before.holding in (Holding.NEAR_PURGE, Holding.GONE):
-            log.warning("the log of %s: the server has what capture needs again", self._name)
+            problem = "the server has what capture needs again"
+            log.warning("the log of %s: %s", self._name, problem, extra=self._about())
+
+    def _about(self) -> dict[str, Any]:
+        return about(physical_source=self._name)

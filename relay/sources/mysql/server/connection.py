@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.connections import Connection
 
+from databus.conf.logs import hide
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.server.checks import GRANT_HINT
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
@@ -77,7 +78,7 @@ def address_of(settings: PhysicalSourceSettings) -> MysqlAddress:
         host=parts.hostname,
         port=port,
         user=unquote(parts.username),
-        password=_password(settings),
+        password=hide(_password(settings)),
         tls=_tls_context(settings),
     )
 

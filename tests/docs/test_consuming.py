@@ -26,6 +26,7 @@ PROGRAMS = {
         "from databus.client import Consumer, DatabusClient\n\n{bootstrap}",
         ["upsert shop.customers 1", "upsert shop.orders 4", "upsert shop.orders 5"],
     ),
+    "look": ("{look}", ["insert 4", "warehouse online", "paused"]),
     "filter": (
         CLIENT + "{class}{filter}\nclient.run()\n",
         ["transaction … changed 1 rows"],

@@ -143,15 +143,19 @@ def check_folder(subject: str, folder: Path, needed: Growth, machine: Machine) -
     return [*found, _room(folder, there, needed, kind, machine)]
 
 
-def check_secret_file(subject: str, path: Path) -> Check:
-    """Look at a file with a password or tokens: is it there, and for nobody else."""
+def check_secret_file(subject: str, path: Path, *, is_refused: bool = False) -> Check:
+    """Look at a file with a secret: is it there, and for nobody else.
+
+    `is_refused`: a daemon does not take one that others may read.
+    """
     try:
         mode = path.stat().st_mode
         path.open("rb").close()
     except OSError as problem:
         return error(subject, f"{path}: {problem.strerror}; write it, for the daemon's user alone")
     if mode & stat.S_IRWXO:
-        return error(subject, f"{path} may be read by others: chmod 600 {path}")
+        say = error if is_refused else warning
+        return say(subject, f"{path} may be read by others: chmod 600 {path}")
     if mode & stat.S_IRWXG:
         return warning(subject, f"{path} may be read by its group: chmod 600 {path}")
     return ok(subject, f"{path} is for its owner alone")

@@ -134,7 +134,7 @@ def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:
     files = {"reader": http.reader_tokens_file, "admin": http.admin_tokens_file}
     for kind, file in files.items():
         if file is not None:
-            yield check_secret_file(f"http.{kind}_tokens_file", file)
+            yield check_secret_file(f"http.{kind}_tokens_file", file, is_refused=True)
     yield from errors("http tokens", _token_problems(http), "good" if http.has_tokens else "")
     if is_loopback(http.host):
         return
@@ -148,7 +148,7 @@ def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:
 def check_access(access: ServerAccessSettings, machine: Machine) -> Iterator[Check]:
     """Look at what is shown to other servers."""
     if access.token_file is not None:
-        yield check_secret_file("token_file", access.token_file)
+        yield check_secret_file("token_file", access.token_file, is_refused=True)
     if access.token_env is not None:
         yield check_secret_env("token_env", access.token_env)
     if access.tls_ca is not None:

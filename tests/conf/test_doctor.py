@@ -113,8 +113,9 @@ def test_a_secret_that_others_may_read_is_said(tmp_path: Path, mode: int, verdic
     path = tmp_path / "password"
     path.write_text("geheim")
     path.chmod(mode)
-    check = check_secret_file("password_file", path)
+    check = check_secret_file("token_file", path, is_refused=True)
     assert check.verdict is verdict
+    assert check_secret_file("password_file", path).verdict is not Verdict.ERROR
     assert "geheim" not in check.text
 
 

@@ -45,6 +45,7 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20  # a connection that cannot take one in the idle time is dropped
+SMALLEST_SLICE_BYTES = 64 << 10
 FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
 FILTERS = ("filters", "filter", "subs")  # parameters that cost work by their length
@@ -178,6 +179,7 @@ class ApiHandler(RequestHandler):
     """The parent of every handler: sends bodies with flow control, errors in one form."""
 
     limits: HttpSettings
+    _sending = 0  # answers that are being sent in slices, of all servers of the process
     _worked_s = 0.0
     _allowed: tuple[str, ...] = ()
 
@@ -314,10 +316,16 @@ class ApiHandler(RequestHandler):
         # Past RequestHandler.write, which takes only bytes and joins them: a
         # slice of the view goes to the socket without another copy.
         connection: Any = self.request.connection
-        for begin in range(FIRST_BYTES, len(body), SLICE_BYTES):
-            if self._is_gone():
-                return
-            await self._within_idle_time(connection.write(body[begin : begin + SLICE_BYTES]))
+        begin = FIRST_BYTES
+        ApiHandler._sending += 1
+        try:
+            while begin < len(body) and not self._is_gone():
+                # All who are being sent to share one turn of the loop.
+                end = begin + max(SMALLEST_SLICE_BYTES, SLICE_BYTES // ApiHandler._sending)
+                await self._within_idle_time(connection.write(body[begin:end]))
+                begin = end
+        finally:
+            ApiHandler._sending -= 1
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
         if not sending.done():

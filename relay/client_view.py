@@ -65,7 +65,7 @@ def _position(
     share: float | None,
     falls_in_s: float | None,
 ) -> ClientPosition:
-    return ClientPosition.model_construct(
+    return ClientPosition(
         physical_source=name,
         scn=scn if scn is not None and scn >= 0 else None,
         behind_bytes=behind_bytes,
@@ -83,14 +83,16 @@ def _behind_s(position: int, ring: RingMark) -> float | None:
     return None if next_ns <= 0 else max(0, ring.newest_ns - next_ns) / 1e9
 
 
-def state_of(client: Client, positions: list[ClientPosition], now_s: float) -> ClientState:
+def state_of(
+    client: Client, places: Iterable[Stream], positions: list[ClientPosition], now_s: float
+) -> ClientState:
     """Return where a client is, as seen from here."""
     report = client.report if client.has_fresh_report(now_s) else None
     if report is not None and _is_bootstrapping(report):
         return ClientState.BOOTSTRAPPING
     if not client.is_heard(now_s):
         return ClientState.SILENT
-    if any(stream.is_gone for stream in client.places(now_s).values()):
+    if any(stream.is_gone for stream in places):
         return ClientState.FALLEN
     if any(_is_falling(position) for position in positions):
         return ClientState.FALLING
@@ -120,22 +122,22 @@ def client_view(
 
     `names_of` gives the names of the sources that a stream has.
     """
+    places = client.places(now_s)
     positions = [
         position_view(name, stream, rings[name], now_s)
-        for name, stream in client.places(now_s).items()
+        for name, stream in places.items()
         if name in rings
     ]
 
     def at(then_s: float) -> float:
         return wall_s - (now_s - then_s)
 
-    # Not validated: everything here is of the relay's own making, and there may be 2000 of it.
-    return ClientView.model_construct(
+    return ClientView(
         id=client.caller.id,
         name=client.name,
         address=client.caller.address,
         agent=client.caller.agent,
-        state=state_of(client, positions, now_s),
+        state=state_of(client, places.values(), positions, now_s),
         sources=list(dict.fromkeys(name for key in client.streams for name in names_of(key))),
         filters=_filters(client),
         positions=positions,

@@ -75,6 +75,16 @@ class RelayHandler(CommandHandler):
             raise UnknownSourceError(name, list(self.relay.physical_sources))
         return found
 
+    async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
+        """Run to the end, the others' requests taking their turns in between."""
+        while True:
+            began = time.perf_counter()
+            answer = step()
+            self.relay.turns.spent(time.perf_counter() - began)
+            if answer is not None:
+                return answer
+            await self.relay.turns.take()
+
 
 class SourcesHandler(RelayHandler):
     """`/sources`: names and ids."""
@@ -170,11 +180,12 @@ class StreamHandler(RelayHandler):
         job: Job = jobs[0]
         if request.is_together:
             job = TogetherJob(jobs, request.form.size_bytes)
+        await self.relay.turns.take()
         try:
             job.start()
         finally:
             self._reading.looks(jobs)
-        return await _run_steps(job.step)
+        return await self.in_steps(job.step)
 
     async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
         gone = asyncio.ensure_future(self._gone.wait())
@@ -185,12 +196,6 @@ class StreamHandler(RelayHandler):
         finally:
             self.relay.traffic.held_requests -= 1
             gone.cancel()
-
-
-async def _run_steps(step: Callable[[], Answer | None]) -> Answer:
-    while (answer := step()) is None:
-        await asyncio.sleep(0)
-    return answer
 
 
 def response_headers(response: Response) -> dict[str, str]:
@@ -219,7 +224,7 @@ class MeasureHandler(RelayHandler):
         request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
         reader = self.physical_source(request.selection.physical_source).reader
         try:
-            measured = await self.in_time(_run_steps(MeasureJob(reader, request).step))
+            measured = await self.in_time(self.in_steps(MeasureJob(reader, request).step))
         except ScnNotFoundError:
             self.relay.traffic.scn_not_found += 1
             raise

@@ -1,0 +1,64 @@
+"""The loop is shared: much work at once is spread over its turns, in the order in which it came."""
+
+from __future__ import annotations
+
+import asyncio
+
+from databus.relay.turns import Turns
+
+
+async def turns_of(turns: Turns, count: int) -> list[int]:
+    """Let so many take a turn at once; return in which turn of the loop each had it."""
+    now = 0
+    found: list[int] = []
+
+    async def work() -> None:
+        await turns.take()
+        found.append(now)
+
+    async def count_turns() -> None:
+        nonlocal now
+        while len(found) < count:
+            await asyncio.sleep(0)
+            now += 1
+
+    await asyncio.gather(*(work() for _ in range(count)), count_turns())
+    return found
+
+
+def test_little_work_is_done_at_once() -> None:
+    assert asyncio.run(turns_of(Turns(), 3)) == [0, 0, 0]
+
+
+def test_much_work_is_spread_over_turns() -> None:
+    turns = Turns(budget_s=0.004)
+    for _ in range(200):
+        turns.spent(0.0017)
+    assert turns.most == 2
+    found = asyncio.run(turns_of(turns, 20))
+    assert found == sorted(found)
+    assert max(found.count(turn) for turn in found) == 2
+    assert turns.waiting == 0
+
+
+def test_work_longer_than_a_turn_is_done_one_by_one() -> None:
+    turns = Turns()
+    for _ in range(200):
+        turns.spent(1.0)
+    found = asyncio.run(turns_of(turns, 5))
+    assert len(set(found)) == 5
+
+
+def test_whoever_leaves_while_he_waits_takes_nobodys_turn() -> None:
+    async def leave() -> int:
+        turns = Turns()
+        for _ in range(200):
+            turns.spent(1.0)
+        tasks = [asyncio.create_task(turns.take()) for _ in range(5)]
+        await asyncio.sleep(0)
+        for task in tasks[1:4]:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return sum(not task.cancelled() for task in tasks)
+
+    assert asyncio.run(leave()) == 2

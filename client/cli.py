@@ -146,7 +146,8 @@ def run(
 ) -> None:
     """Call a consumer with every change until SIGTERM or Ctrl-C.
 
-    Exits with 1 when an error stops the client, and says which.
+    Exits with 1 when an error stops the client, and says which. With `[http]` in
+    the settings it serves /health, /metrics and /api/v1/client meanwhile; -v says where.
 
     Example: `databus client run -c client.toml --consumer shop.sync:OrderSync
     --source shop.orders`.

@@ -7,6 +7,7 @@ starts and ends with the client.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from databus.conf.settings import ClientHttpSettings
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient
 
+
+log = logging.getLogger(__name__)
 
 START_S = 10.0
 
@@ -62,6 +65,7 @@ class ClientServer:
 
     def _listening(self, url: str, _server: BoundedServer) -> None:
         self.url = url
+        log.info("listening on %s", url)
         self._began.set()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -26,6 +26,7 @@ from databus.client.figures import BUCKETS_S, Figures
 from databus.client.pages import Phase
 from databus.client.registration import Registration
 from databus.client.states import Connection, Lifecycle
+from databus.conf.process_metrics import add_process_metrics
 
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient
@@ -136,7 +137,7 @@ def make_metrics(client: DatabusClient) -> CollectorRegistry:
     """Return a registry of its own for one client: two in a process do not mix."""
     metrics = CollectorRegistry()
     metrics.register(ClientCollector(client))
-    ProcessCollector(registry=metrics)
+    add_process_metrics(metrics)
     return metrics
 
 

@@ -206,3 +206,30 @@ def test_the_thread_outlives_what_nobody_foresaw(shop: Shop) -> None:
         wait_until(lambda: "who would" in thread.problem, "the problem")
         wait_for(shop, ORDERS, lambda state: state.status is SourceStatus.ACTIVE)
         wait_until(lambda: thread.problem == "", "no problem")
+
+
+def test_a_seeding_that_is_paused_rests_after_the_chunk_at_hand_and_goes_on_there(
+    shop: Shop,
+) -> None:
+    progress: list[Progress] = []
+
+    def rest_once(one: Progress) -> None:
+        if one.source == ORDERS:
+            progress.append(one)
+            if one.rows == 20:
+                thread.pause()
+
+    shop.store.add_sources(shop.src_ids)
+    with seeding(shop, report=rest_once) as thread:
+        shop.begin()
+        wait_until(lambda: thread.is_paused, "the pause")
+        assert shop.store.source(ORDERS).seed_rows == progress[-1].rows == 20
+        assert shop.store.source(ORDERS).status is SourceStatus.SEEDING
+        thread.resume()
+        wait_for(shop, ORDERS, lambda state: state.status is SourceStatus.ACTIVE)
+        assert not thread.is_paused
+
+
+def test_a_seeding_that_is_paused_ends_when_it_is_told(shop: Shop) -> None:
+    with seeding(shop) as thread:
+        thread.pause()

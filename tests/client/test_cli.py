@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +18,7 @@ from click.testing import CliRunner, Result
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.consumer import Op
 from databus.conf.cli import main
+from databus.demo.processes import free_port
 from databus.schemas.metadata import EventMetadata, Notes, encode_metadata, metadata_part
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import change, emptied, orders, wait_until
@@ -182,6 +185,34 @@ def test_client_run_calls_a_consumer_until_it_is_terminated(
     kept = FileCheckpoints(tmp_path / "state").load("default", ["shop.orders"])
     assert kept is not None
     assert kept.window_scn == 5
+
+
+def test_client_run_serves_what_its_settings_say_and_leaves_the_port_at_its_end(
+    relay: FakeRelay, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(CONSUMER)
+    port = free_port()
+    (tmp_path / "client.toml").write_text(
+        f'name = "mine"\nrelays = ["{relay.url}"]\n[http]\nport = {port}\n'
+    )
+    process = start(
+        "client", "run", "-c", "client.toml", "--consumer", "mine:show", "--source", "shop.orders",
+        "-v", "--log-format", "json", cwd=tmp_path,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        for _ in range(5):
+            process.stdout.readline()
+        with urlopen(f"http://127.0.0.1:{port}/api/v1/client", timeout=PATIENCE_S) as answer:
+            report = json.load(answer)
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert (report["name"], report["registrations"][0]["sources"]) == ("mine", ["shop.orders"])
+    assert process.returncode == 0
+    messages = [json.loads(line)["message"] for line in err.splitlines()]
+    assert f"listening on http://127.0.0.1:{port}" in messages
+    with socket.create_server(("127.0.0.1", port)):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 // How far a consumer is from the edge of the ring, as a bar and in words.
 
 import { h, say, set } from "./dom.js";
-import { percent, plural, roughly } from "./format.js";
+import { bytes, percent, plural, roughly } from "./format.js";
 
 /** Say where a consumer is in a physical source. */
 export function distanceWords(client, position) {
@@ -10,6 +10,7 @@ export function distanceWords(client, position) {
   if (client.state === "bootstrapping") return bootstrapWords(client);
   if (share === null) return position.scn === null ? "position not known" : "not in the ring";
   if (position.behindBytes === 0 || share >= 1) return "at the newest window";
+  if (client.state === "live") return `${bytes(position.behindBytes)} behind the newest window`;
   const edge = `edge in ${percent(share)}`;
   return position.fallsInS === null ? edge : `falls off in ${roughly(position.fallsInS)} · ${edge}`;
 }

@@ -83,7 +83,8 @@ export function makePlot(kind, cursor) {
   }
 
   function wordsAt(history, place) {
-    return kind.series.map(({ name, field }) => `${name}${kind.text(history[field][place], false)}`).join(" · ");
+    const known = kind.series.filter(({ field }) => history[field][place] !== null);
+    return known.map(({ name, field }) => `${name}${kind.text(history[field][place], false)}`).join(" · ") || NONE;
   }
 
   function move(at) {

@@ -55,7 +55,8 @@ function makeVersion({ version }) {
       schemaText = one.schemaText;
       say(since, one.sinceScn === null ? "" : `since SCN ${scn(one.sinceScn)}`);
       set(compatible, "data-compatible", String(one.isCompatible));
-      say(compatible, one.isCompatible ? "compatible" : "not compatible with the one before");
+      const words = one.isCompatible ? "compatible" : "not compatible with the one before";
+      say(compatible, version === 1 ? "" : words);
       const first = [{ kind: "", column: "", text: version === 1 ? "the first" : "no column changed" }];
       updateChanges(one.changes.length ? one.changes : first);
     },

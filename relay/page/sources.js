@@ -119,7 +119,7 @@ function factsOf(source) {
   const facts = [
     ["Rate", `${perSecond(source.eventsPerS)} rows/s · ${perSecond(source.windowsPerS)} tx/s · ${bytes(source.bytesPerS)}/s`],
     ["Commit to ring", duration(source.delayS)],
-    ["Behind the database", `${bytes(log.behindBytes)} · ${duration(log.behindS)}`],
+    ["Behind the database", log.behindBytes === null && log.behindS === null ? "not known" : `${bytes(log.behindBytes)} · ${duration(log.behindS)}`],
     ["Newest SCN", span(ring.maxScn)],
     ["Oldest SCN", span(ring.minScn)],
     ["Newest commit", clock(ring.newestAt, now)],

@@ -18,7 +18,7 @@ RING_BYTES = 256 << 10
 ORDERS = 1500
 WRITES_PER_S = 40  # each a transaction with ROWS rows
 ROWS = 2
-NOTE = "with the morning round; the bell is broken, please knock; leave nothing at the door"
+NOTE = "the bell is broken, please knock"
 STATES = ("packed", "sent", "delivered", "paid")
 
 
@@ -50,7 +50,7 @@ class Writer:
                 shop.execute("BEGIN IMMEDIATE")
                 shop.executemany(
                     "UPDATE orders SET note = ? WHERE id = ?",
-                    [(f"{STATES[turn % len(STATES)]} {NOTE}", number) for number in ids],
+                    [(f"{STATES[turn % len(STATES)]}; {NOTE}", number) for number in ids],
                 )
                 shop.execute("COMMIT")
                 self.rows += ROWS

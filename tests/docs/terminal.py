@@ -30,8 +30,9 @@ PATIENCE_S = 60.0
 RELAY_PORT, BOOTSTRAP_PORT, CLIENT_PORT, MARIADB_PORT = "11115", "11116", "11117", "3306"
 # What is between a reader and a port of the relay's default: nothing that a page shows.
 _DATABUS = """#!/bin/sh
-case "$1 $2" in
-  "relay run") set -- "$@" --port {port} ;;
+case "$*" in
+  *--relay*) ;;
+  "relay run"*) set -- "$@" --port {port} ;;
   "tail "* | "top "*) set -- "$@" --relay http://127.0.0.1:{port} ;;
 esac
 exec {python} -m databus.conf.cli "$@"

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.markdown import MUST_RUN, ROOT, anchors_of, blocks_of, links_of, pages
 from tests.docs.terminal import Reader
 
-FOLLOWED = ("getting-started.md", "sources.md", "operating.md", "bootstrap.md")
+FOLLOWED = ("getting-started.md", "sources.md", "operating.md", "bootstrap.md", "security.md")
 GENERATED = ("settings.md", "cli.md")
 
 

@@ -18,6 +18,7 @@ MODULES = (
     "huge_transaction",
     "latency",
     "memory",
+    "admin_load",
     "torture",
     "catch_up",
     "bootstrap_torture",

@@ -186,7 +186,9 @@ class ClientPosition(ApiModel):
     physical_source: str
     scn: Scn | None
     behind_bytes: int | None = Field(description="Of the ring; None when it is not in it")
-    behind_s: float | None = Field(description="From its window's commit to the newest one's")
+    behind_s: float | None = Field(
+        description="How much older is what it reads next than the newest"
+    )
     edge_share: float | None = Field(
         description="Distance to the edge of the ring: 1 = at the newest window, 0 = falls out"
     )

@@ -29,7 +29,7 @@ class Control:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._locks = {name: Lock() for name in relay.physical_sources}
+        self._locks: dict[str, Lock] = {}
 
     def pause(self, source: PhysicalSource) -> None:
         """Let capture rest; a drain that was under way is given up."""
@@ -53,7 +53,7 @@ class Control:
         Raises ControlRefusedError when the source does not have what comes
         after it, or cannot be asked: then everything is as it was.
         """
-        lock = self._locks[source.name]
+        lock = self._locks.setdefault(source.name, Lock())
         if not lock.acquire(blocking=False):
             raise ControlRefusedError(f"{source.name}: a restart is under way; wait for its end")
         try:

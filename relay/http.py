@@ -314,8 +314,14 @@ class StatsHandler(RelayHandler):
         }
         return {
             "inbound": {"events": {"total": total, "psources": by_source}},
-            "outbound": {"http": {"total": outbound}},
+            "outbound": {"http": {"total": outbound, "clients": self._clients()}},
             "uptimeSeconds": round(time.time() - traffic.started_at_s, 3),
+        }
+
+    def _clients(self) -> dict[str, dict[str, int]]:
+        return {
+            client.caller.id: {"streamRequests": client.requests, "bytes": client.served_bytes}
+            for client in self.relay.observed.clients
         }
 
 

@@ -1,4 +1,4 @@
-"""Write docs/reference/: settings and options, from the models, and commands, from click.
+"""Write docs/reference/: settings and options, from the models, commands, from click, APIs.
 
     python -m tools.generate_references     # writes them; `make docs`
 
@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from databus.client.spark.options import SourceOptions, option_names
 from databus.conf.cli import main as databus
 from databus.conf.reference import settings_reference
+from tools.api_reference import api_reference
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _WIDTH = 88
@@ -56,6 +57,7 @@ PAGES = {
     "settings.md": settings_reference,
     "cli.md": cli_reference,
     "spark-options.md": spark_options_reference,
+    "api.md": api_reference,
 }
 
 

@@ -6,7 +6,6 @@ import json
 import signal
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +19,14 @@ from databus.bootstrap.pair import MakeWorker, Pair, store_paths
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.status import read_all, status_table
+from databus.conf.asking import access_options, named_server
 from databus.conf.cli import CommandAt, LazyGroup
 from databus.conf.daemon_cli import config_option, prepare_daemon, serving_options
 from databus.conf.logs import LogFormat
 from databus.conf.service import run as run_service
 from databus.conf.settings import BootstrapSettings, load_settings
-from databus.schemas.errors import ServerError, SettingsError
+from databus.schemas.errors import ServerError
 
-STATUS_TIMEOUT_S = 10.0
 PIPE_COLUMNS = 200
 
 EXAMPLE = "conf/bootstrap.toml"
@@ -98,7 +97,14 @@ def serve(
 @config_option(EXAMPLE, required=False)
 @click.option("--url", help="Ask a running server instead of reading the files.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-def status(config: Path | None, url: str | None, is_json: bool) -> None:
+@access_options
+def status(
+    config: Path | None,
+    url: str | None,
+    is_json: bool,
+    token_file: Path | None,
+    tls_ca: Path | None,
+) -> None:
     """Show how far each producer and each source is.
 
     Example: `databus bootstrap status -c bootstrap.toml`, or
@@ -106,7 +112,7 @@ def status(config: Path | None, url: str | None, is_json: bool) -> None:
     """
     if (config is None) == (url is None):
         raise click.UsageError("give either -c FILE or --url URL")
-    found = _ask_status(url) if config is None else _read_status(config)
+    found = _read_status(config) if config else _ask_status(str(url), token_file, tls_ca)
     if is_json:
         click.echo(json.dumps(found))
         return
@@ -164,14 +170,10 @@ def _read_status(config: Path) -> dict[str, Any]:
     return {name: s.to_json_value() for name, s in read_all(store_paths(settings)).items()}
 
 
-def _ask_status(url: str | None) -> dict[str, Any]:
-    place = f"{url}/bootstrapStatus"
-    if not place.startswith(("http://", "https://")):
-        raise SettingsError(f"--url {url}: begins with http:// or https://")
+def _ask_status(url: str, token_file: Path | None, tls_ca: Path | None) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(place, timeout=STATUS_TIMEOUT_S) as answer:
-            value = json.load(answer)
+        value = named_server(url, token_file, tls_ca).get("/bootstrapStatus")
         found: dict[str, Any] = value["physicalSources"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ServerError(str(url), f"does not tell its status: {error}") from error
+    except (ServerError, KeyError, TypeError) as error:
+        raise ServerError(url, f"does not tell its status: {error}") from error
     return found

@@ -247,6 +247,14 @@ class PhysicalSourceSettings(Settings):
     reconnect_min_s: float = Field(0.2, gt=0, description="First wait before reconnecting")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before reconnecting")
 
+    @field_validator("tls_cert", "tls_key")
+    @classmethod
+    def _with_an_authority(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        # Without this nobody would notice that there is no TLS at all.
+        if path is not None and info.data.get("tls_ca") is None:
+            raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
+        return path
+
     @property
     def source_names(self) -> list[str]:
         """The names of its sources, in the order of listing."""

@@ -7,6 +7,7 @@ option's name, the rule, and the options that there are.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,6 +22,9 @@ from databus.conf.settings import ServerAccessSettings, Settings, build_settings
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.scn import MAX_SCN
+
+TOKEN_FILE_VARIABLE = "DATABUS_TOKEN_FILE"
+TLS_CA_VARIABLE = "DATABUS_TLS_CA"
 
 
 class Mode(StrEnum):
@@ -176,10 +180,14 @@ def option_names() -> list[str]:
     return [to_camel(name) for name in SourceOptions.model_fields]
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
+def parse_options(
+    options: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> SourceOptions:
     """Return valid options; raises SettingsError that lists the right ones.
 
-    `path` is what `load("shop.orders")` gives: the sources.
+    `path` is what `load("shop.orders")` gives: the sources. The token's file and
+    the CA that no option names may stand in the environment (the process's when
+    `environ` is None), for the jobs of `databus spark`.
     """
     by_lower = {name.lower(): name for name in option_names()}
     given = {key.lower(): value for key, value in options.items()}
@@ -192,6 +200,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             f"{', '.join(by_lower.values())}"
         )
     values = {by_lower[key]: value for key, value in given.items()}
+    values = _access_of(os.environ if environ is None else environ, values) | values
     parsed = build_settings(values, SourceOptions, "options of format databus")
     strange = sorted({*parsed.filters} - {*parsed.sources})
     if strange:
@@ -201,6 +210,16 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if parsed.filters and parsed.shard_count > 1:
         raise SettingsError("option shards is 1 with filters: a source has one filter")
     return parsed
+
+
+def _access_of(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment says of token and CA, where the options say nothing."""
+    found = {}
+    if environ.get(TOKEN_FILE_VARIABLE) and not given.keys() & {"tokenFile", "tokenEnv"}:
+        found["tokenFile"] = environ[TOKEN_FILE_VARIABLE]
+    if environ.get(TLS_CA_VARIABLE):
+        found["tlsCa"] = environ[TLS_CA_VARIABLE]
+    return found
 
 
 def need_relays(options: SourceOptions) -> None:

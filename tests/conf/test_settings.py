@@ -191,3 +191,11 @@ def test_a_rule_is_said_in_our_words_alone() -> None:
     with pytest.raises(SettingsError) as raised:
         physical_source(ring_bytes="64Mo")
     assert str(raised.value).startswith("settings: ring_bytes = '64Mo': write a number of bytes")
+
+
+def test_a_client_certificate_for_the_database_needs_its_authority() -> None:
+    source = {"name": "shop", "uri": "mysql://a@b", "sources": ["shop.orders"]}
+    for key in ("tls_cert", "tls_key"):
+        with pytest.raises(SettingsError, match=f"{key} = .*need tls_ca, which puts TLS on"):
+            build_settings({**source, key: "client.pem"}, PhysicalSourceSettings)
+    build_settings({**source, "tls_ca": "ca.pem", "tls_cert": "c.pem"}, PhysicalSourceSettings)

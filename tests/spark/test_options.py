@@ -85,3 +85,18 @@ def test_a_source_that_is_filtered_is_read_by_one_task() -> None:
 
 def test_changes_are_what_is_read_unless_a_table_is_asked_for() -> None:
     assert parse_options(SOURCES).mode is Mode.CHANGES
+
+
+def test_token_and_authority_may_stand_in_the_environment() -> None:
+    environ = {"DATABUS_TOKEN_FILE": "/run/token", "DATABUS_TLS_CA": "/etc/ca.pem"}
+    shown = parse_options({"sources": "shop.orders"}, environ).access.settings
+    assert (str(shown.token_file), str(shown.tls_ca)) == ("/run/token", "/etc/ca.pem")
+    given = {"sources": "shop.orders", "tokenEnv": "TOKEN", "tlsCa": "/other.pem"}
+    shown = parse_options(given, environ).access.settings
+    assert (shown.token_file, shown.token_env, str(shown.tls_ca)) == (None, "TOKEN", "/other.pem")
+
+
+def test_there_is_one_token() -> None:
+    given = {"sources": "shop.orders", "tokenEnv": "TOKEN", "tokenFile": "/run/token"}
+    with pytest.raises(SettingsError, match="tokenFile or tokenEnv, not both"):
+        parse_options(given, {})

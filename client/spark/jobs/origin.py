@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from databus.client.spark.blocking import ServerPool
 from databus.client.spark.database_reader import DatabaseReader, physical_source_of
+from databus.client.spark.options import parse_options
 from databus.client.spark.row_keys import key_columns
 from databus.client.spark.table_reader import SCN_COLUMN, TableReader
 from databus.client.spark.targets.changes import SCN
@@ -126,7 +127,7 @@ class BootstrapOrigin:
         return given | more
 
     def _ask_for_status(self) -> tuple[str, int]:
-        pool = ServerPool(self._servers, RETRY_S)
+        pool = ServerPool(self._servers, RETRY_S, parse_options(self._options()).access)
         try:
             answer = pool.get("/bootstrapStatus", {})
         finally:

@@ -10,7 +10,7 @@ export function distanceWords(client, position) {
   if (client.state === "bootstrapping") return bootstrapWords(client);
   if (share === null) return position.scn === null ? "position not known" : "not in the ring";
   if (position.behindBytes === 0 || share >= 1) return "at the newest window";
-  if (client.state === "live") return `${bytes(position.behindBytes)} behind the newest window`;
+  if (client.state === "live") return `${bytes(position.behindBytes)} behind the newest`;
   const edge = `edge in ${percent(share)}`;
   return position.fallsInS === null ? edge : `falls off in ${roughly(position.fallsInS)} · ${edge}`;
 }

@@ -44,7 +44,7 @@ def play(
     """Play it; `take(name)` is called at each state. Returns the states that the page showed."""
     line = line_of(page, consumer.name)
     expect(line.locator(".state")).to_have_text("live")
-    expect(line.locator(".words")).to_contain_text("the newest window")
+    expect(line.locator(".words")).to_contain_text("the newest")
     line.evaluate(_NOTE_STATES)
     take("live")
     consumer.set_pace(SLOW_S)

@@ -20,7 +20,20 @@ from databus.schemas.errors import BootstrapError
 THREADS = 4
 
 Result = TypeVar("Result")
-Job = tuple["Future[Any]", Callable[[Stores], Any]]
+
+
+class Work(Future[Result]):
+    """What a function will have returned; one that is given up ends at its next look at a store."""
+
+    is_given_up = False
+
+    def cancel(self) -> bool:
+        """Give up, also when it runs; returns whether it had not begun."""
+        self.is_given_up = True
+        return super().cancel()
+
+
+Job = tuple[Work[Any], Callable[[Stores], Any]]
 
 
 class OpenStores:
@@ -29,6 +42,7 @@ class OpenStores:
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
         self._open: dict[str, tuple[Store, tuple[int, int]]] = {}
+        self.work: Work[Any] | None = None  # what they are read for just now
 
     def look(self) -> Stores:
         """Return what can be read now."""
@@ -52,7 +66,12 @@ class OpenStores:
             store, _ = self._open.pop(name)
             store.close()
         if name not in self._open and file is not None:
-            self._open[name] = (Store.open(path, is_read_only=True), file)
+            store = Store.open(path, is_read_only=True)
+            store.end_reads_when(self._is_given_up)
+            self._open[name] = (store, file)
+
+    def _is_given_up(self) -> bool:
+        return self.work is not None and self.work.is_given_up
 
 
 class StoreReaders:
@@ -71,9 +90,9 @@ class StoreReaders:
         for thread in self._threads:
             thread.start()
 
-    def run(self, function: Callable[[Stores], Result]) -> Future[Result]:
+    def run(self, function: Callable[[Stores], Result]) -> Work[Result]:
         """Run a function of the stores that exist; its result or error comes in the future."""
-        future: Future[Result] = Future()
+        future: Work[Result] = Work()
         self._jobs.put((future, function))
         return future
 
@@ -98,12 +117,15 @@ def _do(job: Job, stores: OpenStores) -> None:
     future, function = job
     if not future.set_running_or_notify_cancel():
         return
+    stores.work = future
     try:
         result = function(stores.look())
     except Exception as error:
         future.set_exception(error)
     else:
         future.set_result(result)
+    finally:
+        stores.work = None
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ All functions may be called inside `reading`, and then see one moment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, source_rows
@@ -28,6 +28,8 @@ from databus.bootstrap.stored import (
 from databus.schemas.errors import UnknownSourceError
 from databus.schemas.filters import EventFilter
 
+STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: a millisecond or so
+
 
 class StoreReading:
     """The reading half of a `Store`. Raises BootstrapError when the file does not read."""
@@ -38,6 +40,10 @@ class StoreReading:
         self._connection = file.connection
         with file.explained("opening"):
             self.id: str = self._connection.execute("select id from store").fetchone()[0]
+
+    def end_reads_when(self, is_given_up: Callable[[], bool]) -> None:
+        """End a read with an error, soon after its result is not wanted any more."""
+        self._connection.set_progress_handler(lambda: int(is_given_up()), STEPS_BETWEEN_LOOKS)
 
     def close(self) -> None:
         """Close the connection; may be called twice."""

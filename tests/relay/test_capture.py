@@ -257,6 +257,18 @@ def test_a_transaction_larger_than_the_ring_loses_nothing(bench: Bench) -> None:
     bench.wait_for(1, 2, 3)
 
 
+def test_only_what_the_ring_took_is_counted(bench: Bench) -> None:
+    bench.ring.errors[3] = TransactionTooLargeError("shop", 3, 900, 100)
+    bench.source.put(*(transaction(scn, insert(scn), insert(scn + 50)) for scn in range(1, 5)))
+    capture = bench.start()
+    assert capture.wait_for(State.ERROR, 10)
+    assert (capture.status.windows, capture.status.events) == (2, 4)
+    bench.ring.errors.clear()
+    capture.unpause()
+    bench.wait_for(1, 2, 3, 4)
+    wait_until(lambda: capture.status.events == 8)
+
+
 def test_a_large_transaction_that_does_not_fit_is_what_the_problem_names(bench: Bench) -> None:
     # More than is appended at once: it fails before the end of what was read.
     large = transaction(2, *(insert(key, "x" * 1000) for key in range(BATCH_BYTES // 1000)))

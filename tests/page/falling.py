@@ -57,7 +57,7 @@ def play(
     expect(line.locator(".state")).to_have_text(OFF_THE_RING, timeout=FALL_MS)
     consumer.set_pace(READS_S)
     expect(line.locator(".state")).to_have_text("bootstrapping", timeout=FALL_MS)
-    expect(line.locator(".words")).to_contain_text("snapshot of shop.orders")
+    expect(line.locator(".words")).to_contain_text("snapshot of shop.orders", timeout=FALL_MS)
     take("bootstrapping")
     consumer.set_pace(0)
     expect(line.locator(".state")).to_have_text("live", timeout=FALL_MS)

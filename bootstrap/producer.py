@@ -28,8 +28,8 @@ from databus.bootstrap.store import Store, StoredEvent
 from databus.bootstrap.stored import NOTHING_YET, Position, SourceStatus
 from databus.client import DatabusClient
 from databus.client.back_off import BackOff
-from databus.client.client import new_client_id
 from databus.client.consumer import Consumer, DataEvent
+from databus.client.report import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.logs import about
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings

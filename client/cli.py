@@ -17,9 +17,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from databus.client.client import DatabusClient, EventCallback
+from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.position import parse_start
+from databus.client.registering import EventCallback
 from databus.client.tail import json_of, line_of
 from databus.conf.asking import access_options
 from databus.conf.daemon_cli import log_format_option

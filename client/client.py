@@ -19,10 +19,8 @@ callbacks. All methods may be called from any thread.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
-import secrets
 import socket
 import threading
 import time
@@ -34,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from databus import __version__
 from databus.client.checkpoints import CheckpointStore, FileCheckpoints, MemoryCheckpoints
-from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.consumer import Consumer
 from databus.client.dispatch import Clock, DataWindow
 from databus.client.lifecycle import (
     HoldCallbacks,
@@ -54,8 +52,9 @@ from databus.client.lifecycle import (
 )
 from databus.client.loop_thread import LoopThread
 from databus.client.puller import OnRegistered
+from databus.client.registering import EventCallback, FunctionConsumer, make_subscription
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
-from databus.client.report import MAX_REGISTRATIONS, report_of
+from databus.client.report import MAX_REGISTRATIONS, new_client_id, report_of
 from databus.client.reporter import Behind, Reporter
 from databus.client.server_set import ReplaceServers, Servers
 from databus.client.states import Lifecycle
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EventCallback = Callable[[DataEvent], Result | None]
 STOP_S = 10.0
 _MAX_NAME = 200
 _WATCH_S = 1.0
@@ -104,11 +102,7 @@ class DatabusClient:
         is whom relays see asking (letters, digits and `_.:-`, 64 at most);
         without it a new one. Raises SettingsError.
         """
-        if settings is None:
-            settings = build_settings({"relays": tuple(relays), **options}, ClientSettings)
-        elif relays or options:
-            raise SettingsError("give either settings or their keys, not both")
-        self.settings = settings
+        self.settings = settings = _settings_of(settings, relays, options)
         ServerAccess(settings.access).check()
         self.id = client_id or new_client_id()
         self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
@@ -132,15 +126,7 @@ class DatabusClient:
             self.id,
         )
         self._server = _make_server(self, settings, self._loop)
-        self._reporter = Reporter(
-            settings.report_every_s,
-            f"/api/v1/clients/{self.id}",
-            lambda: self.report().model_dump_json(by_alias=True).encode(),
-            self._used_relays,
-            lambda: self._servers.relays,
-            lambda: make_transport(settings, self.id),
-            clock,
-        )
+        self._reporter = self._make_reporter(clock)
 
     # What to read
 
@@ -187,7 +173,7 @@ class DatabusClient:
         """Decorate a function that is to be called with each event of the sources."""
 
         def decorate(function: EventCallback) -> EventCallback:
-            consumer = _FunctionConsumer(function)
+            consumer = FunctionConsumer(function)
             self.register(
                 consumer, sources, filters=filters, reader_schemas=reader_schemas, name=name
             )
@@ -459,6 +445,17 @@ class DatabusClient:
                 if error is not None:
                     self._take_error(registration, error)
 
+    def _make_reporter(self, clock: Clock) -> Reporter:
+        return Reporter(
+            self.settings.report_every_s,
+            f"/api/v1/clients/{self.id}",
+            lambda: self.report().model_dump_json(by_alias=True).encode(),
+            self._used_relays,
+            lambda: self._servers.relays,
+            lambda: make_transport(self.settings, self.id),
+            clock,
+        )
+
     def _used_relays(self) -> list[str]:
         return [relay for one in self.registrations if (relay := one.relay) is not None]
 
@@ -466,35 +463,14 @@ class DatabusClient:
         self._handle(Suspend(error))
 
 
-class _FunctionConsumer(Consumer):
-    """A consumer that is one function."""
-
-    def __init__(self, function: EventCallback) -> None:
-        if inspect.iscoroutinefunction(function):
-            raise SettingsError(
-                f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
-                "use `async for window in client.windows_async(…)`"
-            )
-        # The attribute hides the method: no call in between on the hot path.
-        self.on_data_event = function  # type: ignore[method-assign, assignment]
-
-
-def make_subscription(
-    sources: Sequence[str],
-    filters: Mapping[str, EventFilter] | None = None,
-    reader_schemas: Mapping[str, str] | None = None,
-    name: str = "default",
-) -> Subscription:
-    """Check a registration's wishes; raises SettingsError."""
-    if isinstance(sources, str) or not sources:
-        raise SettingsError(f"sources = {sources!r}: give a list of at least one source name")
-    if len(set(sources)) != len(sources):
-        raise SettingsError(f"sources = {', '.join(sources)}: a source is named twice")
-    for by_source in (filters or {}, reader_schemas or {}):
-        for source in by_source:
-            if source not in sources:
-                raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
-    return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))
+def _settings_of(
+    settings: ClientSettings | None, relays: Sequence[str], options: Mapping[str, Any]
+) -> ClientSettings:
+    if settings is None:
+        return build_settings({"relays": tuple(relays), **options}, ClientSettings)
+    if relays or options:
+        raise SettingsError("give either settings or their keys, not both")
+    return settings
 
 
 def _make_server(
@@ -506,11 +482,6 @@ def _make_server(
     from databus.client.http import ClientServer
 
     return ClientServer(client, settings.http, loop)
-
-
-def new_client_id() -> str:
-    """Return a new id for a client: short, and nobody else's."""
-    return secrets.token_hex(5)
 
 
 def _report_died(error: BaseException) -> None:

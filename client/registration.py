@@ -85,19 +85,7 @@ class Registration:
         self.figures = Figures(around.clock)
         self.error: DatabusError | None = None  # what stopped the client
         self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
-        self._puller = Puller(
-            subscription,
-            servers,
-            position,
-            settings,
-            self._buffer,
-            around.rng,
-            self._fail,
-            around.is_impatient,
-            around.on_registered,
-            figures=self.figures,
-            client_id=around.client_id,
-        )
+        self._puller = self._make_puller(servers, position)
         self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
         self._is_reading = False
@@ -216,6 +204,22 @@ class Registration:
         if checkpoint is None:
             return parse_start(self._around.settings.start)
         return position_of(checkpoint)
+
+    def _make_puller(self, servers: Servers, position: Position) -> Puller:
+        around = self._around
+        return Puller(
+            self.subscription,
+            servers,
+            position,
+            around.settings,
+            self._buffer,
+            around.rng,
+            self._fail,
+            around.is_impatient,
+            around.on_registered,
+            figures=self.figures,
+            client_id=around.client_id,
+        )
 
     def _make_dispatcher(
         self, consumers: Sequence[Consumer], rule: CheckpointRule, position: Position

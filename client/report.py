@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Literal
 
 from databus.client.figures import Figures
@@ -19,6 +20,11 @@ _MAX_NAME = 200
 _MAX_PLACE = 300
 
 Mode = Literal["online", "snapshot", "catchup", "starting", "stopped"]
+
+
+def new_client_id() -> str:
+    """Return a new id for a client: short, and nobody else's."""
+    return secrets.token_hex(5)
 
 
 def report_of(registration: Registration) -> RegistrationReport:

@@ -24,6 +24,13 @@ from tests.promises.running import PATIENCE_S, RunningRelay, Shop, consuming, wa
 
 NAME = "the copy"
 ORDERS = 600
+SMALL: dict[str, Any] = {
+    "name": NAME,
+    "start": "latest",
+    "fetch_bytes": PAGE_BYTES,
+    "buffer_bytes": 2 * PAGE_BYTES,
+    "report_every_s": 0.05,
+}
 
 
 class Held(Applying):
@@ -84,17 +91,10 @@ def test_a_relay_shows_a_client_fall_behind_bootstrap_and_come_back(
     with running_pair(tmp_path, place) as (relay, pair):
         pair.seed()
         consumer = Held()
-        small: dict[str, Any] = {
-            "name": NAME,
-            "start": "latest",
-            "fetch_bytes": PAGE_BYTES,
-            "buffer_bytes": 2 * PAGE_BYTES,
-            "report_every_s": 0.05,
-        }
         with (
             serving(pair.server()) as (server,),
             consuming(
-                [relay.url], [place.orders], consumer, bootstrap_servers=[server], **small
+                [relay.url], [place.orders], consumer, bootstrap_servers=[server], **SMALL
             ) as client,
         ):
 

@@ -1,0 +1,44 @@
+"""What an application says when it registers: sources, filters, schemas, or just a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+
+from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.subscription import Subscription
+from databus.schemas.errors import SettingsError
+from databus.schemas.filters import EventFilter
+
+EventCallback = Callable[[DataEvent], Result | None]
+
+
+class FunctionConsumer(Consumer):
+    """A consumer that is one function."""
+
+    def __init__(self, function: EventCallback) -> None:
+        if inspect.iscoroutinefunction(function):
+            raise SettingsError(
+                f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
+                "use `async for window in client.windows_async(…)`"
+            )
+        # The attribute hides the method: no call in between on the hot path.
+        self.on_data_event = function  # type: ignore[method-assign, assignment]
+
+
+def make_subscription(
+    sources: Sequence[str],
+    filters: Mapping[str, EventFilter] | None = None,
+    reader_schemas: Mapping[str, str] | None = None,
+    name: str = "default",
+) -> Subscription:
+    """Check a registration's wishes; raises SettingsError."""
+    if isinstance(sources, str) or not sources:
+        raise SettingsError(f"sources = {sources!r}: give a list of at least one source name")
+    if len(set(sources)) != len(sources):
+        raise SettingsError(f"sources = {', '.join(sources)}: a source is named twice")
+    for by_source in (filters or {}, reader_schemas or {}):
+        for source in by_source:
+            if source not in sources:
+                raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
+    return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))

@@ -67,12 +67,11 @@ class RelayApi:
 
     def endpoints(self) -> list[Endpoint]:
         """Return the table of all endpoints, that of their document included."""
-        table = [*self._to_see(), *self._to_do(), *self._from_clients()]
+        table = [*self._others(), *self._sources(), *self._to_do(), *self._from_clients()]
         return with_document(table, TITLE, DESCRIPTION)
 
-    def _to_see(self) -> Sequence[Endpoint]:
+    def _sources(self) -> Sequence[Endpoint]:
         return (
-            Endpoint("GET", f"{ROOT}/relay", "The relay as a whole", RelayView, self.relay),
             Endpoint(
                 "GET",
                 f"{ROOT}/physicalSources",
@@ -106,6 +105,11 @@ class RelayApi:
                 query=RowsQuery,
                 errors={404: "There is no such physical source, or no such source of it"},
             ),
+        )
+
+    def _others(self) -> Sequence[Endpoint]:
+        return (
+            Endpoint("GET", f"{ROOT}/relay", "The relay as a whole", RelayView, self.relay),
             Endpoint(
                 "GET",
                 f"{ROOT}/schemas",

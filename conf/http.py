@@ -17,6 +17,7 @@ import json
 import logging
 import re
 import socket
+import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from databus.conf.logs import about
 from databus.conf.permission import Asking, check_permission
 from databus.conf.settings import HttpSettings
 from databus.conf.tls import server_context
+from databus.conf.turns import Turns
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
@@ -44,8 +46,7 @@ from databus.schemas.errors import (
 
 log = logging.getLogger(__name__)
 
-SLICE_BYTES = 1 << 20  # a connection that cannot take one in the idle time is dropped
-SMALLEST_SLICE_BYTES = 64 << 10
+SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is dropped
 FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
 FILTERS = ("filters", "filter", "subs")  # parameters that cost work by their length
@@ -179,7 +180,6 @@ class ApiHandler(RequestHandler):
     """The parent of every handler: sends bodies with flow control, errors in one form."""
 
     limits: HttpSettings
-    _sending = 0  # answers that are being sent in slices, of all servers of the process
     _worked_s = 0.0
     _allowed: tuple[str, ...] = ()
 
@@ -217,6 +217,12 @@ class ApiHandler(RequestHandler):
     def access(self) -> Access:
         """The tokens of this server."""
         found: Access = self.application.settings["access"]
+        return found
+
+    @property
+    def turns(self) -> Turns:
+        """How this server's requests share its loop."""
+        found: Turns = self.application.settings["turns"]
         return found
 
     def role(self) -> Role:
@@ -316,16 +322,15 @@ class ApiHandler(RequestHandler):
         # Past RequestHandler.write, which takes only bytes and joins them: a
         # slice of the view goes to the socket without another copy.
         connection: Any = self.request.connection
-        begin = FIRST_BYTES
-        ApiHandler._sending += 1
-        try:
-            while begin < len(body) and not self._is_gone():
-                # All who are being sent to share one turn of the loop.
-                end = begin + max(SMALLEST_SLICE_BYTES, SLICE_BYTES // ApiHandler._sending)
-                await self._within_idle_time(connection.write(body[begin:end]))
-                begin = end
-        finally:
-            ApiHandler._sending -= 1
+        for begin in range(FIRST_BYTES, len(body), SLICE_BYTES):
+            # Copying to fifty sockets at once would keep everybody else waiting.
+            await self.turns.take()
+            if self._is_gone():
+                return
+            began = time.perf_counter()
+            sending = connection.write(body[begin : begin + SLICE_BYTES])
+            self.turns.spent(time.perf_counter() - began)
+            await self._within_idle_time(sending)
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:
         if not sending.done():

@@ -31,6 +31,7 @@ from databus.conf.http import (
 )
 from databus.conf.settings import HttpSettings, is_loopback
 from databus.conf.tokens import make_access
+from databus.conf.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,7 @@ def make_application(service: Service, life: Life) -> Application:
         default_handler_args=limits,
         log_function=_log_nothing,
         access=make_access(service.http),
+        turns=Turns(),
     )
 
 

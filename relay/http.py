@@ -80,10 +80,10 @@ class RelayHandler(CommandHandler):
         while True:
             began = time.perf_counter()
             answer = step()
-            self.relay.turns.spent(time.perf_counter() - began)
+            self.turns.spent(time.perf_counter() - began)
             if answer is not None:
                 return answer
-            await self.relay.turns.take()
+            await self.turns.take()
 
 
 class SourcesHandler(RelayHandler):
@@ -180,7 +180,7 @@ class StreamHandler(RelayHandler):
         job: Job = jobs[0]
         if request.is_together:
             job = TogetherJob(jobs, request.form.size_bytes)
-        await self.relay.turns.take()
+        await self.turns.take()
         try:
             job.start()
         finally:

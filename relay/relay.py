@@ -32,7 +32,6 @@ from databus.relay.sources import open_log_look
 from databus.relay.sources import open_source as open_kept_source
 from databus.relay.sources.source import Source
 from databus.relay.sources.standing import LogLook, Standing
-from databus.relay.turns import Turns
 
 LOCK_FILE = "relay.lock"
 MAX_SCN_DATABASE = "max_scn.db"
@@ -89,7 +88,6 @@ class Relay:
         self.settings = settings
         self.traffic = Traffic()
         self.observed = Observed.of(p.name for p in settings.physical_sources)
-        self.turns = Turns()
         self.is_closing = False
         self.draining: set[str] = set()  # physical sources that are being drained
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)

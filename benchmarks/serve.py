@@ -29,7 +29,7 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
 from benchmarks.report import Figure, at_least, command, seconds
-from databus.conf.service import serve
+from databus.conf.service import serve, settle
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay
@@ -143,6 +143,7 @@ def _open_source(_settings: PhysicalSourceSettings) -> IdleSource:
 
 async def _run_relay(relay: Relay, ready: Connection) -> None:
     def listening(url: str, _server: HTTPServer) -> None:
+        settle()  # as a relay of its own does
         ready.send(url)
 
     await serve(make_service(relay), _sigterm(), listening)

@@ -307,7 +307,7 @@ class ApiHandler(RequestHandler):
         # kept by tornado, and with it the body, until the garbage collector comes.
         if self._is_gone():
             return
-        if len(body) <= FIRST_BYTES:
+        if len(body) <= SLICE_BYTES:
             await self._within_idle_time(self.finish(body))
             return
         self.set_header("Content-Length", str(len(body)))

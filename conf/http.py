@@ -380,7 +380,11 @@ class ApiHandler(RequestHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as Databus' clients expect it: names in headers, JSON body."""
         raised = kwargs["exc_info"][1] if "exc_info" in kwargs else None
-        error = _as_databus_error(raised, status_code, self.request.path)
+        command = self.request.path
+        advice = f"it is one by {' and '.join(self._allowed)}" if self._allowed else ""
+        if advice:
+            command = f"{self.request.method} {command}"
+        error = _as_databus_error(raised, status_code, command, advice)
         self.set_status(error.status if isinstance(raised, DatabusError) else status_code)
         if isinstance(error, UnauthorizedError):
             self.set_header("WWW-Authenticate", "Bearer")
@@ -449,11 +453,13 @@ def _compress(body: bytes) -> bytes:
     return gzip.compress(body, 1)
 
 
-def _as_databus_error(raised: Any, status: int, path: str) -> DatabusError:
+def _as_databus_error(raised: Any, status: int, command: str, advice: str) -> DatabusError:
     if isinstance(raised, DatabusError):
         return raised
     if status in (404, 405):
-        return UnknownCommandError(path)
+        return UnknownCommandError(command, advice)
     if isinstance(raised, HTTPError) and status < 500:
-        return InvalidParameterError("(request)", path, raised.log_message or raised.reason or "")
+        return InvalidParameterError(
+            "(request)", command, raised.log_message or raised.reason or ""
+        )
     return DatabusError(f"internal error: {type(raised).__name__}; see the log")

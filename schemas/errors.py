@@ -95,8 +95,8 @@ class UnknownCommandError(RequestError):
     status = 404
     wire_name = "UnknownCommandException"
 
-    def __init__(self, command: str) -> None:
-        super().__init__(f"unknown command {command!r}")
+    def __init__(self, command: str, advice: str = "") -> None:
+        super().__init__(f"unknown command {command!r}" + (f"; {advice}" if advice else ""))
 
 
 class UnknownSourceError(RequestError):

@@ -98,6 +98,7 @@ def test_a_reader_changes_nothing(guarded: ServedRelay, path: str) -> None:
 def test_nothing_is_changed_by_get_whoever_asks(guarded: ServedRelay, path: str) -> None:
     answer = get(guarded.url, path, bearer(ADMIN))
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    assert "it is one by POST" in answer.headers["x-dbus-error-message"]
 
 
 @pytest.mark.parametrize("path", CHANGING)

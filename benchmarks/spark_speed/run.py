@@ -190,7 +190,7 @@ class Measuring:
         """Write one Arrow batch of what the relay has, for the source that yields it for ever."""
         options = {"relays": url, "sources": SOURCE, "batchRows": str(BATCH_ROWS)}
         schema = changes_type(options)
-        windows = LogRange("shop", (SOURCE,), 0, self._size.rows // 10, 0)
+        windows = LogRange("shop", (SOURCE,), 0, self._size.rows // 10)
         batches = read_changes(options, schema, range_to_text(windows))
         path = self._folder / "made.arrow"
         write_batch(path, next(batches))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +11,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from databus.client.spark.blocking import ServerPool
-from databus.client.spark.offsets import Place, from_offset, to_offset
+from databus.client.spark.offsets import from_offset, to_offset
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planner import Planner
 from databus.client.spark.range_reader import range_reader
-from databus.client.spark.ranges import Range, range_from_text, range_to_text, ranges_between
+from databus.client.spark.ranges import range_from_text, range_to_text
 from databus.client.spark.row_types import (
     arrow_schema,
     changes_schema,
@@ -73,23 +73,17 @@ class ChangeStream:
         return to_offset(newest, self._options.sources) if newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
-        """Return the ranges between two offsets as texts.
-
-        The same whenever it is asked, as long as windows are in a ring or log.
-        """
+        """Return the ranges between two offsets as texts: the same rows, whenever it is asked."""
         begins = from_offset(start, self._options.sources)
         ends = from_offset(end, self._options.sources)
         # What was planned a moment ago was there then, too.
-        ranges = self._ranges if end == self._planned else self._planner.ranges_again
+        planner = self._planner
+        ranges = planner.ranges if end == self._planned else planner.ranges_again
         return [
             range_to_text(one)
             for name, place in ends.items()
             for one in ranges(name, begins.get(name), place)
         ]
-
-    def _ranges(self, name: str, start: Place | None, end: Place) -> Sequence[Range]:
-        sources = self._planner.by_physical[name]
-        return ranges_between(name, sources, start, end, self._options.shard_count)
 
 
 def make_planner(options: SourceOptions) -> Planner:

@@ -9,7 +9,7 @@ from databus.client.spark.change_stream import make_planner
 from databus.client.spark.offsets import AtScn, InSnapshot
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planner import Planner
-from databus.client.spark.ranges import range_to_text, ranges_between
+from databus.client.spark.ranges import range_to_text
 from databus.schemas.errors import SettingsError
 
 
@@ -45,8 +45,6 @@ def _ranges(planner: Planner, options: SourceOptions, after: int) -> list[str]:
             )
         if end == place:
             raise SettingsError(f"{name}: scn {until} has not come yet, the newest is {place.scn}")
-        sources = planner.by_physical[name]
-        ranges = ranges_between(name, sources, place, end, options.shard_count)
-        found += [range_to_text(one) for one in ranges]
+        found += [range_to_text(one) for one in planner.ranges(name, place, end)]
         place = end
     return found

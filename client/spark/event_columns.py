@@ -91,7 +91,6 @@ class EventColumns:
         physical_source: str,
         layout: Layout,
         as_of: int | None = None,
-        takes_truncates: bool = True,
         as_snapshot: bool = False,
         on_new_column: str = "fail",
         as_text: Collection[str] = (),
@@ -101,7 +100,6 @@ class EventColumns:
         self.window_scn: int | None = None  # of the last end-of-period event
         self.window_time_ns: int | None = None
         self._frame = Frame(target, layout, physical_source, as_of)
-        self._takes_truncates = takes_truncates
         self._as_snapshot = as_snapshot
         self._on_new_column = on_new_column
         self._as_text = frozenset(as_text)
@@ -243,9 +241,7 @@ class EventColumns:
         metadata = _metadata_of(event)
         if event.is_truncate:
             self._note_scn(event.scn)
-            if self._takes_truncates:
-                head = self._head(event, metadata, Op.TRUNCATE)
-                self._add_mark(source, head)
+            self._add_mark(source, self._head(event, metadata, Op.TRUNCATE))
             return True
         if event.payload is None:
             raise ProtocolError("a row is lost: its event has no payload")

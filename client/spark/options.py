@@ -120,12 +120,11 @@ class SourceOptions(Settings):
     max_bytes_per_trigger: int = Field(
         256 << 20, ge=1, description="Bytes of a micro-batch, as events"
     )
-    shards: int | None = Field(
-        None,
+    shards: int = Field(
+        2,
         ge=1,
         le=1024,
-        description="Tasks of a micro-batch, by the rest of the key's division; left out: 2, "
-        "or 1 with filters, for a source has one filter",
+        description="Tasks that share the rows of a micro-batch; few rows are read by one",
     )
     batch_rows: int = Field(20_000, ge=1, le=1_000_000, description="Rows of an Arrow batch")
     fetch_bytes: int = Field(2 << 20, ge=4096, description="Bytes of one answer")
@@ -169,11 +168,6 @@ class SourceOptions(Settings):
         shown = {"token_file": self.token_file, "token_env": self.token_env, "tls_ca": self.tls_ca}
         return ServerAccess(ServerAccessSettings.model_validate(shown))
 
-    @property
-    def shard_count(self) -> int:
-        """How many tasks share a range."""
-        return self.shards or (1 if self.filters else 2)
-
 
 def option_names() -> list[str]:
     """Return the options' names as they are documented."""
@@ -207,8 +201,6 @@ def parse_options(
         raise SettingsError(f"filters: {', '.join(strange)} is not among the option sources")
     if parsed.token_file and parsed.token_env:
         raise SettingsError("give option tokenFile or tokenEnv, not both")
-    if parsed.filters and parsed.shard_count > 1:
-        raise SettingsError("option shards is 1 with filters: a source has one filter")
     return parsed
 
 

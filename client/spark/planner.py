@@ -27,7 +27,15 @@ from databus.client.answers import is_too_old, is_too_young, read_scn
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.offsets import AtScn, InSnapshot, Place, Places, after_rows
 from databus.client.spark.options import Named, SourceOptions
-from databus.client.spark.ranges import LogRange, Range, ranges_between, ranges_of_whole
+from databus.client.spark.ranges import (
+    LogRange,
+    Range,
+    SnapshotRange,
+    cut_rows,
+    cut_windows,
+    ranges_between,
+    ranges_of_whole,
+)
 from databus.client.spark.requests import (
     LogMeasure,
     SnapshotMeasure,
@@ -51,6 +59,7 @@ from databus.schemas.scn import MAX_SCN
 
 STORE_ID = "x-databus-store"
 ALL_ROWS = 1 << 40
+LEAST_TASK_ROWS = 10_000  # fewer are read sooner than another task is begun
 
 
 class Planner:
@@ -66,6 +75,8 @@ class Planner:
         self._by_physical: dict[str, tuple[str, ...]] = {}
         # The newest windows that relays have spoken of.
         self.newest: dict[str, AtScn] = {}
+        # Of the last batch of windows: where it ends, and its rows.
+        self._counted: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -128,21 +139,22 @@ class Planner:
                 return place
             raise
 
-    def ranges_again(self, name: str, start: Place | None, end: Place) -> Sequence[Range]:
+    def ranges(self, name: str, start: Place | None, end: Place) -> list[Range]:
+        """Return what a batch reads that was planned just now, a range for each of its tasks."""
+        return self._for_tasks(ranges_between(name, self.by_physical[name], start, end))
+
+    def ranges_again(self, name: str, start: Place | None, end: Place) -> list[Range]:
         """Return what a batch reads that was planned before a restart, from what is held now."""
-        sources, shards = self.by_physical[name], self._options.shard_count
-        planned = ranges_between(name, sources, start, end, shards)
+        planned = ranges_between(name, self.by_physical[name], start, end)
         first = planned[0] if planned else None
-        if not isinstance(first, LogRange) or self._is_held(first):
-            return planned
-        begun = self._begun(name, first.from_scn)
-        ends = [replace(begun, source=source) for source in sources]
-        return ranges_of_whole(
-            name,
-            [after_rows(end, self._measure_snapshot(name, end, None).row) for end in ends],
-            first.to_scn,
-            shards,
-        )
+        if isinstance(first, LogRange) and not self._is_held(first):
+            begun = self._begun(name, first.from_scn)
+            ends = [
+                after_rows(one, self._measure_snapshot(name, one, None).row)
+                for one in (replace(begun, source=source) for source in first.sources)
+            ]
+            planned = ranges_of_whole(name, ends, first.to_scn)
+        return self._for_tasks(planned)
 
     def _is_held(self, one: LogRange) -> bool:
         """Say whether windows are in a ring or log, or it is for the task to say that they are not.
@@ -165,6 +177,67 @@ class Planner:
             if not is_too_old(error):
                 raise
         return True
+
+    # For the tasks
+
+    def _for_tasks(self, ranges: Sequence[Range]) -> list[Range]:
+        found: list[Range] = []
+        for one in ranges:
+            if isinstance(one, SnapshotRange):
+                found += cut_rows(one, self._options.shards)
+            elif isinstance(one, LogRange):
+                found += cut_windows(one, self._inner_ends(one))
+            else:
+                found.append(one)
+        return found
+
+    def _inner_ends(self, one: LogRange) -> list[int]:
+        """Return the windows behind which a range is cut into parts of about as many rows.
+
+        Wherever it is cut, the batch is the same.
+        """
+        shards, name = self._options.shards, one.physical_source
+        if shards == 1:
+            return []
+        scn, rows = self._counted.get(name, (-1, 0))
+        if scn != one.to_scn:
+            rows = self._rows_of(one, one.from_scn, None)[1]
+        share = max(LEAST_TASK_ROWS, -(-rows // shards))
+        ends: list[int] = []
+        after = one.from_scn
+        while rows > share:
+            after, count = self._rows_of(one, after, share)
+            rows -= count
+            if not one.from_scn < after < one.to_scn or not count:
+                break
+            ends.append(after)
+        return ends
+
+    def _rows_of(self, one: LogRange, after: int, rows: int | None) -> tuple[int, int]:
+        """Return how far so many rows of a range reach after a window, and how many they are."""
+        name = one.physical_source
+        try:
+            found = self._measure_ring(name, online_at(after), {}, rows, one.to_scn)
+        except ScnNotFoundError:
+            at = AtScn(after)
+            next_found = self._after_unknown(name, at, rows, one.to_scn)
+            if next_found is None:
+                return self._rows_of_log(one, after, rows)
+            found = next_found
+        return found.scn, found.rows
+
+    def _rows_of_log(self, one: LogRange, after: int, rows: int | None) -> tuple[int, int]:
+        if self._bootstraps is None:
+            return one.to_scn, 0
+        try:
+            answer = self._ask("/measure", one.physical_source, catch_up(after, one.to_scn), rows)
+        except DatabusError as error:
+            # The task that reads it waits for it, or says what is missing.
+            if is_too_old(error) or is_too_young(error):
+                return one.to_scn, 0
+            raise
+        found = log_measure(answer.server, answer.json())
+        return found.scn, found.rows
 
     # From the relay
 
@@ -258,6 +331,7 @@ class Planner:
         answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
         found = log_measure(answer.server, answer.json())
         self.newest[name] = AtScn(found.max_scn, found.max_time_ms)
+        self._counted[name] = found.scn, found.rows
         return found
 
     def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
@@ -301,7 +375,9 @@ class Planner:
         if newest <= scn:
             return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
         answer = self._ask("/measure", name, catch_up(scn, newest), rows)
-        return log_measure(answer.server, answer.json())
+        found = log_measure(answer.server, answer.json())
+        self._counted[name] = found.scn, found.rows
+        return found
 
     def _log_end(self, name: str) -> int:
         """Return the SCN that the logs of all sources of the physical source have come to."""

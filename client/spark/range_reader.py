@@ -26,7 +26,7 @@ from databus.client.spark.event_columns import EventColumns
 from databus.client.spark.intake import take_answer
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
-from databus.client.spark.requests import catch_up, filters_text, online_at, sharded, snapshot
+from databus.client.spark.requests import catch_up, filters_text, online_at, snapshot
 from databus.client.spark.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
@@ -80,7 +80,6 @@ class RangeReader:
         sources: Sequence[str],
         target: pa.Schema,
         *,
-        takes_truncates: bool = True,
         as_snapshot: bool = False,
     ) -> EventColumns:
         """Return what makes batches of the range's events."""
@@ -90,7 +89,6 @@ class RangeReader:
             physical_source=one.physical_source,
             layout=layout_of(target),
             as_of=one.at_scn if isinstance(one, SnapshotRange) else None,
-            takes_truncates=takes_truncates,
             as_snapshot=as_snapshot,
             on_new_column=self._options.on_new_column,
             as_text=self._options.columns_as_text,
@@ -171,13 +169,12 @@ class _Reading:
         self._sources = sources
         self._options = reader.options
         self._src_ids = reader.src_ids(sources)
-        filters = sharded(self._options.filters, sources, one.shard, one.shards)
+        filters = {name: f for name, f in self._options.filters.items() if name in sources}
         self._filters = filters_text(filters, self._src_ids)
         self._columns = reader.columns(
             one,
             sources,
             target,
-            takes_truncates=one.shard == 0,
             as_snapshot=isinstance(one, SnapshotRange),
         )
         self._size_bytes = self._options.fetch_bytes

@@ -8,25 +8,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 from databus.client.spark.offsets import InSnapshot, Place, start_of
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The windows after `from_scn` up to `to_scn`, of one shard of the keys."""
+    """The windows after `from_scn` up to `to_scn`."""
 
     physical_source: str
     sources: tuple[str, ...]
     from_scn: int
     to_scn: int
-    shard: int = 0
-    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
-    """The rows after `from_row` up to `to_row` of a source's snapshot, of one shard.
+    """The rows after `from_row` up to `to_row` of a source's snapshot.
 
     `is_final`: a snapshot that is no more is an error, for nothing is planned after it
     that would begin another.
@@ -40,8 +39,6 @@ class SnapshotRange:
     since_scn: int
     server: str
     store: str
-    shard: int = 0
-    shards: int = 1
     is_final: bool = False
 
 
@@ -73,65 +70,54 @@ def range_from_text(text: str) -> Range:
 
 
 def ranges_between(
-    physical_source: str, sources: Sequence[str], start: Place | None, end: Place, shards: int
-) -> Sequence[Range]:
+    physical_source: str, sources: Sequence[str], start: Place | None, end: Place
+) -> list[Range]:
     """Return what a batch of one physical source reads; raises CheckpointError."""
     if end == start:
         return []
     if isinstance(end, InSnapshot):
-        return _of_snapshot(physical_source, start, end, shards)
+        is_further = isinstance(start, InSnapshot) and end.is_same_session(start)
+        is_same_source = is_further and start.source == end.source  # type: ignore[union-attr]
+        from_row = start.row if is_same_source else 0  # type: ignore[union-attr]
+        return [*_rows_up_to(physical_source, from_row, end)]
+    names = tuple(sources)
     if isinstance(start, InSnapshot):
         # A snapshot ends with a batch of its own: only when it is known that all was there.
-        if not start.is_whole:
-            return []
-        return [SnapshotEnd(physical_source, tuple(sources), start.at_scn)]
+        return [SnapshotEnd(physical_source, names, start.at_scn)] if start.is_whole else []
     from_scn = start_of(end, start)
-    if from_scn == end.scn:
-        return []
-    return _windows(physical_source, sources, from_scn, end.scn, shards)
+    return [] if from_scn == end.scn else [LogRange(physical_source, names, from_scn, end.scn)]
 
 
-def _of_snapshot(
-    physical_source: str, start: Place | None, end: InSnapshot, shards: int
-) -> Sequence[Range]:
-    is_further = isinstance(start, InSnapshot) and end.is_same_session(start)
-    is_same_source = is_further and start.source == end.source  # type: ignore[union-attr]
-    from_row = start.row if is_same_source else 0  # type: ignore[union-attr]
-    return _rows_up_to(physical_source, from_row, end, shards)
-
-
-def ranges_of_whole(
-    physical_source: str, ends: Sequence[InSnapshot], to_scn: int, shards: int
-) -> list[Range]:
+def ranges_of_whole(physical_source: str, ends: Sequence[InSnapshot], to_scn: int) -> list[Range]:
     """Return what a batch up to `to_scn` reads that is a snapshot from its begin to its end.
 
     `ends`: where the rows of each source end.
     """
     found: list[Range] = [
-        replace(one, is_final=True)
-        for end in ends
-        for one in _rows_up_to(physical_source, 0, end, shards)
+        replace(one, is_final=True) for end in ends for one in _rows_up_to(physical_source, 0, end)
     ]
     sources, snapshot = tuple(end.source for end in ends), ends[0]
     if snapshot.is_whole:
         found.append(SnapshotEnd(physical_source, sources, snapshot.at_scn))
     if snapshot.at_scn < to_scn:
-        found += _windows(physical_source, sources, snapshot.at_scn, to_scn, shards)
+        found.append(LogRange(physical_source, sources, snapshot.at_scn, to_scn))
     return found
 
 
-def _windows(
-    physical_source: str, sources: Sequence[str], from_scn: int, to_scn: int, shards: int
-) -> list[LogRange]:
-    return [
-        LogRange(physical_source, tuple(sources), from_scn, to_scn, shard, shards)
-        for shard in range(shards)
-    ]
+def cut_windows(one: LogRange, scns: Sequence[int]) -> list[LogRange]:
+    """Cut a range behind some of its windows."""
+    ends = pairwise([one.from_scn, *scns, one.to_scn])
+    return [replace(one, from_scn=after, to_scn=last) for after, last in ends]
 
 
-def _rows_up_to(
-    physical_source: str, from_row: int, end: InSnapshot, shards: int
-) -> list[SnapshotRange]:
+def cut_rows(one: SnapshotRange, parts: int) -> list[SnapshotRange]:
+    """Cut a range of rows into so many of about one size, or fewer."""
+    ids = one.to_row - one.from_row
+    bounds = sorted({one.from_row + ids * part // parts for part in range(parts + 1)})
+    return [replace(one, from_row=after, to_row=last) for after, last in pairwise(bounds)]
+
+
+def _rows_up_to(physical_source: str, from_row: int, end: InSnapshot) -> list[SnapshotRange]:
     if from_row == end.row:
         return []
     return [
@@ -144,8 +130,5 @@ def _rows_up_to(
             end.since_scn,
             end.server,
             end.store,
-            shard,
-            shards,
         )
-        for shard in range(shards)
     ]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from databus.client.bootstrap_steps import STORE_ID_KEY
-from databus.client.spark.key_parts import split_keys
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, filters_to_json
@@ -69,15 +68,6 @@ def snapshot(source: str, row: int, at_scn: int, since_scn: int, store: str) -> 
 def beginning_after(since_scn: int) -> Checkpoint:
     """Return the checkpoint that asks for a start SCN."""
     return Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
-
-
-def sharded(
-    filters: Mapping[str, EventFilter], sources: Sequence[str], shard: int, shards: int
-) -> dict[str, EventFilter | None]:
-    """Return the filters by source of one shard; there is none besides when there are several."""
-    if shards == 1:
-        return {name: one for name, one in filters.items() if name in sources}
-    return dict.fromkeys(sources, split_keys(None, shards)[shard])
 
 
 def filters_text(

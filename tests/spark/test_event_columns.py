@@ -203,14 +203,6 @@ def test_an_emptied_table_is_a_record_without_a_row(layout: Layout, way: str) ->
     ]
 
 
-def test_an_emptied_table_can_be_left_out(way: str) -> None:
-    columns = make_columns([ONE], takes_truncates=False)
-    data = wire(truncate(), row_event(ONE, ROW, index=1), end_of_period(5, 5))
-    assert columns.take(data) == len(data)
-    assert columns.rows == 1
-    assert [row["_databus"]["op"] for row in rows_of(columns.flush())] == ["insert"]
-
-
 def test_the_end_of_a_snapshot_is_a_record(way: str) -> None:
     columns = make_columns([ONE])
     columns.add_mark(70, SOURCE, TIME_NS)

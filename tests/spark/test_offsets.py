@@ -17,8 +17,11 @@ from databus.client.spark.offsets import (
 )
 from databus.client.spark.ranges import (
     LogRange,
+    Range,
     SnapshotEnd,
     SnapshotRange,
+    cut_rows,
+    cut_windows,
     range_from_text,
     range_to_text,
     ranges_between,
@@ -91,17 +94,28 @@ def snapshot(**more: object) -> InSnapshot:
     return InSnapshot(**{**values, **more})  # type: ignore[arg-type]
 
 
-def between(start: Place | None, end: Place, shards: int = 1) -> list[object]:
-    return list(ranges_between("shop", SOURCES, start, end, shards))
+def between(start: Place | None, end: Place) -> list[Range]:
+    return ranges_between("shop", SOURCES, start, end)
 
 
 def test_the_first_batch_begins_where_its_end_says() -> None:
     assert between(None, AtScn(9, from_scn=4)) == [LogRange("shop", SOURCES, 4, 9)]
 
 
-def test_a_batch_of_windows_is_cut_into_shards_of_the_keys() -> None:
-    found = between(AtScn(4), AtScn(9), shards=3)
-    assert found == [LogRange("shop", SOURCES, 4, 9, shard, 3) for shard in range(3)]
+def test_tasks_share_windows_at_the_ends_of_some() -> None:
+    one = LogRange("shop", SOURCES, 4, 9)
+    assert cut_windows(one, []) == [one]
+    found = cut_windows(one, [5, 7])
+    assert [(part.from_scn, part.to_scn) for part in found] == [(4, 5), (5, 7), (7, 9)]
+
+
+@given(st.integers(0, 50), st.integers(1, 50), st.integers(1, 9))
+def test_tasks_share_a_snapshots_rows_by_their_ids(first: int, count: int, parts: int) -> None:
+    one = SnapshotRange("shop", "shop.orders", first, first + count, 9, 0, "http://s", "store")
+    found = cut_rows(one, parts)
+    rows = [row for part in found for row in range(part.from_row + 1, part.to_row + 1)]
+    assert rows == list(range(first + 1, first + count + 1))
+    assert len(found) == min(parts, count)
 
 
 def test_nothing_is_read_where_nothing_moved() -> None:

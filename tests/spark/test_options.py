@@ -75,14 +75,6 @@ def test_filters_are_the_wires_with_names_in_place_of_ids() -> None:
     assert one == ModFilter(4, 1, 2)
 
 
-def test_a_source_that_is_filtered_is_read_by_one_task() -> None:
-    text = '{"a.b": {"partitionType": "NONE"}}'
-    assert parse_options({"sources": "a.b"}).shard_count == 2
-    assert parse_options({"sources": "a.b", "filters": text}).shard_count == 1
-    with pytest.raises(SettingsError, match="shards is 1 with filters"):
-        parse_options({"sources": "a.b", "filters": text, "shards": "2"})
-
-
 def test_changes_are_what_is_read_unless_a_table_is_asked_for() -> None:
     assert parse_options(SOURCES).mode is Mode.CHANGES
 

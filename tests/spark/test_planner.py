@@ -156,16 +156,16 @@ def test_a_batch_planned_before_a_restart_is_what_it_was(
     relay: FakeRelay, bootstrap: FakeBootstrap | None
 ) -> None:
     found = again(planner(relay, bootstrap), 60, 70)
-    assert found == ranges_between("shop", SOURCES, AtScn(60), AtScn(70), 2)
+    assert found == [LogRange("shop", SOURCES, 60, 70)]
 
 
 def test_a_batch_that_no_log_has_any_more_is_what_changed_since_it_began() -> None:
     bootstrap = FakeBootstrap(log_floor=90)
     found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
     assert found == [
-        SnapshotRange("shop", source, 0, 10, 100, 60, "http://fake", "store-1", shard, 2, True)
+        SnapshotRange("shop", source, *rows, 100, 60, "http://fake", "store-1", is_final=True)
         for source in SOURCES
-        for shard in range(2)
+        for rows in ((0, 5), (5, 10))
     ]
 
 
@@ -177,8 +177,28 @@ def test_a_batch_of_which_deleted_rows_are_forgotten_is_the_whole_table_and_its_
 
 def test_what_a_snapshot_has_not_of_a_batch_comes_from_the_log() -> None:
     bootstrap = FakeBootstrap(newest=65, log_floor=64, rows=dict.fromkeys(SOURCES, 0))
-    found = again(planner(FakeRelay(floor=95), bootstrap, shards="1"), 60, 70)
+    found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
     assert found == [LogRange("shop", SOURCES, 65, 70)]
+
+
+@pytest.mark.parametrize("log_floor", [0, 20_000], ids=["with a log", "with none"])
+@pytest.mark.parametrize("floor", [0, 50_000], ids=["in the ring", "out of the ring"])
+def test_tasks_share_the_rows_of_a_batch(floor: int, log_floor: int) -> None:
+    relay = FakeRelay(newest=60_000, floor=floor)
+    bootstrap = FakeBootstrap(newest=60_000, log_floor=log_floor)
+    planning = planner(relay, bootstrap, shards="3")
+    place = AtScn(5_000 if log_floor == 0 or floor == 0 else 50_000)
+    for rows, tasks in ((40_000, 3), (12_000, 2), (9_000, 1)):
+        end = step(planning, place, rows)
+        found = planning.ranges("shop", place, end)
+        assert len(found) == (tasks if end.scn - place.scn == rows else 1)
+        assert planner(relay, bootstrap, shards="3").ranges_again("shop", place, end) == found
+        assert [one.from_scn for one in found if isinstance(one, LogRange)] == [
+            place.scn,
+            *(one.to_scn for one in found[:-1] if isinstance(one, LogRange)),
+        ]
+        assert isinstance(found[-1], LogRange)
+        assert found[-1].to_scn == end.scn
 
 
 def test_from_nothing_every_source_is_read_then_marked_then_the_log_goes_on() -> None:
@@ -288,7 +308,7 @@ def test_whatever_happens_batches_join_without_a_gap(steps: list[Any], rows: int
         end = step(world.planning, place, rows)
         if end is None or end == place:
             continue
-        for one in ranges_between("shop", SOURCES, place, end, 1):
+        for one in ranges_between("shop", SOURCES, place, end):
             if isinstance(one, LogRange):
                 assert one.from_scn == known_scn
                 known_scn = one.to_scn

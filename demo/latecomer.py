@@ -24,6 +24,7 @@ class Latecomer(Consumer):
         self.bootstrap_events = 0
         self.live_events = 0
         self._phase = "asks the relay for everything"
+        self.is_live = False
 
     def on_start_bootstrap(self) -> None:
         """Note it."""
@@ -36,13 +37,16 @@ class Latecomer(Consumer):
 
     def on_stop_bootstrap(self) -> None:
         """Note it."""
-        self._phase = "is live"
+        self._go_live()
 
     def on_data_event(self, event: DataEvent) -> None:
         """Take a change."""
         self.live_events += 1
-        self._phase = "is live"
+        self._go_live()
         self._take(event)
+
+    def _go_live(self) -> None:
+        self._phase, self.is_live = "is live", True
 
     def _take(self, event: DataEvent) -> None:
         place = event.source, int(event.row["id"])

@@ -31,6 +31,9 @@ HOST = "127.0.0.1"
 
 # mariadbd lives in /usr/sbin, which is not on everybody's PATH.
 _SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+PREFIX = "databus-mariadb-"
+SOCKET = "socket"
+LONGEST_SOCKET_PATH = 107  # bytes, on Linux
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
 
@@ -76,9 +79,9 @@ class PrivateMariaDB:
         self.password = secrets.token_hex(12)
         self.port = 0
         # Apart from the data: a socket's path must be short, a data folder's need not be.
-        self._run_dir = Path(tempfile.mkdtemp(prefix="databus-mariadb-"))
+        self._run_dir = _folder_for_a_socket()
         self.directory = directory or self._run_dir / "data"
-        self.socket = self._run_dir / "socket"
+        self.socket = self._run_dir / SOCKET
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PrivateMariaDB:
@@ -289,3 +292,12 @@ def _free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _folder_for_a_socket() -> Path:
+    """Make a folder of our own; not where temporary files go when its name is too long there."""
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if len(os.fsencode(folder / SOCKET)) <= LONGEST_SOCKET_PATH:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))

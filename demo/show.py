@@ -156,7 +156,8 @@ class Show:
         finally:
             session.close()
         with suppress(TimeoutError):
-            wait_until(lambda: self.latecomer.rows == shop, CAUGHT_UP_S, "the late consumer")
+            late = self.latecomer
+            wait_until(lambda: late.is_live and late.rows == shop, CAUGHT_UP_S, "the late consumer")
         verdict = self.latecomer.verdict(shop)
         self.is_late_one_right = not verdict.startswith("NOT")
         self._say([f"{self.latecomer.describe()}, which are {verdict}"])

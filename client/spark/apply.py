@@ -29,7 +29,7 @@ from databus.client.spark.row_keys import (
 )
 from databus.client.spark.row_types import CHANGE_COLUMN
 from databus.client.spark.stages import stages
-from databus.client.spark.targets.changes import MARK_OPS, changes_of
+from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
 from databus.client.spark.targets.target import Applied, Target
 from databus.schemas.errors import SettingsError
 
@@ -129,6 +129,10 @@ def apply_changes(
     row = [sf.col(quoted(name)) for name in batch.columns if name != CHANGE_COLUMN]
     table = batch.select(*row, sf.struct(*meta).alias(CHANGE_COLUMN)).toArrow()
     changes = changes_of(table, key, source_column=target.source_column)
+    if last is None:
+        # Begins with a snapshot, of a selection of its own: what others saw says nothing.
+        for source in snapshots_in(table):
+            target.forget_as_of(source)
     return target.apply(app, batch_id, changes)
 
 

@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from databus.client.spark.jobs.load import LoadProgress, load
-from databus.client.spark.jobs.load_cli import load as load_command
 from databus.client.spark.jobs.load_query import load_query
 from databus.client.spark.sql.table_places import table_places, with_views
 from databus.client.spark.targets.target import open_target
+from databus.conf.cli import main
 from databus.schemas.errors import SettingsError
 from tests.spark.conftest import JAVA_OPTIONS
 from tests.spark.table_shop import TableShop, table_shop
@@ -195,6 +195,6 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
     ],
 )
 def test_the_command_says_what_goes_together(words: list[str], problem: str) -> None:
-    found = CliRunner().invoke(load_command, words)
+    found = CliRunner().invoke(main, ["spark", "load", *words])
     assert found.exit_code == 2
     assert problem in found.output

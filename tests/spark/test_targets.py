@@ -130,6 +130,20 @@ def test_the_first_snapshot_of_another_checkpoint_takes_what_it_did_not_bring(
     assert names(target) == {2: "x", 3: "x"}
 
 
+def test_a_snapshot_of_other_rows_as_of_the_same_scn_takes_what_it_did_not_bring(
+    opened: Open,
+) -> None:
+    target = opened(source_column=True)
+    target.forget_as_of("shop.person")
+    rows = [change("snapshot", key, person(key), as_of=7) for key in (1, 2)]
+    apply(target, 0, [*rows, change("insert", 7, person(3), source="other")], "one")
+    target.forget_as_of("shop.person")
+    apply(target, 0, [change("snapshot", 2, person(2), as_of=7)], "two")
+    apply(target, 1, [change("snapshot_end", 7, index=None)], "two")
+    apply(target, 1, [change("snapshot_end", 7, index=None, source="other")], "one")
+    assert names(target) == {2: "x", 3: "x"}
+
+
 def test_a_row_that_is_newer_than_its_snapshot_stays_when_that_ends(opened: Open) -> None:
     target = opened()
     apply(target, 0, [change("insert", 5, person(1)), change("insert", 5, person(2), index=1)])

@@ -20,10 +20,9 @@ from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
 from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.repair import How, RepairOptions, repair
-from databus.client.spark.verify.repair_cli import repair as repair_command
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.verify import VerifyOptions, verify
-from databus.client.spark.verify.verify_cli import verify as verify_command
+from databus.conf.cli import main
 from databus.conf.settings import RelaySettings, load_settings
 from databus.schemas.errors import SettingsError
 from tests.spark.table_shop import TableShop, table_shop
@@ -218,12 +217,12 @@ def test_the_commands_exit_with_1_as_long_as_something_differs(
     given = ["--settings", str(shop.relay.file), "--settle", "0"]
     arguments = ["shop.people", people, *given, "--columns", "name", "--report", str(report)]
 
-    result = CliRunner().invoke(verify_command, [*arguments, "--json"])
+    result = CliRunner().invoke(main, ["spark", "verify", *arguments, "--json"])
 
     assert result.exit_code == 1
     assert json.loads(result.stdout)["missing"] == 3
     assert "Ana" not in report.read_text()
-    shown = CliRunner().invoke(repair_command, [str(report), *given])
+    shown = CliRunner().invoke(main, ["spark", "repair", str(report), *given])
     assert shown.exit_code == 0, shown.output
     assert "5 rows, 3 written in the target, 2 deleted in the target" in shown.stdout
-    assert CliRunner().invoke(verify_command, arguments).exit_code == 0
+    assert CliRunner().invoke(main, ["spark", "verify", *arguments]).exit_code == 0

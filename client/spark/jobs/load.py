@@ -198,6 +198,8 @@ class _Job:
         for one, number in zip(fields(Cut), astuple(cut), strict=True):
             if number != one.default:
                 self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
+        # Another load may have been as of the same SCN, with another condition.
+        self._target.forget_as_of(self._origin.source)
         self._target.apply(f"{self._id}:scn", scn, nothing)
 
     # Changes

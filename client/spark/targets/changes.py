@@ -6,8 +6,8 @@ The rules, which every target keeps:
 - a delete removes the row if its SCN >= that of the row;
 - an update whose image before has another key deletes that key, too;
 - a truncate at SCN X of a source removes its rows with SCN <= X;
-- the end of a snapshot at SCN B removes the rows of its source that are not known
-  to have been there as of B. A change proves that for its own SCN, a row of a
+- the end of a snapshot at SCN B removes the rows of its source with SCN <= B that
+  are not known to have been there as of B. A change proves that for its own SCN, a row of a
   snapshot for that of the snapshot. An upsert that is older than the row leaves
   the row as it is but for what it proves;
 - a row without an SCN is older than everything.
@@ -123,6 +123,13 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
         marks=tuple(marks),
         positions=_positions(meta),
     )
+
+
+def snapshots_in(batch: pa.Table) -> list[str]:
+    """Name the sources that a batch has rows of a snapshot of, or the end of one."""
+    meta = _Meta.of(batch)
+    is_of_snapshot = pc.is_in(meta.op, pa.array(["snapshot", "snapshot_end"]))
+    return sorted(pc.unique(meta.source.filter(is_of_snapshot)).to_pylist())
 
 
 def put_changes(
@@ -341,6 +348,7 @@ def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Arra
             follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.greater(rows["_index"], mark.index))
             is_older = pc.and_(pc.less_equal(rows[SCN], mark.scn), pc.invert(follows))
         else:
+            # No SCN of a change is beyond its as-of SCN.
             is_older = pc.less(rows[AS_OF], mark.scn)
         covered = pc.or_(covered, pc.and_(is_older, pc.equal(rows[SOURCE], mark.source)))
     return pc.and_(covered, pc.invert(rows[DELETE]))

@@ -99,6 +99,16 @@ def merged(
     return table, int(is_written.sum() + touches.sum()), int(is_gone.sum())
 
 
+def without_as_of(held: pa.Table, source: str | None) -> pa.Table:
+    """Return a table whose rows of a source (None: all) are not known to be there."""
+    as_of = _filled(held[AS_OF]).copy()
+    is_of = np.ones(held.num_rows, dtype=bool)
+    if source is not None and SOURCE in held.column_names:
+        is_of = np.asarray(pc.fill_null(pc.equal(held[SOURCE], source), False))
+    as_of[is_of] = -1
+    return _with_as_of(held, as_of)
+
+
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Return a column without nulls as an array."""
     return np.asarray(column)
@@ -114,9 +124,9 @@ def _with_as_of(held: pa.Table, as_of: np.ndarray) -> pa.Table:
 
 
 def _covered(held: pa.Table, as_of: np.ndarray, mark: Mark) -> np.ndarray:
-    is_covered: np.ndarray = (
-        _filled(held[SCN]) <= mark.scn if mark.is_truncate else as_of < mark.scn
-    )
+    is_covered: np.ndarray = _filled(held[SCN]) <= mark.scn
+    if not mark.is_truncate:
+        is_covered &= as_of < mark.scn
     if SOURCE in held.column_names:
         is_covered &= np.asarray(pc.fill_null(pc.equal(held[SOURCE], mark.source), False))
     return is_covered

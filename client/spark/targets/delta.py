@@ -165,6 +165,19 @@ class DeltaTarget:
 
         return self._retried(attempt, scn)
 
+    def forget_as_of(self, source: str | None = None) -> None:
+        """Take no row of a source for known to be there; see `Target.forget_as_of`."""
+
+        def attempt() -> None:
+            table = self._table()
+            if table is None or AS_OF not in _schema_of(table).names:
+                return
+            predicate = _is_of(source) if SOURCE in _schema_of(table).names else None
+            properties = CommitProperties(max_commit_retries=0)
+            table.update({AS_OF: "NULL"}, predicate=predicate, commit_properties=properties)
+
+        self._retried(attempt, -1)
+
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table as it is now; Spark reads its files, without a jar.
 
@@ -329,11 +342,17 @@ def _add_names(table: DeltaTable, book: Book) -> None:
 
 def _gone(mark: Mark, has_source: bool) -> str:
     """Return the condition of a mark on a row of the table."""
-    is_gone = f"t.{SCN}, -1) <=" if mark.is_truncate else f"t.{AS_OF}, -1) <"
-    conditions = [f"coalesce({is_gone} {mark.scn}"]
+    conditions = [f"coalesce(t.{SCN}, -1) <= {mark.scn}"]
+    if not mark.is_truncate:
+        conditions.append(f"coalesce(t.{AS_OF}, -1) < {mark.scn}")
     if has_source:
-        conditions.append(f"t.{SOURCE} = '{mark.source.replace(chr(39), chr(39) * 2)}'")
+        conditions.append(f"t.{_is_of(mark.source)}")
     return f"({' AND '.join(conditions)})"
+
+
+def _is_of(source: str | None) -> str | None:
+    """Return the condition of a source on a row; none for all."""
+    return None if source is None else f"{SOURCE} = '{source.replace(chr(39), chr(39) * 2)}'"
 
 
 def _quoted(name: str) -> str:

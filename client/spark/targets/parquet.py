@@ -35,7 +35,7 @@ from databus.client.spark.targets.changes import (
     put_changes,
     unified_schema,
 )
-from databus.client.spark.targets.decision import merged
+from databus.client.spark.targets.decision import merged, without_as_of
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -191,6 +191,22 @@ class ParquetTarget:
             return Put(written, deleted, takes_new)
 
         return self._retried(attempt, scn)
+
+    def forget_as_of(self, source: str | None = None) -> None:
+        """Take no row of a source for known to be there; see `Target.forget_as_of`."""
+
+        def attempt() -> None:
+            manifest = self._manifest()
+            if manifest is None:
+                return
+            files = {
+                bucket: self._write(bucket, without_as_of(self._bucket(manifest, bucket), source))
+                for bucket in manifest.files
+            }
+            self._publish(replace(manifest, version=manifest.version + 1, files=files))
+            self._tidy()
+
+        self._retried(attempt, -1)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table as it is now; its files are kept for `keep_versions` versions."""

@@ -160,6 +160,19 @@ class SqlTarget:
             written, deleted = batch.run()
         return Put(written, deleted, takes_new)
 
+    def forget_as_of(self, source: str | None = None) -> None:
+        """Take no row of a source for known to be there; see `Target.forget_as_of`."""
+        schema = self.schema()
+        if schema is None:
+            return
+        table = self._table_of(schema)
+        update = table.update().values({AS_OF: None})
+        if source is not None and SOURCE in schema.names:
+            update = update.where(table.c[SOURCE] == source)
+        with self._engine.begin() as connection:
+            self._lock(connection, schema)
+            connection.execute(update)
+
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table as it is when Spark reads it, by ranges of an integer key.
 
@@ -369,11 +382,9 @@ class _Batch:
     def _remove_covered(self, mark: Mark) -> int:
         """Remove what a truncate or the end of a snapshot takes away."""
         columns = self._table.c
-        conditions = [
-            sa.func.coalesce(columns[SCN], -1) <= mark.scn
-            if mark.is_truncate
-            else sa.func.coalesce(columns[AS_OF], -1) < mark.scn
-        ]
+        conditions = [sa.func.coalesce(columns[SCN], -1) <= mark.scn]
+        if not mark.is_truncate:
+            conditions.append(sa.func.coalesce(columns[AS_OF], -1) < mark.scn)
         if self._changes.has_source:
             conditions.append(columns[SOURCE] == mark.source)
         rows = self._changes.rows

@@ -93,6 +93,13 @@ class Target(Protocol):
         not past `scn`. `source` fills `_databus_source` where the table has it.
         """
 
+    def forget_as_of(self, source: str | None = None) -> None:
+        """Take no row of a source for known to be there, before a snapshot tells anew.
+
+        A snapshot of another selection of rows, or by another query, may be as of
+        the same SCN as one before it. Nothing else changes; no table is no row.
+        """
+
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table as it is now, with its bookkeeping columns.
 

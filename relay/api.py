@@ -306,18 +306,7 @@ class RelayApi:
         """Return the last errors."""
         noted = self._relay.observed.problems.newest_first()
         return Problems(
-            problems=[
-                Problem(
-                    at=one.at,
-                    physical_source=one.physical_source,
-                    client=one.client,
-                    scn=one.scn,
-                    place=one.place,
-                    text=one.text,
-                    count=one.count,
-                )
-                for one in noted
-            ]
+            problems=[Problem.model_validate(one, from_attributes=True) for one in noted]
         )
 
     def _find(self, call: Call) -> PhysicalSource:
@@ -362,7 +351,7 @@ def _version_views(versions: Sequence[SchemaVersion]) -> list[SchemaVersionView]
                 schema_id=version.schema_id.hex(),
                 since_scn=version.start_scn if version.start_scn > 0 else None,
                 is_compatible=before is None or is_compatible(before, version.text),
-                changes=[ColumnChange(kind=c.kind, column=c.column, text=c.text) for c in changes],
+                changes=[ColumnChange.model_validate(c, from_attributes=True) for c in changes],
                 schema_text=version.text,
             )
         )

@@ -18,6 +18,7 @@ older than what is known of each row by then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -161,20 +162,12 @@ class Planner:
 
         A log that has not come to them yet will have them.
         """
-        name, place = one.physical_source, AtScn(one.from_scn)
         try:
-            self._measure_ring(name, online_at(place.scn), {}, 1, None)
-        except ScnNotFoundError:
-            if self._bootstraps is None or self._after_unknown(name, place, 1, None) is not None:
-                return True
-        else:
-            return True
-        try:
-            self._ask("/measure", name, catch_up(one.from_scn, one.to_scn), 1)
+            self._measure_range(one, one.from_scn, None)
         except DatabusError as error:
             if is_too_young(error):
                 return False
-            if not is_too_old(error):
+            if not _is_for_the_task(error):
                 raise
         return True
 
@@ -199,45 +192,33 @@ class Planner:
         shards, name = self._options.shards, one.physical_source
         if shards == 1:
             return []
-        scn, rows = self._counted.get(name, (-1, 0))
-        if scn != one.to_scn:
-            rows = self._rows_of(one, one.from_scn, None)[1]
-        share = max(LEAST_TASK_ROWS, -(-rows // shards))
         ends: list[int] = []
-        after = one.from_scn
-        while rows > share:
-            after, count = self._rows_of(one, after, share)
-            rows -= count
-            if not one.from_scn < after < one.to_scn or not count:
-                break
-            ends.append(after)
+        try:
+            scn, rows = self._counted.get(name, (-1, 0))
+            if scn != one.to_scn:
+                rows = self._measure_range(one, one.from_scn, None).rows
+            share = max(LEAST_TASK_ROWS, -(-rows // shards))
+            after = one.from_scn
+            while rows > share:
+                found = self._measure_range(one, after, share)
+                if not after < found.scn < one.to_scn:
+                    break
+                ends.append(found.scn)
+                after, rows = found.scn, rows - found.rows
+        except DatabusError as error:
+            if not _is_for_the_task(error):
+                raise
         return ends
 
-    def _rows_of(self, one: LogRange, after: int, rows: int | None) -> tuple[int, int]:
-        """Return how far so many rows of a range reach after a window, and how many they are."""
+    def _measure_range(self, one: LogRange, after: int, rows: int | None) -> LogMeasure:
+        """Measure so many rows of a range after a window, in the ring or else in the log."""
         name = one.physical_source
         try:
-            found = self._measure_ring(name, online_at(after), {}, rows, one.to_scn)
+            return self._measure_after(name, after, rows, one.to_scn)
         except ScnNotFoundError:
-            at = AtScn(after)
-            next_found = self._after_unknown(name, at, rows, one.to_scn)
-            if next_found is None:
-                return self._rows_of_log(one, after, rows)
-            found = next_found
-        return found.scn, found.rows
-
-    def _rows_of_log(self, one: LogRange, after: int, rows: int | None) -> tuple[int, int]:
-        if self._bootstraps is None:
-            return one.to_scn, 0
-        try:
-            answer = self._ask("/measure", one.physical_source, catch_up(after, one.to_scn), rows)
-        except DatabusError as error:
-            # The task that reads it waits for it, or says what is missing.
-            if is_too_old(error) or is_too_young(error):
-                return one.to_scn, 0
-            raise
-        found = log_measure(answer.server, answer.json())
-        return found.scn, found.rows
+            if self._bootstraps is None:
+                raise
+        return self._measure_catch_up(name, after, one.to_scn, rows)
 
     # From the relay
 
@@ -272,27 +253,25 @@ class Planner:
         if place.scn < 0:
             return self._from_empty_ring(name, place, rows, target)
         try:
-            found = self._measure_ring(name, online_at(place.scn), {}, rows, target)
+            return _moved(place, self._measure_after(name, place.scn, rows, target))
         except ScnNotFoundError as error:
-            found_next = self._after_unknown(name, place, rows, target)
-            if found_next is None:
-                return self._from_bootstrap(name, place, rows, target, error)
-            found = found_next
-        return _moved(place, found)
+            return self._from_bootstrap(name, place, rows, target, error)
 
-    def _after_unknown(
-        self, name: str, place: AtScn, rows: int | None, target: int | None
-    ) -> LogMeasure | None:
-        """Measure from the very next SCN, with which a ring may begin that knows nothing older.
+    def _measure_after(
+        self, name: str, scn: int, rows: int | None, target: int | None
+    ) -> LogMeasure:
+        """Measure a ring after a window, or from the very next SCN on.
 
-        Not after 0, which is no window but means that rows are wanted that are in no log.
+        With that a ring may begin that knows nothing older. Not after 0, which is no
+        window but means that rows are wanted that are in no log. Raises ScnNotFoundError.
         """
-        if place.scn == 0:
-            return None
         try:
-            return self._measure_ring(name, online_at(place.scn + 1, 0), {}, rows, target)
-        except ScnNotFoundError:
-            return None
+            return self._measure_ring(name, online_at(scn), {}, rows, target)
+        except ScnNotFoundError as error:
+            if scn > 0:
+                with suppress(ScnNotFoundError):
+                    return self._measure_ring(name, online_at(scn + 1, 0), {}, rows, target)
+            raise
 
     def _from_empty_ring(
         self, name: str, place: AtScn, rows: int | None, target: int | None
@@ -374,7 +353,12 @@ class Planner:
         newest = min(self._log_end(name), MAX_SCN if target is None else target)
         if newest <= scn:
             return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
-        answer = self._ask("/measure", name, catch_up(scn, newest), rows)
+        return self._measure_catch_up(name, scn, newest, rows)
+
+    def _measure_catch_up(
+        self, name: str, scn: int, until_scn: int, rows: int | None
+    ) -> LogMeasure:
+        answer = self._ask("/measure", name, catch_up(scn, until_scn), rows)
         found = log_measure(answer.server, answer.json())
         self._counted[name] = found.scn, found.rows
         return found
@@ -484,6 +468,11 @@ class Planner:
             physical, self._src_ids[source] = homes[source]
             found.setdefault(physical, []).append(source)
         return {name: tuple(found[name]) for name in sorted(found)}
+
+
+def _is_for_the_task(error: DatabusError) -> bool:
+    """Say whether the task that reads a range waits it out, or says it better."""
+    return isinstance(error, ScnNotFoundError) or is_too_old(error) or is_too_young(error)
 
 
 def _moved(place: AtScn, found: LogMeasure) -> AtScn:

@@ -267,7 +267,7 @@ class Planner:
         """
         try:
             return self._measure_ring(name, online_at(scn), {}, rows, target)
-        except ScnNotFoundError as error:
+        except ScnNotFoundError:
             if scn > 0:
                 with suppress(ScnNotFoundError):
                     return self._measure_ring(name, online_at(scn + 1, 0), {}, rows, target)

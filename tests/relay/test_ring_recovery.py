@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -33,6 +31,7 @@ from databus.relay.ring_layout import (
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_recovery import RingState, recover
 from databus.schemas.errors import RingCorruptError
+from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import (
     RingModel,
     append_in_pieces,
@@ -264,25 +263,7 @@ def test_dropped_windows_are_zeroed_so_that_no_later_walk_takes_them(image: Ring
 
 def snapshots(path: Path, work: Callable[[], None], modules: tuple[str, ...]) -> list[bytes]:
     """Run `work`; return the file as it was after each bytecode that changed it."""
-    taken: list[bytes] = []
-
-    def look(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_globals.get("__name__") not in modules:
-            return None
-        frame.f_trace_opcodes = True
-        content = path.read_bytes()
-        if not taken or content != taken[-1]:
-            taken.append(content)
-        return look
-
-    before = sys.gettrace()
-    sys.settrace(look)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    taken.append(path.read_bytes())
-    return taken
+    return [*looks_at_each_instruction(work, path.read_bytes, modules), path.read_bytes()]
 
 
 WRITER_MODULES = tuple(

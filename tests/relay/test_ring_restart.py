@@ -10,8 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -23,6 +21,7 @@ from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import RingError, ScnNotFoundError
 from databus.schemas.wire import walk
+from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import make_window, window_of
 from tools.typecheck import ROOT
 
@@ -188,24 +187,11 @@ def test_when_the_name_cannot_be_taken_the_old_ring_stays(
 
 def folders(path: Path, work: Callable[[], None]) -> list[dict[str, bytes]]:
     """Run `work`; return the files as they were after each instruction that changed one."""
-    taken: list[dict[str, bytes]] = []
 
-    def look(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_globals.get("__name__") not in WRITER_MODULES:
-            return None
-        frame.f_trace_opcodes = True
-        files = {file.name: file.read_bytes() for file in path.parent.iterdir()}
-        if not taken or files != taken[-1]:
-            taken.append(files)
-        return look
+    def look() -> dict[str, bytes]:
+        return {file.name: file.read_bytes() for file in path.parent.iterdir()}
 
-    before = sys.gettrace()
-    sys.settrace(look)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return taken
+    return looks_at_each_instruction(work, look, WRITER_MODULES)
 
 
 @pytest.mark.parametrize("scn", [14, 33])

@@ -128,21 +128,27 @@ class Show:
         return client
 
     def _watch(self, screen: Screen, writer: Child, stage: Stage, stack: ExitStack) -> None:
-        late_after = self._plan.late_after
         while not self._done.wait(1 / REFRESH_PER_S):
             check_signals()
             screen.refresh()
             stage.check()
-            is_late = late_after is not None and self.arrivals.count >= late_after
-            if is_late and stage.is_seeded:
-                late_after = None
-                self._has_begun_late = True
-                stack.enter_context(
-                    late_client(stage.url, stage.bootstrap_url, SOURCES, self.latecomer)
-                )
+            if self._is_late_due and stage.is_seeded:
+                self._begin_late(stage, stack)
             waited_s = time.monotonic() - self._last_arrival_s
             if writer.exit_code == 0 and waited_s > NOTHING_NEW_S:
-                return
+                break
+        if self._is_late_due:  # the shop was done sooner than the bootstrap server
+            stage.await_seeded()
+            self._begin_late(stage, stack)
+
+    @property
+    def _is_late_due(self) -> bool:
+        after = self._plan.late_after
+        return not self._has_begun_late and after is not None and self.arrivals.count >= after
+
+    def _begin_late(self, stage: Stage, stack: ExitStack) -> None:
+        self._has_begun_late = True
+        stack.enter_context(late_client(stage.url, stage.bootstrap_url, SOURCES, self.latecomer))
 
     def _footer(self) -> str:
         """Return what is shown of the late consumer; nothing before it starts."""

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -128,12 +128,7 @@ class Stage:
         command = python_module(self._command_module, "bootstrap", "run", "-c", file)
         self._bootstrap = self.child("bootstrap", command)
         self._bootstrap.start()
-        try:
-            wait_until(
-                lambda: self._bootstrap_status() is not None, READY_TIMEOUT_S, "the bootstrap pair"
-            )
-        except TimeoutError as error:
-            raise ChildError(f"{error}; it said:\n{self._bootstrap.log_tail()}") from None
+        self._await_bootstrap(lambda: self._bootstrap_status() is not None, "the bootstrap pair")
 
     def get(self, path: str) -> bytes:
         """GET a path of the relay; raises OSError when it does not answer with success."""
@@ -167,6 +162,17 @@ class Stage:
     def is_seeded(self) -> bool:
         """Whether the bootstrap server serves every source."""
         return (self._bootstrap_status() or "").count('"active"') == len(self._sources)
+
+    def await_seeded(self) -> None:
+        """Wait until the bootstrap server serves every source; raises ChildError when it fails."""
+        self._await_bootstrap(lambda: self.is_seeded, "the bootstrap server to serve every source")
+
+    def _await_bootstrap(self, condition: Callable[[], bool], what: str) -> None:
+        assert self._bootstrap is not None
+        try:
+            wait_until(condition, READY_TIMEOUT_S, what)
+        except TimeoutError as error:
+            raise ChildError(f"{error}; it said:\n{self._bootstrap.log_tail()}") from None
 
     def _bootstrap_status(self) -> str | None:
         assert self._bootstrap is not None

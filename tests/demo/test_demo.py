@@ -124,8 +124,11 @@ def test_the_page_whose_address_it_says_is_there_while_it_runs(demo: Demo) -> No
         assert b"<title>databus relay</title>" in page.read()
 
 
-def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(demo: Demo) -> None:
-    demo.start("--changes", 900, "--rate", 450)
+@pytest.mark.parametrize("rate", [450, 10_000], ids=["seeded first", "shop done first"])
+def test_a_late_consumer_catches_up_by_bootstrap_and_holds_the_shops_rows(
+    demo: Demo, rate: int
+) -> None:
+    demo.start("--changes", 900, "--rate", rate)
     assert demo.wait() == 0, demo.text()
     *_, late, last = demo.text().strip().splitlines()
     assert re.fullmatch(LAST_LINE.format(n=900), last)

@@ -1,6 +1,8 @@
 """The log tables, one a source: every event since the log's floor, in the order of commits.
 
-An event's place is (SCN, index in its window, over all sources of the store).
+An event's place is (SCN, index in its window, over all sources of the store). A
+reader may want only the events of some rows, by the ids that the snapshot table
+has of their keys.
 All functions work within a transaction of the caller's.
 """
 
@@ -77,7 +79,47 @@ where scn <= ? order by scn, idx
 _DELETE = "delete from log_{src_id} where scn <= ?"
 _CLEAR = "delete from log_{src_id}"
 _EXTENT = "select min(id), max(id) from log_{src_id}"
+_OF_ROWS = """
+(is_hashed = {every_key} or exists (
+    select 1 from snapshot_{src_id} as rows
+    where rows.key = log_{src_id}.key and rows.id > ? and rows.id <= ?
+))
+"""
 _LAST_INDEX = MAX_SCN  # no window has so many events
+
+
+class LogReach(NamedTuple):
+    """Which events are read: of these sources, those after a place up to window `target_scn`.
+
+    Only of keys that pass their source's filter, if it has one (by src_id), and
+    whose rows have ids in (`after_id`, `until_id`]; what is about every row always.
+    """
+
+    src_ids: Sequence[int]
+    after: LogPlace
+    target_scn: int
+    filters: Mapping[int, EventFilter]
+    after_id: int = 0
+    until_id: int = MAX_SCN
+
+    @property
+    def is_of_some_rows(self) -> bool:
+        """Whether ids are asked about at all."""
+        return (self.after_id, self.until_id) != (0, MAX_SCN)
+
+    def condition_of(self, src_id: int) -> Condition:
+        """Return what a row of the log must fulfil, as SQL."""
+        wanted = condition_of(self.filters.get(src_id))
+        if not self.is_of_some_rows:
+            return wanted
+        of_rows = _OF_ROWS.format(every_key=EVERY_KEY, src_id=src_id)
+        parameters = (*wanted.parameters, self.after_id, self.until_id)
+        return wanted._replace(sql=f"{wanted.sql} and {of_rows}", parameters=parameters)
+
+    def begin(self) -> LogPlace:
+        """Return the place as the index has it."""
+        scn, index = self.after
+        return scn, _LAST_INDEX if index == WHOLE_WINDOW else index
 
 
 class OldRow(NamedTuple):
@@ -117,19 +159,12 @@ def _values(
             yield scn, index, key, *number_of(key), now_ns, event
 
 
-def page(
-    connection: sqlite3.Connection,
-    src_ids: Sequence[int],
-    after: LogPlace,
-    target_scn: int,
-    filters: Mapping[int, EventFilter],
-    most_bytes: int,
-) -> LogPage:
-    """Return the sources' rows after a place, up to and with window `target_scn`."""
-    cursors = [_rows_after(connection, src_id, after, target_scn, filters) for src_id in src_ids]
+def page(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogPage:
+    """Return the first rows of a reach; one at least when there is one."""
+    cursors = [_rows_of(connection, src_id, reach) for src_id in reach.src_ids]
     found: list[_Row] = []
     size_bytes = 0
-    last, is_last = (target_scn, WHOLE_WINDOW), True
+    last, is_last = (reach.target_scn, WHOLE_WINDOW), True
     for row in cursors[0] if len(cursors) == 1 else heapq.merge(*cursors):
         size_bytes += len(row[4])
         if found and size_bytes > most_bytes:
@@ -144,17 +179,11 @@ def page(
 _Row = tuple[int, int, int, int | bytes, bytes, int]
 
 
-def _rows_after(
-    connection: sqlite3.Connection,
-    src_id: int,
-    after: LogPlace,
-    target_scn: int,
-    filters: Mapping[int, EventFilter],
-) -> Iterator[_Row]:
-    wanted = filters.get(src_id)
-    condition = condition_of(wanted)
+def _rows_of(connection: sqlite3.Connection, src_id: int, reach: LogReach) -> Iterator[_Row]:
+    condition = reach.condition_of(src_id)
     sql = _AFTER.format(src_id=src_id, condition=condition.sql)
-    cursor = connection.execute(sql, (*_beginning(after), target_scn, *condition.parameters))
+    cursor = connection.execute(sql, (*reach.begin(), reach.target_scn, *condition.parameters))
+    wanted = reach.filters.get(src_id)
     return _checked(cursor, condition, wanted) if condition.has_ranges else cursor
 
 
@@ -167,14 +196,7 @@ def _checked(
         yield row
 
 
-def body(
-    connection: sqlite3.Connection,
-    src_ids: Sequence[int],
-    after: LogPlace,
-    target_scn: int,
-    filters: Mapping[int, EventFilter],
-    most_bytes: int,
-) -> LogBody | None:
+def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogBody | None:
     """Return the events of whole windows that fit, put together by SQLite.
 
     None when it has to be done row by row: the first window does not fit, or
@@ -182,62 +204,50 @@ def body(
     """
     if not joins_bytes():
         return None
-    found = measure(connection, src_ids, after, target_scn, filters, MAX_SCN, most_bytes)
+    found = measure(connection, reach, MAX_SCN, most_bytes)
     if found.size_bytes > most_bytes:
         return None
     if not found.rows:
         return LogBody(b"", 0, found.scn)
     selects, parameters = [], []
-    for src_id in src_ids:
-        condition = condition_of(filters.get(src_id))
+    for src_id in reach.src_ids:
+        condition = reach.condition_of(src_id)
         selects.append(_EVENTS.format(src_id=src_id, condition=condition.sql))
-        parameters += [*_beginning(after), found.scn, *condition.parameters]
+        parameters += [*reach.begin(), found.scn, *condition.parameters]
     sql = _BODY.format(events=" union all ".join(selects))
     return LogBody(connection.execute(sql, parameters).fetchone()[0], found.rows, found.scn)
 
 
 def measure(
-    connection: sqlite3.Connection,
-    src_ids: Sequence[int],
-    after: LogPlace,
-    target_scn: int,
-    filters: Mapping[int, EventFilter],
-    most_rows: int,
-    most_bytes: int,
+    connection: sqlite3.Connection, reach: LogReach, most_rows: int, most_bytes: int
 ) -> LogMeasure:
-    """Return how far so many of the rows after a place reach, in whole windows.
+    """Return how far so many rows of a reach are, in whole windows.
 
     The first window with rows counts however large it is.
     """
     scn, rows, size_bytes = NOTHING_YET, 0, 0
-    merged = heapq.merge(
-        *(_windows_after(connection, src_id, after, target_scn, filters) for src_id in src_ids)
-    )
+    merged = heapq.merge(*(_windows_of(connection, src_id, reach) for src_id in reach.src_ids))
     for window_scn, parts in itertools.groupby(merged, key=itemgetter(0)):
         counts = [(count, size) for _, count, size in parts]
         window_rows = sum(count for count, _ in counts)
         window_bytes = sum(size for _, size in counts)
         if rows and (rows + window_rows > most_rows or size_bytes + window_bytes > most_bytes):
-            return LogMeasure(scn, rows, size_bytes, _timestamp_of(connection, src_ids, scn))
+            return LogMeasure(scn, rows, size_bytes, _timestamp_of(connection, reach.src_ids, scn))
         scn, rows, size_bytes = window_scn, rows + window_rows, size_bytes + window_bytes
-    return LogMeasure(target_scn, rows, size_bytes, _timestamp_of(connection, src_ids, target_scn))
+    timestamp_ns = _timestamp_of(connection, reach.src_ids, reach.target_scn)
+    return LogMeasure(reach.target_scn, rows, size_bytes, timestamp_ns)
 
 
-def _windows_after(
-    connection: sqlite3.Connection,
-    src_id: int,
-    after: LogPlace,
-    target_scn: int,
-    filters: Mapping[int, EventFilter],
+def _windows_of(
+    connection: sqlite3.Connection, src_id: int, reach: LogReach
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the SCN, rows and bytes of the windows with rows of a source."""
-    wanted = filters.get(src_id)
-    condition = condition_of(wanted)
-    arguments = (*_beginning(after), target_scn, *condition.parameters)
+    condition = reach.condition_of(src_id)
+    arguments = (*reach.begin(), reach.target_scn, *condition.parameters)
     sql = _WINDOWS_AFTER.format(src_id=src_id, condition=condition.sql)
     for scn, count, size, has_hashed in connection.execute(sql, arguments):
         if has_hashed and condition.has_ranges:
-            for _ in _rows_after(connection, src_id, after, scn, filters):
+            for _ in _rows_of(connection, src_id, reach._replace(target_scn=scn)):
                 pass  # the filter refuses the row that it cannot be asked about
         yield scn, count, size
 
@@ -249,12 +259,6 @@ def _timestamp_of(connection: sqlite3.Connection, src_ids: Sequence[int], scn: i
         for (header,) in connection.execute(sql, (SMALLEST_BYTES, scn)):
             return peek(header).timestamp_ns
     return 0
-
-
-def _beginning(after: LogPlace) -> LogPlace:
-    """Return the place as the index has it."""
-    scn, index = after
-    return scn, _LAST_INDEX if index == WHOLE_WINDOW else index
 
 
 def count_after(

@@ -6,9 +6,9 @@ are those of a page at the same checkpoint, and as there all is of one moment.
 
 from __future__ import annotations
 
-from databus.bootstrap.session_checks import find_log_place, find_snapshot
+from databus.bootstrap.session_checks import find_snapshot
 from databus.bootstrap.session_parameters import MeasureRequest
-from databus.bootstrap.sessions import at_one_moment, filters_of, snapshot_reach
+from databus.bootstrap.sessions import at_one_moment, log_reach, snapshot_reach
 from databus.bootstrap.source_choice import Choice, Listed, Stores
 from databus.schemas.checkpoint import ConsumptionMode
 
@@ -34,18 +34,14 @@ def _measure_snapshot(choice: Choice, request: MeasureRequest) -> dict[str, int]
         "rows": found.rows,
         "bytes": found.size_bytes,
         "isLast": found.is_last,
+        "maxRow": choice.store.max_row(source.name),
     }
 
 
 def _measure_log(choice: Choice, request: MeasureRequest) -> dict[str, int]:
     checkpoint = request.checkpoint
     found = choice.store.measure_log(
-        choice.src_ids,
-        find_log_place(choice, checkpoint),
-        checkpoint.bootstrap_target_scn,
-        filters_of(request, choice.sources),
-        request.most_rows,
-        request.most_bytes,
+        log_reach(request, choice), request.most_rows, request.most_bytes
     )
     position = choice.store.position()
     is_newest = found.scn == position.scn

@@ -23,12 +23,7 @@ def find_snapshot(choice: Choice, checkpoint: Checkpoint) -> SourceState:
     """
     source = _source_of(choice, checkpoint)
     check_served(source)
-    store_id = checkpoint.extra.get(STORE_ID_KEY, choice.store.id)
-    if store_id != choice.store.id:
-        raise BootstrapTooYoungError(
-            f"the snapshot was begun on store {store_id}, and this is {choice.store.id}: row "
-            "ids mean nothing here; begin again with /startSCN"
-        )
+    _check_store(choice, checkpoint)
     start_scn, scn = checkpoint.bootstrap_start_scn, choice.store.position().scn
     known_scn = max(checkpoint.bootstrap_since_scn, 0) or checkpoint.seen_scn
     check_reach(source, known_scn, start_scn)
@@ -44,6 +39,30 @@ def _source_of(choice: Choice, checkpoint: Checkpoint) -> SourceState:
     raise InvalidParameterError(
         "checkPoint", name, "snapshot_source is one of the sources asked for"
     )
+
+
+def _check_store(choice: Choice, checkpoint: Checkpoint) -> None:
+    store_id = checkpoint.extra.get(STORE_ID_KEY, choice.store.id)
+    if store_id != choice.store.id:
+        raise BootstrapTooYoungError(
+            f"the snapshot was begun on store {store_id}, and this is {choice.store.id}: row "
+            "ids mean nothing here; begin again with /startSCN"
+        )
+
+
+def check_row_ids(choice: Choice, checkpoint: Checkpoint) -> None:
+    """Raise BootstrapTooYoungError unless every row of the log after the start SCN has its id.
+
+    A deleted row has it as long as its tombstone is kept.
+    """
+    _check_store(choice, checkpoint)
+    for source in choice.sources:
+        if checkpoint.bootstrap_start_scn < source.tombstone_floor_scn:
+            raise BootstrapTooYoungError(
+                f"source {source.name}: rows deleted up to scn {source.tombstone_floor_scn} have "
+                f"no ids any more, and the start is scn {checkpoint.bootstrap_start_scn}; begin "
+                "again with /startSCN"
+            )
 
 
 def find_log_place(choice: Choice, checkpoint: Checkpoint) -> LogPlace:

@@ -7,7 +7,7 @@ parameter's name and the rule. Whether the store can answer it is not looked at.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +35,15 @@ class Reading:
     """What is read of a snapshot or of a catch-up, and from where.
 
     `sources` are ids or names, as text. `every_filter` is for every source
-    that `filters` (by src_id) does not name. Of a snapshot nothing after the
-    row `until_row` is read.
+    that `filters` (by src_id) does not name. Only rows with ids in (`after_row`,
+    `until_row`] are read, in a snapshot after the checkpoint's, too.
     """
 
     sources: tuple[str, ...]
     checkpoint: Checkpoint
     filters: Mapping[int, EventFilter]
     every_filter: EventFilter | None = None
+    after_row: int = 0
     until_row: int = MAX_SCN
 
     def filter_of(self, src_id: int) -> EventFilter | None:
@@ -104,27 +105,38 @@ def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, An
         "checkpoint": checkpoint,
         "filters": filters,
         "every_filter": every_filter,
-        "until_row": _parse_until_row(parameters, checkpoint),
+        **_parse_rows(parameters, sources, checkpoint),
     }
 
 
-def _parse_until_row(parameters: Parameters, checkpoint: Checkpoint) -> int:
-    until_row = parse_number(parameters, "untilRow", MAX_SCN, least=0)
-    if until_row == MAX_SCN:
-        return until_row
-    if until_row > MAX_SCN:
-        raise InvalidParameterError("untilRow", str(until_row), f"at most {MAX_SCN}")
-    if checkpoint.mode is not ConsumptionMode.SNAPSHOT:
-        raise InvalidParameterError(
-            "untilRow", str(until_row), f"a row's id, only in mode {ConsumptionMode.SNAPSHOT}"
-        )
-    if until_row < checkpoint.snapshot_offset:
-        raise InvalidParameterError(
-            "untilRow",
-            str(until_row),
-            f"not below the checkpoint's snapshot_offset {checkpoint.snapshot_offset}",
-        )
-    return until_row
+def _parse_rows(
+    parameters: Parameters, sources: Sequence[str], checkpoint: Checkpoint
+) -> dict[str, int]:
+    """Return the ids of the rows to be read: those after the first up to the second."""
+    after_row = _parse_row(parameters, "afterRow", 0)
+    until_row = _parse_row(parameters, "untilRow", MAX_SCN)
+    if checkpoint.mode is ConsumptionMode.SNAPSHOT:
+        least, where = checkpoint.snapshot_offset, "the checkpoint's snapshot_offset"
+        if after_row:
+            raise InvalidParameterError(
+                "afterRow", str(after_row), f"a snapshot goes on after {where} {least}"
+            )
+    else:
+        least, where = after_row, "afterRow"
+        if len(sources) > 1 and (after_row, until_row) != (0, MAX_SCN):
+            raise InvalidParameterError(
+                "sources", ",".join(sources), "one: afterRow and untilRow are ids of its rows"
+            )
+    if until_row < least:
+        raise InvalidParameterError("untilRow", str(until_row), f"not below {where} {least}")
+    return {"after_row": after_row, "until_row": until_row}
+
+
+def _parse_row(parameters: Parameters, name: str, default: int) -> int:
+    row = parse_number(parameters, name, default, least=0)
+    if row > MAX_SCN:
+        raise InvalidParameterError(name, str(row), f"at most {MAX_SCN}")
+    return row
 
 
 def parse_sources(parameters: Parameters, name: str) -> tuple[str, ...]:

@@ -19,13 +19,15 @@ anew. So an answer and all that its rightness hangs on are read at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.session_checks import (
     STORE_ID_KEY,
     check_reach,
+    check_row_ids,
     check_served,
     find_log_place,
     find_snapshot,
@@ -43,7 +45,6 @@ from databus.schemas.errors import (
     SchemaNotFoundError,
 )
 from databus.schemas.event_v2 import encode
-from databus.schemas.filters import EventFilter
 from databus.schemas.rendering import choose_render
 from databus.schemas.rows import schema_id
 from databus.schemas.scn import MAX_SCN
@@ -233,18 +234,12 @@ class _CatchUpPage(_PageReader):
 
     def read(self) -> Page:
         """Return the page."""
-        target_scn = self._checkpoint.bootstrap_target_scn
-        asked = (
-            self._choice.src_ids,
-            find_log_place(self._choice, self._checkpoint),
-            target_scn,
-            filters_of(self._request, self._choice.sources),
-            self._room_bytes,
-        )
-        if self._render is None and (body := self._store.log_body(*asked)) is not None:
+        reach = log_reach(self._request, self._choice)
+        target_scn, room = reach.target_scn, self._room_bytes
+        if self._render is None and (body := self._store.log_body(reach, room)) is not None:
             after = self._at((body.scn, WHOLE_WINDOW))
             return self._close([body.data], body.rows, after, is_over=body.scn == target_scn)
-        found = self._store.log_page(*asked)
+        found = self._store.log_page(reach, room)
         events = self._fit([row.event for row in found.rows])
         if found.rows and not events:
             return self._pending(found.rows[0].event)
@@ -274,10 +269,24 @@ def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
     )
 
 
-def filters_of(reading: Reading, sources: Iterable[SourceState]) -> dict[int, EventFilter]:
-    """Return the filters of those sources that have one, by src_id."""
-    found = {source.src_id: reading.filter_of(source.src_id) for source in sources}
-    return {src_id: wanted for src_id, wanted in found.items() if wanted is not None}
+def log_reach(reading: Reading, choice: Choice) -> LogReach:
+    """Return which events of the log somebody at a checkpoint is still to be sent.
+
+    Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
+    """
+    checkpoint = reading.checkpoint
+    filters = {source.src_id: reading.filter_of(source.src_id) for source in choice.sources}
+    reach = LogReach(
+        choice.src_ids,
+        find_log_place(choice, checkpoint),
+        checkpoint.bootstrap_target_scn,
+        {src_id: wanted for src_id, wanted in filters.items() if wanted is not None},
+        reading.after_row,
+        reading.until_row,
+    )
+    if reach.is_of_some_rows:
+        check_row_ids(choice, checkpoint)
+    return reach
 
 
 def _place_before(rows: Sequence[LogRow], number: int) -> LogPlace:

@@ -44,7 +44,7 @@ _SUMS = "select count(*), max(id), sum(length(event)), {hashed} {rows}"
 # SQLite joins the bytes as they are, zeros too in the order of its walk.
 _BODY = "select cast(group_concat(event, '') as blob) {rows}"
 _ANY = "select 1 {rows} limit 1"
-_LAST_ID = "select max(id) from snapshot_{src_id}"
+_MAX_ID = "select max(id) from snapshot_{src_id}"
 
 # With no more changed rows than this a page looks only at them, and sorts
 # their ids each time; with more, the whole table is passed over, once.
@@ -94,7 +94,7 @@ class _Rows:
     """The rows of a reach, as SQL."""
 
     def __init__(self, connection: sqlite3.Connection, src_id: int, reach: Reach) -> None:
-        self._execute = connection.execute
+        self._connection = connection
         self._src_id = src_id
         self._reach = reach
         self.condition: Condition = condition_of(reach.wanted)
@@ -120,12 +120,11 @@ class _Rows:
         end = self._reach.until_id if until_id is None else until_id
         hashed = "max(is_hashed = 1)" if self.condition.has_ranges else "0"
         text = sql.format(rows=self._rows, hashed=hashed)
-        return self._execute(text, (begin, end, *self._parameters))
+        return self._connection.execute(text, (begin, end, *self._parameters))
 
     def last_id(self) -> int:
         """Return the last id that a row may have."""
-        (last,) = self._execute(_LAST_ID.format(src_id=self._src_id)).fetchone()
-        return min(self._reach.until_id, 0 if last is None else last)
+        return min(self._reach.until_id, max_id(self._connection, self._src_id))
 
     def check(self, is_hashed: int, key: int | bytes) -> None:
         """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
@@ -184,6 +183,12 @@ def measure(
             return found._replace(is_last=False)
         found = SnapshotMeasure(row_id, found.rows + 1, found.size_bytes + length, is_last=True)
     return found
+
+
+def max_id(connection: sqlite3.Connection, src_id: int) -> int:
+    """Return the highest id of a source's rows and tombstones; 0 when there are none."""
+    (found,) = connection.execute(_MAX_ID.format(src_id=src_id)).fetchone()
+    return 0 if found is None else found
 
 
 def _measure_ranges(

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from databus.bootstrap import log_rows, partial_rows, snapshot_rows, source_rows
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.store_reading import StoreReading
@@ -57,6 +58,7 @@ __all__ = [
     "LogMeasure",
     "LogPage",
     "LogPlace",
+    "LogReach",
     "LogRow",
     "Position",
     "Reach",

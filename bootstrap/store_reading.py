@@ -5,17 +5,17 @@ All functions may be called inside `reading`, and then see one moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, source_rows
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.stored import (
     LogBody,
     LogMeasure,
     LogPage,
-    LogPlace,
     Position,
     SnapshotBody,
     SnapshotMeasure,
@@ -26,7 +26,6 @@ from databus.bootstrap.stored import (
     StoreSizes,
 )
 from databus.schemas.errors import UnknownSourceError
-from databus.schemas.filters import EventFilter
 
 STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: a millisecond or so
 
@@ -125,55 +124,36 @@ class StoreReading:
             src_id = self.source(name).src_id
             return snapshot_pages.measure(self._connection, src_id, reach, most_rows, most_bytes)
 
-    def log_page(
-        self,
-        src_ids: Sequence[int],
-        after: LogPlace,
-        target_scn: int,
-        filters: Mapping[int, EventFilter],
-        most_bytes: int,
-    ) -> LogPage:
-        """Return log rows of the sources after a place, up to and with window `target_scn`.
+    def max_row(self, name: str) -> int:
+        """Return the highest id of a source's rows and tombstones; 0 when there are none."""
+        with self.file.reading("reading rows", name):
+            return snapshot_pages.max_id(self._connection, self.source(name).src_id)
+
+    def log_page(self, reach: LogReach, most_bytes: int) -> LogPage:
+        """Return log rows in the order of their commits, at least one when there is one.
 
         A place is (SCN, index of the last row consumed), the index WHOLE_WINDOW
-        when nothing of that window is wanted. At least one row when there is one.
+        when nothing of that window is wanted.
         """
-        with self.file.reading("reading the log", scn=after[0]):
-            return log_rows.page(self._connection, src_ids, after, target_scn, filters, most_bytes)
+        with self.file.reading("reading the log", scn=reach.after[0]):
+            return log_rows.page(self._connection, reach, most_bytes)
 
-    def log_body(
-        self,
-        src_ids: Sequence[int],
-        after: LogPlace,
-        target_scn: int,
-        filters: Mapping[int, EventFilter],
-        most_bytes: int,
-    ) -> LogBody | None:
+    def log_body(self, reach: LogReach, most_bytes: int) -> LogBody | None:
         """Return the events of whole windows, one behind another: the fast way to many.
 
         None when the first window does not fit, or where it cannot be done:
         then `log_page` is to be asked.
         """
-        with self.file.reading("reading the log", scn=after[0]):
-            return log_rows.body(self._connection, src_ids, after, target_scn, filters, most_bytes)
+        with self.file.reading("reading the log", scn=reach.after[0]):
+            return log_rows.body(self._connection, reach, most_bytes)
 
-    def measure_log(
-        self,
-        src_ids: Sequence[int],
-        after: LogPlace,
-        target_scn: int,
-        filters: Mapping[int, EventFilter],
-        most_rows: int,
-        most_bytes: int,
-    ) -> LogMeasure:
-        """Return how far so many rows and bytes after a place reach, in whole windows.
+    def measure_log(self, reach: LogReach, most_rows: int, most_bytes: int) -> LogMeasure:
+        """Return how far so many rows and bytes reach, in whole windows.
 
         One window at least when there is one; `target_scn` when there are no more.
         """
-        with self.file.reading("counting the log", scn=after[0]):
-            return log_rows.measure(
-                self._connection, src_ids, after, target_scn, filters, most_rows, most_bytes
-            )
+        with self.file.reading("counting the log", scn=reach.after[0]):
+            return log_rows.measure(self._connection, reach, most_rows, most_bytes)
 
     def count_changed(self, name: str, since_scn: int, limit: int) -> int:
         """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""

@@ -31,11 +31,12 @@ class LogMeasure(NamedTuple):
 
 
 class SnapshotMeasure(NamedTuple):
-    """How far so many rows of a snapshot reach: up to row `row`."""
+    """How far so many rows of a snapshot reach: up to row `row`; `max_row` is the last there is."""
 
     row: int
     rows: int
     is_last: bool
+    max_row: int
 
 
 def online_at(scn: int, offset: int = -1) -> Checkpoint:
@@ -43,13 +44,17 @@ def online_at(scn: int, offset: int = -1) -> Checkpoint:
     return replace(Checkpoint.at(scn), window_offset=offset)
 
 
-def catch_up(scn: int, target_scn: int) -> Checkpoint:
-    """Return the checkpoint after window `scn` of a bootstrap server's log."""
+def catch_up(scn: int, target_scn: int, store: str = "") -> Checkpoint:
+    """Return the checkpoint after window `scn` of a bootstrap server's log.
+
+    `store` is whose row ids are asked about, if any are.
+    """
     return Checkpoint(
         ConsumptionMode.CATCHUP,
         window_scn=scn,
         bootstrap_start_scn=scn,
         bootstrap_target_scn=target_scn,
+        extra=_of_store(store),
     )
 
 
@@ -61,8 +66,12 @@ def snapshot(source: str, row: int, at_scn: int, since_scn: int, store: str) -> 
         snapshot_offset=row,
         bootstrap_start_scn=at_scn,
         bootstrap_since_scn=since_scn,
-        extra={STORE_ID_KEY: store} if store else {},
+        extra=_of_store(store),
     )
+
+
+def _of_store(store: str) -> dict[str, str]:
+    return {STORE_ID_KEY: store} if store else {}
 
 
 def beginning_after(since_scn: int) -> Checkpoint:
@@ -98,7 +107,10 @@ def snapshot_measure(server: str, value: Any) -> SnapshotMeasure:
     """Read the answer to a bootstrap server's `/measure` of a snapshot."""
     try:
         return SnapshotMeasure(
-            int(value["snapshotOffset"]), int(value["rows"]), bool(value["isLast"])
+            int(value["snapshotOffset"]),
+            int(value["rows"]),
+            bool(value["isLast"]),
+            int(value["maxRow"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _senseless(server, value, error) from error

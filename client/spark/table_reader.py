@@ -3,9 +3,12 @@
 A server's snapshot as of X has the rows that have not changed since. Those that
 have are found in the log: the first change of a row after X says what it was.
 Rows go on changing while they are read, so each task reads its part of the
-snapshot first, then the log of the same keys up to where the server is by then:
+snapshot first, then the log of the same rows up to where the server is by then:
 a row that left the snapshot before it was reached is in that log. One that was
 reached and changed later is in both, and comes once.
+
+The tasks part the table by the ids that rows have in the server's store, and
+keep when they change or are deleted. So each row is looked at once, by one task.
 
 So all tasks give the table as of one X, whoever writes meanwhile. The keys of a
 task's rows are kept in memory until its end, and of the log the first changes.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,9 +29,14 @@ from databus.client.spark.as_of import AsOf
 from databus.client.spark.blocking import ServerPool
 from databus.client.spark.bootstrap_pages import BootstrapPages
 from databus.client.spark.event_columns import EventColumns
-from databus.client.spark.key_parts import split_keys
 from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options
-from databus.client.spark.requests import beginning_after, catch_up, filters_text, snapshot
+from databus.client.spark.requests import (
+    beginning_after,
+    catch_up,
+    filters_text,
+    snapshot,
+    snapshot_measure,
+)
 from databus.client.spark.row_types import (
     CHANGE_COLUMN,
     KEY,
@@ -46,20 +55,19 @@ from databus.schemas.errors import (
     ServerError,
     SettingsError,
 )
-from databus.schemas.filters import EventFilter
+from databus.schemas.scn import MAX_SCN
 
 SCN_COLUMN = "_databus_scn"
 DEFAULT_PARTITIONS = 2
-# The first request of all is only to learn whether the table can be had.
-PROBE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class TablePartition:
-    """Rows of one source as of an SCN, of the keys that pass a filter (None: all)."""
+    """Rows of one source as of an SCN, of ids in (`after_row`, `until_row`] of a store."""
 
     scn: int
-    wanted: EventFilter | None
+    after_row: int
+    until_row: int
     server: str
     store: str
     versions: tuple[WriterSchema, ...]
@@ -104,17 +112,15 @@ class TableReader:
             store = answer.headers.get(STORE_ID, "")
             if options.as_of is not None:
                 scn = options.as_of
-                pool.prefer(answer.server)
-                self._probe(pool, snapshot(source, 0, scn, 0, store).to_json())
+            pool.prefer(answer.server)
+            max_row = self._max_row(pool, snapshot(source, 0, scn, 0, store))
         except DatabusError as error:
             raise self._explained(error) from error
         finally:
             pool.close()
-        wanted = options.filters.get(source)
-        parts = options.partitions or DEFAULT_PARTITIONS
         return [
-            TablePartition(scn, part, answer.server, store, tuple(versions))
-            for part in split_keys(wanted, parts)
+            TablePartition(scn, after, until, answer.server, store, tuple(versions))
+            for after, until in split_rows(max_row, options.partitions or DEFAULT_PARTITIONS)
         ]
 
     def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
@@ -131,9 +137,11 @@ class TableReader:
         finally:
             pool.close()
 
-    def _probe(self, pool: ServerPool, checkpoint: str) -> None:
-        asked = {"sources": self._source, "checkPoint": checkpoint, "output": "binary"}
-        pool.get("/bootstrap", {**asked, "batchSize": str(PROBE_BYTES), "maxev": "2"})
+    def _max_row(self, pool: ServerPool, begin: Checkpoint) -> int:
+        """Return the last row's id; refused like a page when the snapshot cannot be had."""
+        asked = {"sources": self._source, "checkPoint": begin.to_json(), "rows": "1"}
+        answer = pool.get("/measure", asked)
+        return snapshot_measure(answer.server, answer.json()).max_row
 
     def _explained(self, error: DatabusError) -> DatabusError:
         """Return a refusal with what to do about it."""
@@ -172,16 +180,16 @@ class _Reading:
         if self._condition is not None:
             needed |= self._condition.columns
         self._rows = StructType([field for field in rows if field.name in needed])
-        wanted = {} if partition.wanted is None else {self._source: partition.wanted}
-        text = filters_text(wanted, {self._source: partition.versions[0].src_id})
+        text = filters_text(options.filters, {self._source: partition.versions[0].src_id})
         self._pages = BootstrapPages(pool, [self._source], text, options.fetch_bytes)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the snapshot's rows, and then those that changed after."""
         known: list[pa.RecordBatch] = []
-        begin = self._partition
-        at_begin = snapshot(self._source, 0, begin.scn, 0, begin.store)
-        for batch in self._read(at_begin, is_snapshot=True):
+        part = self._partition
+        at_begin = snapshot(self._source, part.after_row, part.scn, 0, part.store)
+        rows = {"untilRow": str(part.until_row)}
+        for batch in self._read(at_begin, rows, is_snapshot=True):
             found = self._fulfilling(batch)
             known.append(found.select(self._keys))
             yield self._shaped(found, pc.struct_field(found.column(CHANGE_COLUMN), "scn"))
@@ -190,11 +198,13 @@ class _Reading:
     def _changed_rows(self, known: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         answer = self._pool.get("/targetSCN", {"source": self._source})
         until = read_scn(answer.server, "/targetSCN", bytes(answer.body))
-        scn = self._partition.scn
+        part = self._partition
+        scn = part.scn
         if until <= scn:
             return
         as_of = AsOf(self._source, scn, self._keys)
-        for batch in self._read(catch_up(scn, until), is_snapshot=False):
+        rows = {"afterRow": str(part.after_row), "untilRow": str(part.until_row)}
+        for batch in self._read(catch_up(scn, until, part.store), rows, is_snapshot=False):
             as_of.add(batch)
         found = as_of.rows(known)
         if found is None:
@@ -205,7 +215,9 @@ class _Reading:
             scns = pa.repeat(pa.scalar(scn, pa.int64()), rows.num_rows)
             yield self._shaped(rows, scns)
 
-    def _read(self, checkpoint: Checkpoint, *, is_snapshot: bool) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, checkpoint: Checkpoint, rows: Mapping[str, str], *, is_snapshot: bool
+    ) -> Iterator[pa.RecordBatch]:
         shape = changes_schema({self._source: self._rows}, "columns", not is_snapshot)
         columns = EventColumns(
             arrow_schema(shape),
@@ -218,7 +230,7 @@ class _Reading:
             as_text=self._options.columns_as_text,
             batch_rows=self._options.batch_rows,
         )
-        return self._pages.read(checkpoint, columns, self._options.batch_rows)
+        return self._pages.read(checkpoint, columns, self._options.batch_rows, rows)
 
     def _fulfilling(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if self._condition is None else self._condition.rows(batch)
@@ -229,6 +241,12 @@ class _Reading:
             for name in self._target.names
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+
+def split_rows(max_row: int, parts: int) -> list[tuple[int, int]]:
+    """Return ranges of ids, each (after, until], that together have every row, later ones too."""
+    inner = {max_row * part // parts for part in range(1, parts)} - {0}
+    return list(pairwise([0, *sorted(inner), MAX_SCN]))
 
 
 def _checked(options: SourceOptions) -> SourceOptions:

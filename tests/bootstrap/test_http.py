@@ -172,6 +172,7 @@ class TestConversation:
             "rows": 6,
             "bytes": 0,
             "isLast": True,
+            "maxRow": 10,
         }
 
     def test_a_catch_up_is_planned_in_windows(self, served: ServedStore) -> None:
@@ -262,11 +263,19 @@ class TestBadInput:
                 "snapshot_offset 4",
             ),
             (
-                {"untilRow": "3", "checkPoint": catch_up_at(101, 101).to_json()},
+                {"untilRow": "3", "checkPoint": catch_up_at(101, 101).to_json(), "afterRow": "4"},
                 400,
                 INVALID,
-                "only in mode",
+                "not below afterRow 4",
             ),
+            (
+                {"sources": "1,2", "untilRow": "3", "checkPoint": catch_up_at(1, 1).to_json()},
+                400,
+                INVALID,
+                "ids of its rows",
+            ),
+            ({"afterRow": "1"}, 400, INVALID, "goes on after the checkpoint's snapshot_offset 0"),
+            ({"afterRow": "9" * 19}, 400, INVALID, "at most"),
             ({"filter": "{"}, 400, INVALID, "JSON"),
             ({"filter": '{"1":{"partitionType":"ROUND"}}'}, 400, INVALID, "ROUND"),
             ({"filter": '{"partitionType":"ROUND"}'}, 400, INVALID, "ROUND"),

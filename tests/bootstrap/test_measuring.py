@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, sqlite_bytes
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.measuring import measure
 from databus.bootstrap.row_filter import EVERY_KEY
 from databus.bootstrap.session_parameters import parse_measure_request, parse_page_request
@@ -27,7 +28,7 @@ from databus.bootstrap.sqlite_bytes import joins_bytes
 from databus.bootstrap.stored import SnapshotMeasure, StoredEvent
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import InvalidParameterError
+from databus.schemas.errors import BootstrapTooYoungError, InvalidParameterError
 from databus.schemas.filters import EventFilter, ModFilter, RangeFilter
 from databus.schemas.scn import MAX_SCN
 from tests.bootstrap.filled import (
@@ -178,7 +179,7 @@ def test_a_range_of_keys_that_are_no_numbers_is_refused(
         with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
             snapshot_pages.body(connection, 1, reach, MAX_SCN)
     with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-        log_rows.measure(connection, [1], (0, -1), 9, {1: wanted}, MAX_SCN, MAX_SCN)
+        log_rows.measure(connection, LogReach([1], (0, -1), 9, {1: wanted}), MAX_SCN, MAX_SCN)
 
 
 def test_an_sqlite_that_cuts_bytes_at_a_zero_is_found_out() -> None:
@@ -217,6 +218,7 @@ def test_ranges_as_measured_bring_each_row_once(filled: FilledStore, filter: str
         "rows": 0,
         "bytes": 0,
         "isLast": True,
+        "maxRow": 301,
     }
 
 
@@ -244,6 +246,16 @@ def test_an_emptied_table_is_one_row(filled: FilledStore) -> None:
     filled.apply(110, emptied(1, 110))
     assert ask(filled, snapshot_at(PERSON.source, 110, since_scn=105))["rows"] == 1
     assert EVERY_KEY == 2
+
+
+def test_the_last_row_is_told_without_looking_at_the_rows(filled: FilledStore) -> None:
+    begin = snapshot_at(PERSON.source, 101)
+    assert ask(filled, begin, rows=1)["maxRow"] == 300
+    filled.apply(110, gone(1, 299, 110), put(1, 1000, 110))
+    # A row that came later has a higher id, one that is deleted keeps its own.
+    assert ask(filled, begin, rows=1, untilRow=5)["maxRow"] == 301
+    filled.apply(120, emptied(1, 120))
+    assert ask(filled, begin, rows=1)["maxRow"] == 1
 
 
 # -- the log ---------------------------------------------------------------------------------
@@ -299,6 +311,51 @@ def test_the_log_is_measured_in_whole_windows(
         assert (measured["rows"], measured["bytes"]) == (count, count_bytes)
         assert (measured["fromScn"], measured["maxScn"]) == (101, target)
         assert (measured["timestampNs"], measured["maxTimestampNs"]) == (scn * 10, target * 10)
+
+
+@pytest.mark.parametrize("filter", ["", MOD])
+def test_the_log_of_some_rows_has_each_change_in_one_part(
+    filled: FilledStore, filter: str, way: str
+) -> None:
+    chosen = random.Random(5)
+    for scn in range(110, 300, 10):
+        keys = chosen.sample(range(320), 5)
+        filled.apply(scn, *(chosen.choice([put, gone])(1, key, scn) for key in keys))
+    begin = catch_up_at(101, 290)
+    events = split(page(filled, begin, filter=filter).body)[0]
+    bounds = [0, 60, 120, 120, 250, MAX_SCN]
+    found = []
+    for after, until in pairwise(bounds):
+        asked = {"filter": filter, "afterRow": after, "untilRow": until}
+        body = page(filled, begin, **asked).body
+        part = split(body)[0]
+        measured = ask(filled, begin, **asked)
+        assert (measured["rows"], measured["bytes"]) == (len(part), sum(map(len, _cut(body))))
+        found.append(part)
+    assert [bool(part) for part in found] == [True, True, False, True, True]
+    assert sorted(chain.from_iterable(found)) == sorted(events)
+    keys_of = [{event.key for event in part} for part in found]
+    assert sum(map(len, keys_of)) == len({event.key for event in events})
+
+
+def test_that_a_table_was_emptied_is_in_the_log_of_any_rows(filled: FilledStore) -> None:
+    filled.apply(110, put(1, 2, 110), emptied(1, 110))
+    (event,) = split(page(filled, catch_up_at(101, 110), afterRow=50, untilRow=60).body)[0]
+    assert event.key == b""
+
+
+def test_rows_whose_ids_are_forgotten_are_not_left_out_in_silence(filled: FilledStore) -> None:
+    begin = catch_up_at(101, 101, start_scn=99)
+    assert page(filled, begin).is_phase_over
+    for read in (page, ask):
+        with pytest.raises(BootstrapTooYoungError, match="up to scn 100 have no ids any more"):
+            read(filled, begin, untilRow=5)
+
+
+def test_the_log_of_rows_of_another_store_is_refused(filled: FilledStore) -> None:
+    begin = replace(catch_up_at(101, 101), extra={"bootstrap_store_id": "other"})
+    with pytest.raises(BootstrapTooYoungError, match="begun on store other"):
+        page(filled, begin, untilRow=5)
 
 
 def _cut(body: bytes) -> list[bytes]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
@@ -140,7 +141,8 @@ def rows_of(store: Store) -> dict[Any, dict[str, Any]]:
 
 
 def log_of(store: Store, after: int = 0) -> list[bytes]:
-    return [row.event for row in store.log_page([1], (after, -1), 1 << 40, {}, 1 << 30).rows]
+    page = store.log_page(LogReach([1], (after, -1), 1 << 40, {}), 1 << 30)
+    return [row.event for row in page.rows]
 
 
 def test_what_an_update_lacks_is_taken_from_the_stored_row(store: Store) -> None:
@@ -296,7 +298,7 @@ def test_the_producer_says_what_to_do_until_it_is_done(tmp_path: Path) -> None:
         finally:
             assert producer.stop(10)
     with closing(Store.open(path)) as store:
-        log = store.log_page([ORDERS_ID], (0, -1), 10, {}, 1 << 30)
+        log = store.log_page(LogReach([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
         assert notes_of(log.rows[1].event) == Notes()
         assert row_codec(avro_schema(ORDERS)).decode(decode(log.rows[1].event)[0].value) == {
             "id": 100,

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
@@ -82,7 +83,8 @@ def at(store: Store, scn: int) -> None:
 
 
 def log_of(store: Store, *src_ids: int) -> list[bytes]:
-    page = store.log_page(src_ids or [40, 41], (0, WHOLE_WINDOW), 1 << 40, {}, 1 << 30)
+    reach = LogReach(src_ids or [40, 41], (0, WHOLE_WINDOW), 1 << 40, {})
+    page = store.log_page(reach, 1 << 30)
     assert page.is_last
     return [row.event for row in page.rows]
 

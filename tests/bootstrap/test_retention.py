@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from databus.bootstrap import retention
-from databus.bootstrap.log_rows import OldRow
+from databus.bootstrap.log_rows import LogReach, OldRow
 from databus.bootstrap.retention import Retention, find_cut
 from databus.bootstrap.store import SourceState, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
@@ -45,7 +45,7 @@ class Kept:
         return steps
 
     def log(self) -> list[tuple[int, int]]:
-        page = self.store.log_page([1, 2], (0, WHOLE_WINDOW), 10_000, {}, 1 << 30)
+        page = self.store.log_page(LogReach([1, 2], (0, WHOLE_WINDOW), 10_000, {}), 1 << 30)
         return [(row.scn, row.row_index) for row in page.rows]
 
     def state(self, name: str = PERSON.source) -> SourceState:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.row_filter import condition_of, number_of
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.stored import StoredEvent
@@ -83,11 +84,11 @@ def test_both_kinds_of_tables_answer_as_the_filter_in_memory(
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
                 snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1000)
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                log_rows.page(connection, [1], (0, -1), 9, {1: wanted}, 1000)
+                log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1000)
             return
         by_id = snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1000)
         by_scn = snapshot_pages.page(connection, 1, Reach(4, 9, 0, wanted), 1000)
-        logged = log_rows.page(connection, [1], (0, -1), 9, {1: wanted}, 1000)
+        logged = log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1000)
         assert [row.key for row in by_id.rows] == expected
         assert [row.key for row in by_scn.rows] == expected
         assert [row.key for row in logged.rows] == expected

@@ -15,6 +15,7 @@ import pytest
 
 from databus.bootstrap import snapshot_pages, store_file
 from databus.bootstrap import store as store_module
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.migrations import MIGRATIONS
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
@@ -55,7 +56,7 @@ def rows_of(store: Store, since_scn: int = 0, start_scn: int = ALL) -> dict[int 
 
 
 def log_of(store: Store, after_scn: int = 0) -> list[tuple[int, int, int | bytes]]:
-    page = store.log_page([1, 2], (after_scn, WHOLE_WINDOW), ALL, {}, ALL)
+    page = store.log_page(LogReach([1, 2], (after_scn, WHOLE_WINDOW), ALL, {}), ALL)
     return [(row.scn, row.row_index, row.key) for row in page.rows]
 
 
@@ -160,7 +161,7 @@ def test_log_pages_have_every_event_once_in_the_order_of_commits(filled: FilledS
     for most_bytes in (1, 300, 700, ALL):
         found, place, is_last = [], (109, WHOLE_WINDOW), False
         while not is_last:
-            page = filled.store.log_page([1, 2], place, 127, {}, most_bytes)
+            page = filled.store.log_page(LogReach([1, 2], place, 127, {}), most_bytes)
             found += [(row.scn, row.row_index) for row in page.rows]
             place, is_last = page.last, page.is_last
             scn, index = found[-1]
@@ -172,11 +173,11 @@ def test_log_pages_have_every_event_once_in_the_order_of_commits(filled: FilledS
 def test_a_log_page_of_one_source_knows_where_its_windows_end(filled: FilledStore) -> None:
     filled.apply(110, put(1, 1, 110), put(2, 1, 110), put(1, 2, 110), put(2, 2, 110))
     filled.apply(111, put(1, 1, 111))
-    page = filled.store.log_page([1], (109, WHOLE_WINDOW), 111, {}, 1)
+    page = filled.store.log_page(LogReach([1], (109, WHOLE_WINDOW), 111, {}), 1)
     assert (page.last, page.is_last) == ((110, 0), False)
-    page = filled.store.log_page([1], page.last, 111, {}, 1)
+    page = filled.store.log_page(LogReach([1], page.last, 111, {}), 1)
     assert (page.last, page.is_last) == ((110, WHOLE_WINDOW), False)
-    page = filled.store.log_page([1], page.last, 111, {1: ModFilter(2, 0, 1)}, 1)
+    page = filled.store.log_page(LogReach([1], page.last, 111, {1: ModFilter(2, 0, 1)}), 1)
     assert (page.rows, page.last, page.is_last) == ([], (111, WHOLE_WINDOW), True)
 
 

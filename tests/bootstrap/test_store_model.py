@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from databus.bootstrap import store as store_module
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.retention import Retention
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceState, SourceStatus, Store
@@ -341,7 +342,13 @@ class StoreMachine(RuleBasedStateMachine):
         if any(needed < s.log_floor_scn for s in states):
             return False
         page = self.store.log_page(
-            [1, 2], consumer.place, consumer.target_scn, dict.fromkeys((1, 2), consumer.wanted), 500
+            LogReach(
+                [1, 2],
+                consumer.place,
+                consumer.target_scn,
+                dict.fromkeys((1, 2), consumer.wanted),
+            ),
+            500,
         )
         assert page.rows or page.is_last
         for row in page.rows:

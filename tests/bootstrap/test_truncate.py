@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.retention import Retention
 from databus.bootstrap.session_parameters import parse_page_request, parse_start_request
@@ -284,7 +285,7 @@ def test_the_producer_takes_it_from_the_relay(tmp_path: Path) -> None:
     with closing(Store.open(path)) as store:
         page = store.snapshot_page("shop.orders", reach_of(5, 10, 0, None), 1 << 30)
         assert [row.key for row in page.rows] == [b"", 3]
-        log = store.log_page([ORDERS_ID], (0, -1), 10, {}, 1 << 30)
+        log = store.log_page(LogReach([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
         assert [decode(row.event)[0].key for row in log.rows] == [1, 2, b"", 3]
         assert decode(log.rows[2].event)[0] == truncate
 

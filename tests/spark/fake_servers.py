@@ -108,7 +108,13 @@ class FakeBootstrap:
         count = max(0, min(left, int(parameters["rows"])))
         end_row = checkpoint.snapshot_offset + count
         return answer(
-            {"snapshotOffset": end_row, "rows": count, "bytes": 0, "isLast": left <= count}
+            {
+                "snapshotOffset": end_row,
+                "rows": count,
+                "bytes": 0,
+                "isLast": left <= count,
+                "maxRow": self.rows[checkpoint.snapshot_source],
+            }
         )
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from databus.client.spark.key_parts import split_keys
-from databus.client.spark.table_reader import TableReader
+from databus.client.spark.table_reader import TableReader, split_rows
 from databus.schemas.errors import ServerError, SettingsError
-from databus.schemas.filters import AnyOf, ModFilter, NoFilter, RangeFilter
+from databus.schemas.scn import MAX_SCN
 from tests.spark.table_shop import TableShop, read, table_shop
 
 ROWS = 400
@@ -116,7 +115,7 @@ def test_columns_and_a_condition_choose_what_is_read_of_rows_as_they_were(shop: 
     assert sorted(found.column("note").to_pylist()) == sorted(wanted)
 
 
-def test_a_filter_of_keys_is_parted_between_the_tasks(shop: TableShop) -> None:
+def test_a_filter_of_keys_goes_with_all_tasks(shop: TableShop) -> None:
     text = (
         '{"shop.orders": {"partitionType": "MOD", '
         '"filters": [{"numBuckets": 10, "bktRange": {"start": 2, "end": 7}}]}}'
@@ -198,19 +197,8 @@ def test_spark_reads_a_table_and_may_read_it_twice(shop: TableShop, spark: Spark
     assert frame.count() == len(wanted)
 
 
-def test_filters_of_all_parts_let_each_key_through_once() -> None:
-    keys: list[int | bytes] = [0, 1, -1, 7, -(2**63), 2**63 - 1, b"a", b"12", b"\xff"]
-    for parts in (1, 2, 3, 8):
-        found = split_keys(None, parts)
-        assert len(found) == parts
-        for key in keys:
-            assert sum(part is None or part.matches(key) for part in found) == 1
-    assert split_keys(NoFilter(), 1) == [None]
-    assert split_keys(AnyOf((RangeFilter(0, 10),)), 3) == [
-        RangeFilter(0, 3),
-        RangeFilter(3, 6),
-        RangeFilter(6, 10),
-    ]
-    both = AnyOf((RangeFilter(0, 10), RangeFilter(20, 30)))
-    assert split_keys(both, 3) == [both]
-    assert split_keys(ModFilter(4, 3, 4), 3) == [ModFilter(4, 3, 4)]
+def test_parts_of_a_table_have_every_row_that_there_may_be() -> None:
+    assert split_rows(100, 1) == [(0, MAX_SCN)]
+    assert split_rows(100, 3) == [(0, 33), (33, 66), (66, MAX_SCN)]
+    assert split_rows(2, 8) == [(0, 1), (1, MAX_SCN)]
+    assert split_rows(0, 8) == [(0, MAX_SCN)]

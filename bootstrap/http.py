@@ -164,20 +164,20 @@ class PageHandler(BootstrapHandler):
             self.set_header("PhaseCompleted", "TRUE")
         if page.pending_event_bytes is not None:
             self.set_header("x-dbus-pending-event-size", str(page.pending_event_bytes))
-        await self.send(page.body, request.form.content_type)
+        await self.send_parts(page.parts, request.form.content_type)
 
     def _count(self, page: Page) -> None:
         traffic = self.pair.traffic
         traffic.pages += 1
         traffic.rows += page.rows
-        traffic.size_bytes += len(page.body)
+        traffic.size_bytes += page.size_bytes
 
 
 def _note_page(session: Session, checkpoint: Checkpoint, page: Page) -> None:
     is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
     session.pages += 1
     session.rows += page.rows
-    session.size_bytes += len(page.body)
+    session.size_bytes += page.size_bytes
     session.snapshot_source = checkpoint.snapshot_source if is_snapshot else ""
     session.start_scn = checkpoint.bootstrap_start_scn
     session.target_scn = checkpoint.bootstrap_target_scn

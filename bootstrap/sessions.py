@@ -63,16 +63,26 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What to answer: the events with the closing checkpoint's behind them.
+    """What to answer: the events with the closing checkpoint's behind them, in parts.
 
-    `pending_event_bytes`: the body is empty, for the first event needs a page so large.
+    `pending_event_bytes`: there are none, for the first event needs a page so large.
     """
 
-    body: bytes
+    parts: Sequence[bytes]
     checkpoint: Checkpoint
     is_phase_over: bool = False
     pending_event_bytes: int | None = None
     rows: int = 0
+
+    @property
+    def body(self) -> bytes:
+        """All of it, for who does not send it part by part."""
+        return b"".join(self.parts)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the answer."""
+        return sum(map(len, self.parts))
 
 
 def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
@@ -159,12 +169,12 @@ class _PageReader:
 
     def _fit(self, events: Sequence[bytes]) -> list[bytes]:
         """Return those of the first events that fit, in the form asked for."""
-        render, room = self._render, self._room_bytes
-        if render is None and sum(map(len, events)) <= room:
+        room = self._room_bytes
+        if self._render is None and sum(map(len, events)) <= room:
             return list(events)
         fitting = []
         for event in events:
-            form = event if render is None else render(event)
+            form = self._form(event)
             room -= len(form)
             if room < 0:
                 break
@@ -172,18 +182,19 @@ class _PageReader:
         return fitting
 
     def _close(
-        self, events: Sequence[bytes], rows: int, checkpoint: Checkpoint, *, is_over: bool
+        self, parts: Sequence[bytes], rows: int, checkpoint: Checkpoint, *, is_over: bool
     ) -> Page:
-        body = b"".join((*events, self._closing(checkpoint)))
-        return Page(body, checkpoint, is_over, rows=rows)
+        return Page((*parts, self._closing(checkpoint)), checkpoint, is_over, rows=rows)
 
-    def _pending(self, event: bytes) -> Page:
-        form = event if self._render is None else self._render(event)
-        return Page(b"", self._checkpoint, pending_event_bytes=len(form) + self._closing_bytes)
+    def _pending(self, event_bytes: int) -> Page:
+        needed_bytes = event_bytes + self._closing_bytes
+        return Page((), self._checkpoint, pending_event_bytes=needed_bytes)
+
+    def _form(self, event: bytes) -> bytes:
+        return event if self._render is None else self._render(event)
 
     def _closing(self, checkpoint: Checkpoint) -> bytes:
-        event = encode(checkpoint_event(checkpoint))
-        return event if self._render is None else self._render(event)
+        return self._form(encode(checkpoint_event(checkpoint)))
 
     def _schema_text(self, digest: bytes) -> str:
         if not self._texts:
@@ -202,23 +213,20 @@ class _SnapshotPage(_PageReader):
         source = find_snapshot(self._choice, self._checkpoint)
         reach = snapshot_reach(self._request, source)
         if self._render is None:
-            data, found = self._store.snapshot_body(source.name, reach, self._room_bytes)
+            parts, found = self._store.snapshot_body(source.name, reach, self._room_bytes)
             if found.size_bytes > self._room_bytes:
-                return Page(
-                    b"",
-                    self._checkpoint,
-                    pending_event_bytes=found.size_bytes + self._closing_bytes,
-                )
-            return self._answer([data], found.rows, None if found.is_last else found.last_id)
+                return self._pending(found.size_bytes)
+            return self._answer(parts, found.rows, None if found.is_last else found.last_id)
         page = self._store.snapshot_page(source.name, reach, self._room_bytes)
         events = self._fit([row.event for row in page.rows])
         if page.rows and not events:
-            return self._pending(page.rows[0].event)
+            return self._pending(len(self._form(page.rows[0].event)))
+        last_id = None if page.is_last else page.last_id
         if len(events) < len(page.rows):
-            return self._answer(events, len(events), page.rows[len(events) - 1].id)
-        return self._answer(events, len(events), None if page.is_last else page.last_id)
+            last_id = page.rows[len(events) - 1].id
+        return self._answer([b"".join(events)], len(events), last_id)
 
-    def _answer(self, events: Sequence[bytes], rows: int, last_id: int | None) -> Page:
+    def _answer(self, parts: Sequence[bytes], rows: int, last_id: int | None) -> Page:
         """Return the page of rows up to one, or up to the last one that is wanted (None)."""
         until_row = self._request.until_row
         if last_id is not None or until_row < MAX_SCN:
@@ -226,7 +234,7 @@ class _SnapshotPage(_PageReader):
             after = replace(self._with_store_id(), snapshot_offset=offset)
         else:
             after = self._with_store_id().end_snapshot()
-        return self._close(events, rows, after, is_over=last_id is None)
+        return self._close(parts, rows, after, is_over=last_id is None)
 
 
 class _CatchUpPage(_PageReader):
@@ -242,13 +250,13 @@ class _CatchUpPage(_PageReader):
         found = self._store.log_page(reach, room)
         events = self._fit([row.event for row in found.rows])
         if found.rows and not events:
-            return self._pending(found.rows[0].event)
+            return self._pending(len(self._form(found.rows[0].event)))
         place, is_over = found.last, found.is_last
         if len(events) < len(found.rows):
             place, is_over = _place_before(found.rows, len(events)), False
         elif is_over:
             place = target_scn, WHOLE_WINDOW
-        return self._close(events, len(events), self._at(place), is_over=is_over)
+        return self._close([b"".join(events)], len(events), self._at(place), is_over=is_over)
 
     def _at(self, place: LogPlace) -> Checkpoint:
         scn, offset = place[0], offset_of(self._store, self._choice.src_ids, place)

@@ -1,9 +1,10 @@
 """Reading a snapshot table in the order of its ids: pages of rows, and how far so many reach.
 
 Two ways. Row by row where each row is looked at. Where only the events are
-wanted, SQLite puts a page together: first the rows of an id range are counted,
-ranges as wide as what came before lets expect, then their events are joined in
-one statement, so that no row becomes an object and other threads may run.
+wanted, SQLite joins those of one id range after another, ranges as wide as what
+came before lets expect, until hardly anything more fits. So no row becomes an
+object, and other threads may run. A range that is too large is given up when it
+is: never is more in memory than fits.
 
 All functions work within a transaction of the caller's.
 """
@@ -40,9 +41,9 @@ where id in (
 """
 _ROWS = "select id, scn, key, deleted_ns > 0, event, is_hashed {rows} order by id"
 _SIZES = "select id, length(event), key, is_hashed {rows} order by id"
-_SUMS = "select count(*), max(id), sum(length(event)), {hashed} {rows}"
-# SQLite joins the bytes as they are, zeros too in the order of its walk.
-_BODY = "select cast(group_concat(event, '') as blob) {rows}"
+_SUMS = "select {hashed}, count(*), max(id), sum(length(event)) {rows}"
+# SQLite joins the bytes as they are, zeros too, in the order of its walk.
+_JOINED = "select {hashed}, count(*), max(id), cast(group_concat(event, '') as blob) {rows}"
 _ANY = "select 1 {rows} limit 1"
 _MAX_ID = "select max(id) from snapshot_{src_id}"
 
@@ -52,6 +53,10 @@ FEW_CHANGED = 20_000
 
 _FIRST_IDS = 64  # looked at before anything is known about the rows
 _SPARSER = 4  # so much more is looked at after a range without rows
+_PART_BYTES = 256 << 10  # joined at once: small enough for memory that is used again
+_FULL = 0.95  # of a page that is joined
+_ROW_BYTES = 4096  # of a row beside its event, with room for what SQLite adds
+_LARGEST_LIMIT = (1 << 31) - 1
 _SHARE = 0.9  # of what is expected to fit is looked at in one go
 
 
@@ -90,6 +95,14 @@ def reach_of(
     return Reach(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
 
 
+class _Found(NamedTuple):
+    """What a range of ids has; `last_id` is senseless without rows."""
+
+    rows: int
+    last_id: int
+    size_bytes: int
+
+
 class _Rows:
     """The rows of a reach, as SQL."""
 
@@ -121,6 +134,34 @@ class _Rows:
         hashed = "max(is_hashed = 1)" if self.condition.has_ranges else "0"
         text = sql.format(rows=self._rows, hashed=hashed)
         return self._connection.execute(text, (begin, end, *self._parameters))
+
+    def sums(self, after_id: int, until_id: int) -> _Found:
+        """Count the rows of a range of ids, and the bytes of their events."""
+        has_hashed, count, last_id, size = self.ask(_SUMS, after_id, until_id).fetchone()
+        self._check_hashed(has_hashed, after_id, until_id)
+        return _Found(count, last_id, size or 0)
+
+    def joined(self, after_id: int, until_id: int, most_bytes: int) -> tuple[_Found, bytes] | None:
+        """Return the events of a range of ids, one behind another; None when they are too large."""
+        most = min(most_bytes + _ROW_BYTES, _LARGEST_LIMIT)
+        limit = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+        try:
+            row = self.ask(_JOINED, after_id, until_id).fetchone()
+        except sqlite3.DataError:
+            return None
+        finally:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
+        has_hashed, count, last_id, events = row
+        self._check_hashed(has_hashed, after_id, until_id)
+        events = events or b""
+        if len(events) > most_bytes:
+            return None
+        return _Found(count, last_id, len(events)), events
+
+    def _check_hashed(self, has_hashed: int, after_id: int, until_id: int) -> None:
+        if has_hashed:
+            for _, _, key, is_hashed in self.ask(_SIZES, after_id, until_id):
+                self.check(is_hashed, key)
 
     def last_id(self) -> int:
         """Return the last id that a row may have."""
@@ -158,14 +199,10 @@ def body(
     asked = _Rows(connection, src_id, reach)
     if asked.are_few or not joins_bytes():
         read = page(connection, src_id, reach, most_bytes)
-        data = b"".join([row.event for row in read.rows])
-        return SnapshotBody(
-            data, SnapshotMeasure(read.last_id, len(read.rows), len(data), read.is_last)
-        )
-    found = _measure_ranges(asked, reach.after_id, MAX_SCN, most_bytes)
-    if not found.rows:
-        return SnapshotBody(b"", found)
-    return SnapshotBody(asked.ask(_BODY, until_id=found.last_id).fetchone()[0], found)
+        events = b"".join([row.event for row in read.rows])
+        measure = SnapshotMeasure(read.last_id, len(read.rows), len(events), read.is_last)
+        return SnapshotBody([events], measure)
+    return _join_ranges(asked, reach.after_id, most_bytes)
 
 
 def measure(
@@ -200,16 +237,15 @@ def _measure_ranges(
     is_over = False  # not all up to `end_id` fits
     while at < end_id:
         until = min(at + width, end_id)
-        count, last, size, has_hashed = asked.ask(_SUMS, at, until).fetchone()
-        if has_hashed:
-            _check_hashed(asked, at, until)
-        fits = rows + count <= most_rows and size_bytes + (size or 0) <= most_bytes
+        found = asked.sums(at, until)
+        count = found.rows
+        fits = rows + count <= most_rows and size_bytes + found.size_bytes <= most_bytes
         if count and not fits and (rows or count > 1):
             end_id, is_over = until, True
             if until - at == 1:
                 break
         elif count:
-            last_id, rows, size_bytes = last, rows + count, size_bytes + size
+            last_id, rows, size_bytes = found.last_id, rows + count, size_bytes + found.size_bytes
             at = until
             if not fits or rows == most_rows:
                 is_over = asked.ask(_ANY, at).fetchone() is not None
@@ -226,6 +262,31 @@ def _measure_ranges(
     return SnapshotMeasure(last_id, rows, size_bytes, is_last=not is_over)
 
 
-def _check_hashed(asked: _Rows, after_id: int, until_id: int) -> None:
-    for _, _, key, is_hashed in asked.ask(_SIZES, after_id, until_id):
-        asked.check(is_hashed, key)
+def _join_ranges(asked: _Rows, after_id: int, most_bytes: int) -> SnapshotBody:
+    """Join ranges of ids until a page is about full; of one row at least when there is one."""
+    parts: list[bytes] = []
+    at, last_id, rows, size_bytes = after_id, after_id, 0, 0
+    end_id, width = asked.last_id(), _FIRST_IDS
+    while at < end_id and size_bytes < _FULL * most_bytes:
+        until = min(at + width, end_id)
+        read = asked.joined(at, until, most_bytes - size_bytes)
+        if read is None:
+            if until - at > 1:
+                width = (until - at) // 2
+                continue
+            if rows:
+                break
+            found = asked.sums(at, until)  # a row that no page has room for is told by its size
+            return SnapshotBody([], SnapshotMeasure(found.last_id, 1, found.size_bytes, False))
+        found, events = read
+        if found.rows:
+            parts.append(events)
+            last_id, rows = found.last_id, rows + found.rows
+            size_bytes += found.size_bytes
+            wanted = min(_PART_BYTES, _SHARE * (most_bytes - size_bytes))
+            width = max(1, int((until - at) * wanted / found.size_bytes))
+        else:
+            width *= _SPARSER
+        at = until
+    is_last = at >= end_id or asked.ask(_ANY, at).fetchone() is None
+    return SnapshotBody(parts, SnapshotMeasure(last_id, rows, size_bytes, is_last))

@@ -108,7 +108,7 @@ class StoreReading:
             return snapshot_pages.page(self._connection, src_id, reach, most_bytes)
 
     def snapshot_body(self, name: str, reach: Reach, most_bytes: int) -> SnapshotBody:
-        """Return the events of the same rows, one behind another: the fast way to many.
+        """Return the events of the same rows, several in one: the fast way to many.
 
         Raises as `snapshot_page`.
         """

@@ -122,9 +122,9 @@ class SnapshotMeasure(NamedTuple):
 
 
 class SnapshotBody(NamedTuple):
-    """The events of rows in the order of their ids, one behind another, and which those are."""
+    """The events of rows in the order of their ids, in parts of several, and which those are."""
 
-    data: bytes
+    parts: list[bytes]
     measure: SnapshotMeasure
 
 

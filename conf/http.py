@@ -19,7 +19,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tornado.httpserver import HTTPServer
@@ -297,38 +297,46 @@ class ApiHandler(RequestHandler):
 
         A client that takes not one slice in `idle_connection_s` is dropped.
         """
+        await self.send_parts((body,), content_type)
+
+    async def send_parts(self, parts: Sequence[bytes], content_type: str) -> None:
+        """Answer with a body whose parts are never joined: a page may be large."""
         self.set_header("Content-Type", content_type)
-        if len(body) >= GZIP_MIN_BYTES and accepts_gzip(
+        size_bytes = sum(map(len, parts))
+        if size_bytes >= GZIP_MIN_BYTES and accepts_gzip(
             self.request.headers.get("Accept-Encoding", "")
         ):
-            body = await asyncio.get_running_loop().run_in_executor(None, _compress, body)
+            loop = asyncio.get_running_loop()
+            parts = (await loop.run_in_executor(None, _compress, b"".join(parts)),)
+            size_bytes = len(parts[0])
             self.set_header("Content-Encoding", "gzip")
         # Looked at before each write: the exception that writing raises otherwise is
         # kept by tornado, and with it the body, until the garbage collector comes.
         if self._is_gone():
             return
-        if len(body) <= SLICE_BYTES:
-            await self._within_idle_time(self.finish(body))
+        if size_bytes <= SLICE_BYTES:
+            await self._within_idle_time(self.finish(b"".join(parts)))
             return
-        self.set_header("Content-Length", str(len(body)))
+        self.set_header("Content-Length", str(size_bytes))
+        slices = slices_of(parts)
         # With the headers in one packet, so that the client wakes up to something.
-        self.write(body[:FIRST_BYTES])
+        self.write(bytes(next(slices)))
         await self._within_idle_time(self.flush())
-        await self._send_slices(memoryview(body))
+        await self._send_slices(slices)
         if not self._is_gone():
             await self._within_idle_time(self.finish())
 
-    async def _send_slices(self, body: memoryview) -> None:
+    async def _send_slices(self, slices: Iterator[memoryview]) -> None:
         # Past RequestHandler.write, which takes only bytes and joins them: a
         # slice of the view goes to the socket without another copy.
         connection: Any = self.request.connection
-        for begin in range(FIRST_BYTES, len(body), SLICE_BYTES):
+        for one in slices:
             # Copying to fifty sockets at once would keep everybody else waiting.
             await self.turns.take()
             if self._is_gone():
                 return
             began = time.perf_counter()
-            sending = connection.write(body[begin : begin + SLICE_BYTES])
+            sending = connection.write(one)
             self.turns.spent(time.perf_counter() - began)
             await self._within_idle_time(sending)
 
@@ -447,6 +455,16 @@ def accepts_gzip(header: str) -> bool:
         if coding.strip() == "gzip":
             return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", quality)
     return False
+
+
+def slices_of(parts: Sequence[bytes]) -> Iterator[memoryview]:
+    """Yield bytes in slices that go to a socket at once, the first one a small one."""
+    most = FIRST_BYTES
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            yield view[:most]
+            view, most = view[most:], SLICE_BYTES
 
 
 def _compress(body: bytes) -> bytes:

@@ -127,7 +127,7 @@ class SourceOptions(Settings):
         description="Tasks that share the rows of a micro-batch; few rows are read by one",
     )
     batch_rows: int = Field(20_000, ge=1, le=1_000_000, description="Rows of an Arrow batch")
-    fetch_bytes: int = Field(2 << 20, ge=4096, description="Bytes of one answer")
+    fetch_bytes: int = Field(4 << 20, ge=4096, description="Bytes of one answer")
     retry_seconds: float = Field(
         60.0, ge=0, description="How long to try again when no server answers"
     )

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from databus.client.spark.blocking import ServerPool
+from databus.client.spark.measuring import Measuring
 from databus.client.spark.offsets import from_offset, to_offset
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planner import Planner
@@ -22,6 +23,7 @@ from databus.client.spark.row_types import (
     check_text_columns,
     row_schema,
 )
+from databus.client.spark.task_ranges import TaskRanges
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
 
 IDLE_S = 0.03
@@ -37,17 +39,19 @@ class ChangeStream:
             raise SettingsError(
                 f"option mode = {self._options.mode} is for spark.read: a stream has changes"
             )
-        self._planner = make_planner(self._options)
+        self._measuring = make_measuring(self._options)
+        self._planner = Planner(self._measuring, self._options.start)
+        self._ranges = TaskRanges(self._measuring, self._options.shards)
         self._targets: dict[str, int] | None = None
         self._planned: dict[str, Any] | None = None
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._planner.close()
+        self._measuring.close()
 
     def aim_at_newest(self) -> None:
         """From now on read up to what is the newest now, and no farther."""
-        self._targets = self._planner.targets()
+        self._targets = self._measuring.newest_scns()
 
     def default_limit(self) -> ReadLimit:
         """Return how many rows a batch has at most."""
@@ -69,7 +73,7 @@ class ChangeStream:
 
     def newest_offset(self) -> dict[str, Any] | None:
         """Return the newest windows that relays have spoken of, for who shows the lag."""
-        newest = self._planner.newest
+        newest = self._measuring.newest
         return to_offset(newest, self._options.sources) if newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
@@ -77,8 +81,8 @@ class ChangeStream:
         begins = from_offset(start, self._options.sources)
         ends = from_offset(end, self._options.sources)
         # What was planned a moment ago was there then, too.
-        planner = self._planner
-        ranges = planner.ranges if end == self._planned else planner.ranges_again
+        is_planned_now = end == self._planned
+        ranges = self._ranges.planned_now if is_planned_now else self._ranges.planned_before
         return [
             range_to_text(one)
             for name, place in ends.items()
@@ -86,11 +90,11 @@ class ChangeStream:
         ]
 
 
-def make_planner(options: SourceOptions) -> Planner:
-    """Return a planner with servers to ask; raises SettingsError."""
+def make_measuring(options: SourceOptions) -> Measuring:
+    """Return a query's servers, to be asked; raises SettingsError."""
     need_relays(options)
     servers, retry_s = options.bootstrap_servers, options.retry_seconds
-    return Planner(
+    return Measuring(
         options,
         ServerPool(options.relays, retry_s, options.access),
         ServerPool(servers, retry_s, options.access) if servers else None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from databus.client.spark.change_stream import make_planner
+from databus.client.spark.change_stream import make_measuring
+from databus.client.spark.measuring import Measuring
 from databus.client.spark.offsets import AtScn, InSnapshot
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planner import Planner
 from databus.client.spark.ranges import range_to_text
+from databus.client.spark.task_ranges import TaskRanges
 from databus.schemas.errors import SettingsError
 
 
@@ -21,18 +23,20 @@ def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
     parsed = parse_options(options)
     if parsed.after is None:
         raise SettingsError("option after is missing: the SCN after which changes are wanted")
-    with contextlib.closing(make_planner(parsed)) as planner:
-        return _ranges(planner, parsed, parsed.after)
+    with contextlib.closing(make_measuring(parsed)) as measuring:
+        return _ranges(measuring, parsed, parsed.after)
 
 
-def _ranges(planner: Planner, options: SourceOptions, after: int) -> list[str]:
-    if len(planner.by_physical) > 1:
+def _ranges(measuring: Measuring, options: SourceOptions, after: int) -> list[str]:
+    physical = measuring.by_physical
+    if len(physical) > 1:
         raise SettingsError(
-            f"option after is an SCN, and the sources belong to {', '.join(planner.by_physical)}: "
+            f"option after is an SCN, and the sources belong to {', '.join(physical)}: "
             "read those of one physical source at a time"
         )
-    (name,) = planner.by_physical
-    until = planner.targets()[name] if options.until is None else options.until
+    (name,) = physical
+    until = measuring.newest_scns()[name] if options.until is None else options.until
+    planner, tasks = Planner(measuring, after), TaskRanges(measuring, options.shards)
     place = AtScn(after)
     found: list[str] = []
     while place.scn < until:
@@ -45,6 +49,6 @@ def _ranges(planner: Planner, options: SourceOptions, after: int) -> list[str]:
             )
         if end == place:
             raise SettingsError(f"{name}: scn {until} has not come yet, the newest is {place.scn}")
-        found += [range_to_text(one) for one in planner.ranges(name, place, end)]
+        found += [range_to_text(one) for one in tasks.planned_now(name, place, end)]
         place = end
     return found

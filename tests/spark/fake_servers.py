@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from databus.client.spark.blocking import Answer
+from databus.client.spark.measuring import Measuring
+from databus.client.spark.options import parse_options
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     BootstrapTooOldError,
@@ -116,6 +118,14 @@ class FakeBootstrap:
                 "maxRow": self.rows[checkpoint.snapshot_source],
             }
         )
+
+
+def measuring_of(
+    relay: FakeRelay, bootstrap: FakeBootstrap | None = None, **options: str
+) -> Measuring:
+    """Return what asks them for a query of both sources."""
+    given = {"sources": ",".join(SOURCES), "relays": "http://fake", **options}
+    return Measuring(parse_options(given), relay, bootstrap)  # type: ignore[arg-type]
 
 
 def measure(begin: int, newest: int, parameters: Mapping[str, str]) -> dict[str, int]:

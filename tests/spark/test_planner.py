@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +12,14 @@ from hypothesis import strategies as st
 from databus.client.spark.offsets import AtScn, InSnapshot, Place
 from databus.client.spark.options import parse_options
 from databus.client.spark.planner import Planner
-from databus.client.spark.ranges import LogRange, Range, SnapshotEnd, SnapshotRange, ranges_between
+from databus.client.spark.ranges import LogRange, SnapshotEnd, SnapshotRange, ranges_between
 from databus.schemas.errors import CheckpointError, ServerError, SettingsError, UnknownSourceError
-from tests.spark.fake_servers import SOURCES, FakeBootstrap, FakeRelay
+from tests.spark.fake_servers import SOURCES, FakeBootstrap, FakeRelay, measuring_of
 
 
 def planner(relay: FakeRelay, bootstrap: FakeBootstrap | None = None, **options: str) -> Planner:
-    given = {"sources": ",".join(SOURCES), "relays": "http://fake", **options}
-    return Planner(parse_options(given), relay, bootstrap)  # type: ignore[arg-type]
+    start = parse_options({"sources": ",".join(SOURCES), "relays": "http://fake", **options}).start
+    return Planner(measuring_of(relay, bootstrap, **options), start)
 
 
 def step(planning: Planner, place: Place | None, rows: int | None = 10, **targets: int) -> Any:
@@ -137,70 +136,6 @@ def test_a_query_that_slept_too_long_for_deleted_rows_reads_everything_again() -
     assert place.is_whole
 
 
-def again(planning: Planner, from_scn: int, to_scn: int) -> Sequence[Range]:
-    return planning.ranges_again("shop", AtScn(from_scn), AtScn(to_scn))
-
-
-@pytest.mark.parametrize(
-    ("relay", "bootstrap"),
-    [
-        (FakeRelay(floor=50), FakeBootstrap(log_floor=90)),
-        (FakeRelay(floor=61), FakeBootstrap(log_floor=90)),  # the very next window
-        (FakeRelay(floor=80), FakeBootstrap(log_floor=60)),
-        (FakeRelay(floor=80), FakeBootstrap(log_floor=60, is_seeded=False)),
-        (FakeRelay(floor=80), None),  # the task says what is missing
-    ],
-    ids=["in the ring", "where the ring begins", "in the log", "in the log one day", "nowhere"],
-)
-def test_a_batch_planned_before_a_restart_is_what_it_was(
-    relay: FakeRelay, bootstrap: FakeBootstrap | None
-) -> None:
-    found = again(planner(relay, bootstrap), 60, 70)
-    assert found == [LogRange("shop", SOURCES, 60, 70)]
-
-
-def test_a_batch_that_no_log_has_any_more_is_what_changed_since_it_began() -> None:
-    bootstrap = FakeBootstrap(log_floor=90)
-    found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
-    assert found == [
-        SnapshotRange("shop", source, *rows, 100, 60, "http://fake", "store-1", is_final=True)
-        for source in SOURCES
-        for rows in ((0, 5), (5, 10))
-    ]
-
-
-def test_a_batch_of_which_deleted_rows_are_forgotten_is_the_whole_table_and_its_mark() -> None:
-    bootstrap = FakeBootstrap(log_floor=90, knows_deleted_since=80, rows=dict.fromkeys(SOURCES, 0))
-    found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
-    assert found == [SnapshotEnd("shop", SOURCES, 100)]
-
-
-def test_what_a_snapshot_has_not_of_a_batch_comes_from_the_log() -> None:
-    bootstrap = FakeBootstrap(newest=65, log_floor=64, rows=dict.fromkeys(SOURCES, 0))
-    found = again(planner(FakeRelay(floor=95), bootstrap), 60, 70)
-    assert found == [LogRange("shop", SOURCES, 65, 70)]
-
-
-@pytest.mark.parametrize("log_floor", [0, 20_000], ids=["with a log", "with none"])
-@pytest.mark.parametrize("floor", [0, 50_000], ids=["in the ring", "out of the ring"])
-def test_tasks_share_the_rows_of_a_batch(floor: int, log_floor: int) -> None:
-    relay = FakeRelay(newest=60_000, floor=floor)
-    bootstrap = FakeBootstrap(newest=60_000, log_floor=log_floor)
-    planning = planner(relay, bootstrap, shards="3")
-    place = AtScn(5_000 if log_floor == 0 or floor == 0 else 50_000)
-    for rows, tasks in ((40_000, 3), (12_000, 2), (9_000, 1)):
-        end = step(planning, place, rows)
-        found = planning.ranges("shop", place, end)
-        assert len(found) == (tasks if end.scn - place.scn == rows else 1)
-        assert planner(relay, bootstrap, shards="3").ranges_again("shop", place, end) == found
-        assert [one.from_scn for one in found if isinstance(one, LogRange)] == [
-            place.scn,
-            *(one.to_scn for one in found[:-1] if isinstance(one, LogRange)),
-        ]
-        assert isinstance(found[-1], LogRange)
-        assert found[-1].to_scn == end.scn
-
-
 def test_from_nothing_every_source_is_read_then_marked_then_the_log_goes_on() -> None:
     planning = planner(FakeRelay(floor=80, newest=110), FakeBootstrap(), start="beginning")
     found = walk(planning, 6)
@@ -267,9 +202,9 @@ def test_each_physical_source_gets_its_share_of_the_rows() -> None:
 
 
 def test_the_newest_windows_are_told_for_the_lag() -> None:
-    planning = planner(FakeRelay(newest=77))
-    step(planning, AtScn(20))
-    assert planning.newest == {"shop": AtScn(77, 77_000)}
+    measuring = measuring_of(FakeRelay(newest=77))
+    Planner(measuring, 20).next_places({}, 10)
+    assert measuring.newest == {"shop": AtScn(77, 77_000)}
 
 
 class _World:

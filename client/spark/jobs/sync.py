@@ -23,8 +23,8 @@ from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
 from databus.client.spark.blocking import ServerPool
 from databus.client.spark.jobs.restarts import Restarts
+from databus.client.spark.measuring import Measuring
 from databus.client.spark.options import Named, parse_options
-from databus.client.spark.planner import Planner
 from databus.client.spark.progress import batch_figures
 from databus.client.spark.targets.target import Target, open_target
 from databus.conf.settings import BackOffSettings
@@ -151,7 +151,7 @@ class _Job:
         options = parse_options(self._options)
         relays = ServerPool(options.relays, options.retry_seconds, options.access)
         try:
-            (physical,) = Planner(options, relays, None).by_physical
+            (physical,) = Measuring(options, relays, None).by_physical
         finally:
             relays.close()
         return str(positions.get(physical) or Named.BEGINNING)

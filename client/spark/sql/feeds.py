@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructType
 
 from databus.client.spark import register
-from databus.client.spark.change_stream import changes_type, make_planner
+from databus.client.spark.change_stream import changes_type, make_measuring
 from databus.client.spark.options import parse_options
 from databus.client.spark.row_types import CHANGE_COLUMN, KEY
 from databus.client.spark.sql.job_file import Servers, SqlJob
@@ -65,8 +65,8 @@ def types_of(job: SqlJob, feeds: Sequence[Feed]) -> dict[Feed, StructType]:
         schema = changes_type(group.options)
         named = [feed for feed in group.feeds if feed.physical_source]
         if named:
-            with closing(make_planner(parse_options(group.options))) as planner:
-                _check_physical(named, planner.by_physical)
+            with closing(make_measuring(parse_options(group.options))) as measuring:
+                _check_physical(named, measuring.by_physical)
         for feed in group.feeds:
             row = schema[feed.source].dataType
             assert isinstance(row, StructType)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 
 from databus.client.spark import register
 from databus.client.spark.apply import latest_per_key
-from databus.client.spark.change_stream import make_planner
+from databus.client.spark.change_stream import make_measuring
 from databus.client.spark.options import parse_options
 from databus.client.spark.row_types import CHANGE_COLUMN
 from databus.client.spark.verify.replay import NOWHERE, Changes, LastChange
@@ -73,11 +73,11 @@ class StreamChanges:
 
     def _newest(self, reach_scn: int) -> int:
         """Return the newest SCN of the relays once it is `reach_scn` or more."""
-        planner = make_planner(parse_options(self._options))
+        measuring = make_measuring(parse_options(self._options))
         deadline = time.monotonic() + PATIENCE_S
         try:
             while True:
-                newest = planner.targets()[self._physical_source]
+                newest = measuring.newest_scns()[self._physical_source]
                 if newest >= reach_scn:
                     return newest
                 if time.monotonic() > deadline:
@@ -87,7 +87,7 @@ class StreamChanges:
                     )
                 self._pause(_POLL_S)
         finally:
-            planner.close()
+            measuring.close()
 
     def _collect(
         self, changes: DataFrame, keys: Sequence[Key]

@@ -50,7 +50,8 @@ DESCRIPTION = (
     "What a running relay is doing, and what may be done with it. SCNs are strings of digits: "
     "they may be beyond 2**53. Times are seconds since 1970, sizes bytes, rates per second."
 )
-_NO_SUCH = {404: "There is no such physical source"}
+_UNUSABLE = {503: "Its files cannot be used; the text says what to do"}
+_NO_SUCH = {404: "There is no such physical source"} | _UNUSABLE
 _ONE = f"{ROOT}/physicalSources/{{name}}"
 
 _CLIENTS_A_TURN = 100
@@ -103,7 +104,8 @@ class RelayApi:
                 Rows,
                 self.rows,
                 query=RowsQuery,
-                errors={404: "There is no such physical source, or no such source of it"},
+                errors={404: "There is no such physical source, or no such source of it"}
+                | _UNUSABLE,
             ),
         )
 
@@ -310,11 +312,7 @@ class RelayApi:
         )
 
     def _find(self, call: Call) -> PhysicalSource:
-        name = call.path["name"]
-        found = self._relay.physical_sources.get(name)
-        if found is None:
-            raise UnknownSourceError(name, list(self._relay.physical_sources))
-        return found
+        return self._relay.physical_source(call.path["name"])
 
     def _view(self, source: PhysicalSource) -> PhysicalSourceView:
         ids = self._relay.catalog.src_ids_of(source.name)

@@ -43,7 +43,6 @@ from databus.schemas.errors import (
     InvalidParameterError,
     ScnNotFoundError,
     UnknownCommandError,
-    UnknownSourceError,
 )
 from databus.schemas.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
@@ -67,13 +66,6 @@ class RelayHandler(CommandHandler):
         """Take the relay to ask."""
         super().initialize(limits)
         self.relay = relay
-
-    def physical_source(self, name: str) -> PhysicalSource:
-        """Return a physical source by name; raises UnknownSourceError."""
-        found = self.relay.physical_sources.get(name)
-        if found is None:
-            raise UnknownSourceError(name, list(self.relay.physical_sources))
-        return found
 
     async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
         """Run to the end, the others' requests taking their turns in between."""
@@ -151,7 +143,7 @@ class StreamHandler(RelayHandler):
         render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
         size_bytes = request.form.size_bytes
         return [
-            StreamJob(self.physical_source(s.physical_source).reader, s, size_bytes, render)
+            StreamJob(self.relay.physical_source(s.physical_source).reader, s, size_bytes, render)
             for s in request.selections
         ]
 
@@ -164,7 +156,9 @@ class StreamHandler(RelayHandler):
             with contextlib.ExitStack() as listening:
                 # Before the look at the ring, so that nothing falls in between.
                 rings = [
-                    listening.enter_context(self.physical_source(s.physical_source).bell.listen())
+                    listening.enter_context(
+                        self.relay.physical_source(s.physical_source).bell.listen()
+                    )
                     for s in request.selections
                 ]
                 response = await self.in_time(self._look(jobs, request))
@@ -222,7 +216,7 @@ class MeasureHandler(RelayHandler):
     async def answer(self, *_path: str) -> None:
         """Answer with the window that they end with, and how many they are."""
         request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
-        reader = self.physical_source(request.selection.physical_source).reader
+        reader = self.relay.physical_source(request.selection.physical_source).reader
         try:
             measured = await self.in_time(self.in_steps(MeasureJob(reader, request).step))
         except ScnNotFoundError:
@@ -254,14 +248,14 @@ class PhysicalSourcesHandler(RelayHandler):
             [
                 {
                     "name": source.name,
-                    "uri": source.settings.uri,
+                    "uri": source.uri,
                     "partition": int(PARTITION),
                     "sources": [
                         {"name": name, "id": src_id}
                         for name, src_id in self.relay.catalog.src_ids_of(source.name).items()
                     ],
                 }
-                for source in self.relay.physical_sources.values()
+                for source in self.relay.settings.physical_sources
             ]
         )
 
@@ -274,7 +268,7 @@ class BufferInfoHandler(RelayHandler):
         name, partition = path
         if partition != PARTITION:
             raise InvalidParameterError("partition", partition, f"{PARTITION} is the only one")
-        reader = self.physical_source(name).reader
+        reader = self.relay.physical_source(name).reader
         await self.send_json(
             {
                 "minScn": reader.min_scn,
@@ -336,14 +330,13 @@ class ControlSourcesHandler(RelayHandler):
         """Do what the verb says and answer with the status after it."""
         if path[0] not in ("status", *CONTROLS):
             raise UnknownCommandError(self.request.path)
-        name = self.parameters().get("source", "")
-        chosen = (
-            [self.physical_source(name)] if name else list(self.relay.physical_sources.values())
-        )
+        relay, name = self.relay, self.parameters().get("source", "")
+        every = relay.physical_sources.values()
+        chosen = [relay.physical_source(name)] if name else list(every)
         for source in chosen:
             await self._control(path[0], source)
         status = self.relay.status()
-        await self.send_json({source.name: status[source.name] for source in chosen})
+        await self.send_json({name: status[name]} if name else status)
 
     async def _control(self, verb: str, source: PhysicalSource) -> None:
         if verb == "status":

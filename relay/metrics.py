@@ -128,10 +128,10 @@ class RelayCollector(Collector):
         states = GaugeMetricFamily(
             "databus_relay_source_state", "1 for the state it is in", labels=[*_LABELS, "state"]
         )
-        for source in self._relay.physical_sources.values():
-            now = source.capture.status.state
+        now = {s.name: s.capture.status.state for s in self._relay.physical_sources.values()}
+        for name, is_in in (now | dict.fromkeys(self._relay.unusable, State.ERROR)).items():
             for state in State:
-                states.add_metric([source.name, state.value], float(state is now))
+                states.add_metric([name, state.value], float(state is is_in))
         return states
 
     def _traffic(self) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ It serves nobody itself; `http` does.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.conf.file_lock import take_lock
+from databus.conf.logs import about
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
@@ -32,6 +34,9 @@ from databus.relay.sources import open_log_look
 from databus.relay.sources import open_source as open_kept_source
 from databus.relay.sources.source import Source
 from databus.relay.sources.standing import LogLook, Standing
+from databus.schemas.errors import RingError, UnknownSourceError, UnusableSourceError
+
+log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
 MAX_SCN_DATABASE = "max_scn.db"
@@ -73,9 +78,10 @@ class Traffic:
 class Relay:
     """Everything a relay has; owns its threads and files until `stop`.
 
-    Raises SettingsError when another relay uses the data folder or the
-    settings contradict what is in it, RingError or SchemaError when a file in
-    it cannot be used.
+    A physical source whose ring or MaxSCN cannot be used is `unusable`, and the
+    others are served. Raises SettingsError when another relay uses the data folder
+    or the settings contradict what is in it, SchemaError when the registry cannot
+    be used, RingError when no physical source can.
     """
 
     def __init__(
@@ -97,15 +103,22 @@ class Relay:
             opened.callback(_lock(settings.data_dir))
             self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
             self.catalog = self._make_catalog()
-            self.physical_sources: Mapping[str, PhysicalSource] = {
-                p.name: self._open(p, opened) for p in settings.physical_sources
-            }
+            self.unusable: dict[str, UnusableSourceError] = {}
+            self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
             self._opened = opened.pop_all()
 
     @property
     def clock(self) -> Clock:
         """The clocks that everything in it goes by."""
         return self._clock
+
+    def physical_source(self, name: str) -> PhysicalSource:
+        """Return one by name; raises UnknownSourceError, UnusableSourceError."""
+        if name in self.unusable:
+            raise self.unusable[name]
+        if name not in self.physical_sources:
+            raise UnknownSourceError(name, [p.name for p in self.settings.physical_sources])
+        return self.physical_sources[name]
 
     def open_source(self, settings: PhysicalSourceSettings) -> Source:
         """Return another source of the same database, not connected yet."""
@@ -139,19 +152,23 @@ class Relay:
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Return how each physical source is, by name, as plain values."""
-        return {name: _status(source) for name, source in self.physical_sources.items()}
+        unusable = {
+            name: {"state": State.ERROR.value, "problem": str(error)}
+            for name, error in self.unusable.items()
+        }
+        return unusable | {n: _status(source) for n, source in self.physical_sources.items()}
 
     @property
     def is_healthy(self) -> bool:
-        """Whether no physical source is in the error state or out of reach."""
-        return not any(
+        """Whether no physical source is unusable, in the error state or out of reach."""
+        return not self.unusable and not any(
             status.state is State.ERROR or status.problem
             for status in (s.capture.status for s in self.physical_sources.values())
         )
 
     @property
     def is_ready(self) -> bool:
-        """Whether clients may come: each source was reached since the start, or its ring serves."""
+        """Whether clients may come: each usable source was reached, or its ring serves."""
         return not self.is_closing and all(
             source.capture.status.was_opened or source.reader.head < source.reader.tail
             for source in self.physical_sources.values()
@@ -165,6 +182,24 @@ class Relay:
         for name, src_id in catalog.ids.items():
             self.registry.add_source(name, src_id)
         return catalog
+
+    def _open_all(self, opened: contextlib.ExitStack) -> dict[str, PhysicalSource]:
+        found: dict[str, PhysicalSource] = {}
+        for settings in self.settings.physical_sources:
+            name = settings.name
+            with contextlib.ExitStack() as files:
+                try:
+                    found[name] = self._open(settings, files)
+                except RingError as error:
+                    if len(self.settings.physical_sources) == 1:
+                        raise
+                    self.unusable[name] = UnusableSourceError(name, error)
+                    self._note_problem(name, error)
+                    log.error("%s", self.unusable[name], extra=about(physical_source=name))
+                opened.push(files.pop_all())
+        if not found:
+            raise RingError("; ".join(map(str, self.unusable.values())))
+        return found
 
     def _open(
         self, settings: PhysicalSourceSettings, opened: contextlib.ExitStack

@@ -149,6 +149,16 @@ class ControlRefusedError(RequestError):
     status = 409
 
 
+class UnusableSourceError(RequestError):
+    """A physical source whose files cannot be used; the relay serves the others."""
+
+    status = 503
+
+    def __init__(self, physical_source: str, problem: Exception) -> None:
+        super().__init__(f"physical source {physical_source} is not served: {problem}")
+        self.physical_source = physical_source
+
+
 class ScnNotFoundError(RequestError):
     """The requested point has been overwritten.
 

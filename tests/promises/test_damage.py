@@ -135,6 +135,46 @@ def test_a_damaged_ring_says_how_to_go_on_and_no_client_misses_a_window(
             run(stopped, start="3")
 
 
+@pytest.mark.parametrize("damaged", ["shop.ring", "shop.scn"])
+def test_a_physical_source_with_a_damaged_file_is_not_served_and_the_others_are(
+    shop: Shop, tmp_path: Path, damaged: str
+) -> None:
+    other = Shop(tmp_path / "crm.db")
+    second = other.settings(name="crm", sources=["crm.orders"])
+    relay = RunningRelay(tmp_path, shop.settings(), second)
+    with running(relay.start()):
+        shop.insert(1)
+        other.insert(1)
+        wait_until(lambda: len(relay.windows(sources="shop.orders")) == 1, "the window")
+        relay.child.stop()
+    file = relay.data_dir / damaged
+    with file.open("r+b") as opened:
+        opened.write(b"\xa5" * 4096)
+    other.insert(2)
+    with running(relay.serve()):
+        wait_until(lambda: len(relay.windows(sources="crm.orders")) == 2, "the other's window")
+        refused = relay.stream(sources="shop.orders")
+        assert refused.status == 503
+        assert str(file) in refused.json()["message"]
+        health = relay.get("/health")
+        assert (health.status, health.json()["physicalSources"]["shop"]["state"]) == (503, "error")
+        assert str(file) in relay.problem("shop")
+        assert relay.problem("crm") == ""
+        assert relay.get("/ready").status == 200
+        assert relay.get("/api/v1/physicalSources/shop").status == 503
+        noted = relay.get("/api/v1/problems").json()["problems"]
+        assert ("shop", True) in {(p["physicalSource"], str(file) in p["text"]) for p in noted}
+        assert {p["name"] for p in relay.get("/physicalSources").json()} == {"shop", "crm"}
+        metrics = relay.get("/metrics").body.decode()
+        assert 'source_state{physical_source="shop",state="error"} 1.0' in metrics
+        relay.child.stop()
+    file.rename(file.with_suffix(".damaged"))
+    with running(relay.start()):
+        shop.insert(2)
+        wait_until(lambda: relay.windows(sources="shop.orders"), "the window")
+    other.close()
+
+
 def test_a_ring_cut_short_gives_what_is_whole_and_tells_those_behind(
     stopped: RunningRelay, shop: Shop
 ) -> None:

@@ -195,7 +195,10 @@ def page(
 def body(
     connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
 ) -> SnapshotBody:
-    """Return the events of the rows that `page` returns, one behind another."""
+    """Return the events of the first rows of a reach, which fill a page or nearly so.
+
+    None, but the size of the first, when that one does not fit.
+    """
     asked = _Rows(connection, src_id, reach)
     if asked.are_few or not joins_bytes():
         read = page(connection, src_id, reach, most_bytes)

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,8 +32,10 @@ from databus.conf.http import (
     make_server,
 )
 from databus.conf.settings import HttpSettings, is_loopback
+from databus.conf.tls import server_context
 from databus.conf.tokens import make_access
 from databus.conf.turns import Turns
+from databus.schemas.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -191,8 +194,22 @@ async def _drain(service: Service, server: BoundedServer) -> None:
     await asyncio.get_running_loop().run_in_executor(None, service.stop, STOP_S)
 
 
+def renew_secrets(server: BoundedServer, settings: HttpSettings) -> None:
+    """Read tokens and certificate again, for every request and connection from now on.
+
+    Raises SettingsError when one of them cannot be used, and then takes none.
+    """
+    access, context = make_access(settings), server_context(settings)
+    application: Any = server.request_callback
+    application.settings["access"] = access
+    server.ssl_options = context
+
+
 def run(service: Service) -> None:
-    """Run a service in this process until SIGTERM or SIGINT; a second signal kills."""
+    """Run a service in this process until SIGTERM or SIGINT; a second signal kills.
+
+    SIGHUP takes tokens and certificate anew, but where a terminal sends it when it closes.
+    """
     asyncio.run(_run_until_signal(service))
 
 
@@ -207,14 +224,24 @@ async def _run_until_signal(service: Service) -> None:
         for number in signals:  # the next one, whichever it is, does what it does by default
             loop.remove_signal_handler(number)
 
+    def listening(url: str, server: BoundedServer) -> None:
+        if sys.stdin is None or not sys.stdin.isatty():
+            loop.add_signal_handler(signal.SIGHUP, _renew_or_say_why, server, service.http)
+        settle()
+        click.echo(f"listening on {url}")
+
     for number in signals:
         loop.add_signal_handler(number, end)
-    await serve(service, until, _say_where)
+    await serve(service, until, listening)
 
 
-def _say_where(url: str, _server: BoundedServer) -> None:
-    settle()
-    click.echo(f"listening on {url}")
+def _renew_or_say_why(server: BoundedServer, settings: HttpSettings) -> None:
+    try:
+        renew_secrets(server, settings)
+    except SettingsError as error:
+        log.error("tokens and certificate stay as they were: %s", error)
+    else:
+        log.warning("tokens and certificate were read again")
 
 
 def settle() -> None:

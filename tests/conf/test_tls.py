@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import ssl
 import threading
@@ -22,6 +24,7 @@ from databus.conf.tls import server_context
 from databus.schemas.errors import DatabusError, ServerError, SettingsError
 from tests.conf.certificates import Certificates, make_certificates
 from tests.conf.test_access import ADMIN, READER, served, write_tokens
+from tests.promises.running import RunningRelay, Shop, running
 from tests.relay.fakes import PERSON, ServedRelay, insert, transaction, wait_until
 
 
@@ -224,3 +227,48 @@ def test_a_certificate_that_cannot_be_used_is_named(
     loose.write_bytes(certificates.key.read_bytes())
     loose.chmod(0o644)
     assert f"chmod 600 {loose}" in refused(certificates.cert, loose)
+
+
+def test_a_signal_lets_a_server_take_new_tokens_and_a_new_certificate(
+    tmp_path: Path, certificates: Certificates, strangers: Certificates
+) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    readers, mine = tmp_path / "readers", tmp_path / "mine"
+
+    def hand_over(made: Certificates, token: str) -> None:
+        cert.write_bytes(made.cert.read_bytes())
+        key.touch(0o600)
+        key.write_bytes(made.key.read_bytes())
+        write_tokens(readers, token)
+
+    hand_over(certificates, READER)
+    write_tokens(mine, READER)
+    shop = Shop(tmp_path / "shop.db")
+    http = {"tls_cert": str(cert), "tls_key": str(key), "reader_tokens_file": str(readers)}
+    relay = RunningRelay(tmp_path, shop.settings(), http=http)
+    url = relay.url.replace("http:", "https:")
+    before, after = access(mine, certificates.ca), access(mine, strangers.ca)
+
+    def is_answered(shown: ServerAccessSettings) -> bool:
+        try:
+            return bool(names_of(url, shown))
+        except DatabusError:
+            return False
+
+    with closing(shop), running(relay):
+        relay.launch()
+        wait_until(lambda: is_answered(before))
+
+        key.write_text("no key")
+        os.kill(relay.child.pid, signal.SIGHUP)
+        wait_until(lambda: "stay as they were: http.tls_cert" in relay.child.log.read_text())
+        assert is_answered(before)
+
+        hand_over(strangers, ADMIN)
+        os.kill(relay.child.pid, signal.SIGHUP)
+        wait_until(lambda: "were read again" in relay.child.log.read_text())
+        assert not is_answered(before)
+        with pytest.raises(DatabusError, match="token"):
+            names_of(url, after)
+        write_tokens(mine, ADMIN)
+        assert is_answered(after)

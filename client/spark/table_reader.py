@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from databus.client.answers import STORE_ID, is_too_old, is_too_young, read_scn
 from databus.client.spark.as_of import AsOf
-from databus.client.spark.blocking import ServerPool
+from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.bootstrap_pages import BootstrapPages
 from databus.client.spark.event_columns import EventColumns
 from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options
@@ -113,7 +113,9 @@ class TableReader:
             if options.as_of is not None:
                 scn = options.as_of
             pool.prefer(answer.server)
-            max_row = self._max_row(pool, snapshot(source, 0, scn, 0, store))
+            found = self._ask(pool, snapshot(source, 0, scn, 0, store), rows="1")
+            max_row = snapshot_measure(found.server, found.json()).max_row
+            self._ask(pool, catch_up(scn, scn, store), untilRow="0")
         except DatabusError as error:
             raise self._explained(error) from error
         finally:
@@ -137,11 +139,10 @@ class TableReader:
         finally:
             pool.close()
 
-    def _max_row(self, pool: ServerPool, begin: Checkpoint) -> int:
-        """Return the last row's id; refused like a page when the snapshot cannot be had."""
-        asked = {"sources": self._source, "checkPoint": begin.to_json(), "rows": "1"}
-        answer = pool.get("/measure", asked)
-        return snapshot_measure(answer.server, answer.json()).max_row
+    def _ask(self, pool: ServerPool, begin: Checkpoint, **more: str) -> Answer:
+        """Measure next to nothing: what tasks would be refused there is refused now."""
+        asked = {"sources": self._source, "checkPoint": begin.to_json()}
+        return pool.get("/measure", asked | more)
 
     def _explained(self, error: DatabusError) -> DatabusError:
         """Return a refusal with what to do about it."""

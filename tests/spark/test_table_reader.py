@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from databus.client.spark.table_reader import TableReader, split_rows
 from databus.schemas.errors import ServerError, SettingsError
 from databus.schemas.scn import MAX_SCN
+from tests.promises.running import wait_until
 from tests.spark.table_shop import TableShop, read, table_shop
 
 ROWS = 400
@@ -160,6 +162,25 @@ def test_an_scn_before_what_is_kept_says_to_choose_a_newer_one(shop: TableShop) 
     options = shop.options(asOf=0)
     with pytest.raises(SettingsError, match=r"older than scn \d+.*choose a newer option asOf"):
         TableReader(options, TableReader.columns(options)).partitions()
+
+
+def test_an_scn_after_which_rows_were_deleted_and_forgotten_is_refused_when_it_is_planned(
+    tmp_path: Path,
+) -> None:
+    soon = {"deleted_retention_s": 0.1, "retention_every_s": 0.1}
+    with table_shop(tmp_path, 10, **soon) as shop:
+        as_of = shop.scn()
+        options = shop.options(asOf=as_of)
+        assert len(state_of(read(options))) == 10
+        shop.place.run("DELETE FROM orders WHERE id = 3")
+        deleted = shop.scn()
+        wait_until(
+            lambda: shop.pair.states()["shop.orders"].tombstone_floor_scn >= deleted, "retention"
+        )
+        forgotten = r"have no ids any more.*choose a newer option asOf"
+        with pytest.raises(SettingsError, match=forgotten):
+            TableReader(options, TableReader.columns(options)).partitions()
+        assert len(state_of(read(shop.options()))) == 9
 
 
 def test_a_table_without_a_key_is_refused(shop: TableShop) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -9,6 +12,7 @@ import pytest
 
 from databus.conf.cli import main
 from tools.generate_references import FOLDER, PAGES
+from tools.typecheck import ROOT
 
 
 def commands(
@@ -24,10 +28,27 @@ def commands(
             yield from commands(found, context, inner)
 
 
+# A command keeps how it was called first, and a test may have called it past `databus`.
+WRITE_ALL = """
+import json
+from tools.generate_references import PAGES
+print(json.dumps({name: write() for name, write in PAGES.items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """What a process of its own writes."""
+    command = [sys.executable, "-c", WRITE_ALL]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    pages: dict[str, str] = json.loads(done.stdout)
+    return pages
+
+
 @pytest.mark.parametrize("page", sorted(PAGES))
-def test_a_generated_page_is_current(page: str) -> None:
+def test_a_generated_page_is_current(page: str, generated: dict[str, str]) -> None:
     written = (FOLDER / page).read_text(encoding="utf-8")
-    assert written == PAGES[page](), f"docs/reference/{page} is not current: run make docs"
+    assert written == generated[page], f"docs/reference/{page} is not current: run make docs"
 
 
 def test_every_command_says_what_it_does_and_gives_an_example() -> None:

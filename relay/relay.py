@@ -185,20 +185,21 @@ class Relay:
 
     def _open_all(self, opened: contextlib.ExitStack) -> dict[str, PhysicalSource]:
         found: dict[str, PhysicalSource] = {}
+        problems: dict[str, RingError] = {}
         for settings in self.settings.physical_sources:
-            name = settings.name
             with contextlib.ExitStack() as files:
                 try:
-                    found[name] = self._open(settings, files)
+                    found[settings.name] = self._open(settings, files)
                 except RingError as error:
-                    if len(self.settings.physical_sources) == 1:
-                        raise
-                    self.unusable[name] = UnusableSourceError(name, error)
-                    self._note_problem(name, error)
-                    log.error("%s", self.unusable[name], extra=about(physical_source=name))
-                opened.push(files.pop_all())
+                    problems[settings.name] = error
+                else:
+                    opened.push(files.pop_all())
         if not found:
-            raise RingError("; ".join(map(str, self.unusable.values())))
+            raise RingError("; ".join(map(str, problems.values())))
+        for name, problem in problems.items():
+            self.unusable[name] = UnusableSourceError(name, problem)
+            self._note_problem(name, problem)
+            log.error("%s", self.unusable[name], extra=about(physical_source=name))
         return found
 
     def _open(

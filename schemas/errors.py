@@ -11,6 +11,7 @@
     │   ├── TooSlowError              the answer took longer than one may
     │   ├── UnknownSourceError        no such source id or name
     │   ├── ControlRefusedError       what an admin wants cannot be done now
+    │   ├── UnusableSourceError       a physical source's files cannot be used; others are served
     │   ├── ScnNotFoundError          the requested point is no longer held
     │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far

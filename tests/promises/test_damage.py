@@ -175,6 +175,19 @@ def test_a_physical_source_with_a_damaged_file_is_not_served_and_the_others_are(
     other.close()
 
 
+def test_a_relay_whose_physical_sources_are_all_damaged_does_not_start(
+    shop: Shop, tmp_path: Path
+) -> None:
+    relay = RunningRelay(
+        tmp_path, shop.settings(), shop.settings(name="crm", sources=["crm.orders"])
+    )
+    relay.data_dir.mkdir(parents=True)
+    for name in ("shop.scn", "crm.scn"):
+        (relay.data_dir / name).write_bytes(b"no scn")
+    said = refusal(relay)
+    assert all(f"{relay.data_dir / name}" in said for name in ("shop.scn", "crm.scn"))
+
+
 def test_a_ring_cut_short_gives_what_is_whole_and_tells_those_behind(
     stopped: RunningRelay, shop: Shop
 ) -> None:

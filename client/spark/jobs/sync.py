@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -21,9 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from databus.client.back_off import BackOff
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
-from databus.client.spark.blocking import ServerPool
+from databus.client.spark.change_stream import make_measuring
 from databus.client.spark.jobs.restarts import Restarts
-from databus.client.spark.measuring import Measuring
 from databus.client.spark.options import Named, parse_options
 from databus.client.spark.progress import batch_figures
 from databus.client.spark.targets.target import Target, open_target
@@ -148,12 +148,8 @@ class _Job:
         positions = self._target.positions()
         if not any(positions.values()):
             return Named.BEGINNING
-        options = parse_options(self._options)
-        relays = ServerPool(options.relays, options.retry_seconds, options.access)
-        try:
-            (physical,) = Measuring(options, relays, None).by_physical
-        finally:
-            relays.close()
+        with closing(make_measuring(parse_options(self._options))) as measuring:
+            (physical,) = measuring.by_physical
         return str(positions.get(physical) or Named.BEGINNING)
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:

@@ -13,6 +13,7 @@ import site
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from collections.abc import Mapping
@@ -24,9 +25,8 @@ import pytest
 from databus import __version__
 from tools.typecheck import MAPPED, PACKAGED, ROOT, place_in_layout, python_files
 
-NOT_COPIED = shutil.ignore_patterns(
-    ".*", "build", "dist", "*.egg-info", "__pycache__", "tests", "*.so", "*.c"
-)
+GENERATED = (".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.c")
+NOT_COPIED = shutil.ignore_patterns("tests", *GENERATED)
 OFFLINE = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
 IMPORT_ALL = """
 import importlib, sys
@@ -67,6 +67,28 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what `python -m build` makes: the sdist, and the wheel built from it."""
+    copy = tmp_path_factory.mktemp("released") / "databus-cdc"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*GENERATED))
+    folder = copy.parent / "dist"
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, copy)
+    run(*build, folder=copy.parent)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sdist(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, unpacked."""
+    (archive,) = released.glob("*.tar.gz")
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    (unpacked,) = folder.iterdir()
+    return unpacked
+
+
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """The interpreter of a fresh environment that has the dependencies, but not us."""
@@ -104,6 +126,24 @@ def pip(
     """Run this environment's pip for an interpreter."""
     command = (sys.executable, "-m", "pip", "--python", python, *words)
     run(*command, folder=ROOT.parent, environment=environment)
+
+
+def files_of(root: Path) -> set[Path]:
+    """Return the files below a folder that no build makes, relative to it."""
+    found = set()
+    for folder, folders, files in os.walk(root):
+        left_out = shutil.ignore_patterns(*GENERATED)(folder, [*folders, *files])
+        folders[:] = [name for name in folders if name not in left_out or "egg-info" in name]
+        found |= {Path(folder, name).relative_to(root) for name in files if name not in left_out}
+    return found
+
+
+def assert_the_demo_delivers(python: Path, folder: Path) -> None:
+    """Run a shop, a relay and a consumer from an empty folder."""
+    folder = folder / "empty"
+    folder.mkdir()
+    shown = run(python.parent / "databus", "demo", "--changes", "50", folder=folder)
+    assert "delivered 50 of 50 changes, in order" in shown
 
 
 def compiled(ending: str) -> list[str]:
@@ -148,15 +188,42 @@ def test_the_compiled_modules_are_built_here() -> None:
         )
 
 
-def test_without_a_compiler_the_package_is_installed_and_works(
-    checkout: Path, python: Path, tmp_path: Path
+def test_the_sdist_holds_every_file_of_the_checkout(sdist: Path) -> None:
+    # But for what git and CI look at: those files begin with a dot.
+    missing = files_of(ROOT) - files_of(sdist)
+    assert not missing
+
+
+def test_the_sdist_holds_nothing_that_was_built(sdist: Path) -> None:
+    added = {path for path in files_of(sdist) - files_of(ROOT) if ".egg-info" not in path.parts[0]}
+    assert added == {Path("PKG-INFO"), Path("setup.cfg")}
+
+
+def test_the_wheel_built_from_the_sdist_is_the_one_built_from_the_checkout(
+    released: Path, wheel: Path
+) -> None:
+    (from_sdist,) = released.glob("*.whl")
+    with zipfile.ZipFile(from_sdist) as one, zipfile.ZipFile(wheel) as other:
+        assert set(one.namelist()) == set(other.namelist())
+
+
+def test_a_relay_runs_from_the_wheel_built_from_the_sdist(
+    released: Path, python: Path, tmp_path: Path
+) -> None:
+    (from_sdist,) = released.glob("*.whl")
+    pip(python, "install", *OFFLINE, from_sdist)
+    assert_the_demo_delivers(python, tmp_path)
+
+
+def test_the_sdist_is_installed_and_works_without_a_compiler(
+    sdist: Path, python: Path, tmp_path: Path
 ) -> None:
     without = tmp_path / "source"
-    shutil.copytree(checkout, without, ignore=NOT_COPIED)
+    shutil.copytree(sdist, without)
     pip(python, "install", *OFFLINE, without, environment={"CC": "/nowhere/cc"})
     (packages,) = python.parent.parent.glob("lib/python*/site-packages")
-    assert not list(packages.rglob("row_cutter*.so"))
-    run(python, "-c", IMPORT_ALL, "databus.relay", "databus.client.client", folder=tmp_path)
+    assert not [path for path in packages.rglob("*.so") if "databus" in path.parts]
+    assert_the_demo_delivers(python, tmp_path)
 
 
 def test_a_wheel_works_from_any_folder(wheel: Path, python: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ _CHECKED = struct.Struct(">IHqhhqh16sI")  # the fixed part without version and h
 _HEADER_CRC = struct.Struct(">BI")
 _LONG_KEY = struct.Struct(">q")
 _KEY_LENGTH = struct.Struct(">I")
+_ATTRIBUTE_BITS = struct.Struct(">9xH")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -104,6 +105,26 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
         raise ProtocolError("value CRC does not match", offset + 49)
     key, value = _split_key(buffer, header_end, checked, has_byte_key)
     return _event(fixed, key, value, offset), end
+
+
+def header_length(buffer: Buffer, offset: int) -> int:
+    """Return how long the checked part is of the event at `offset`, but for the value."""
+    (bits,) = _ATTRIBUTE_BITS.unpack_from(buffer, offset)
+    return _FIXED.size + (4 if bits & _BYTE_KEY else 8)
+
+
+def checked_length(buffer: Buffer, offset: int) -> int:
+    """Return how long the event at `offset` is, whose header is here, as its CRC confirms it.
+
+    Raises ProtocolError.
+    """
+    _, header_crc, length, *_ = _FIXED.unpack_from(buffer, offset)
+    header_bytes = header_length(buffer, offset)
+    if crc32(buffer[offset + 5 : offset + header_bytes]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + 1)
+    if length < header_bytes:
+        raise ProtocolError(f"version 1 event length {length} is impossible", offset + 5)
+    return int(length)
 
 
 def _split_key(

@@ -65,6 +65,7 @@ _MD5_PART = struct.Struct(">IH16s")
 _CRC32_PART = struct.Struct(">IH4s")
 _PART = struct.Struct(">IH")  # any part, without its digest
 _U32 = struct.Struct(">I")
+_ATTRIBUTE_BITS = struct.Struct(">21xH")
 _PEEK = struct.Struct(">17xIHqihq")
 _LONG_KEY_BEGIN = struct.pack(">BII", VERSION, MAGIC, 53)
 _PEEK_KEY = struct.Struct(">q")
@@ -268,6 +269,38 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     return _new(Event, (scn, timestamp_ns, src_id, partition_id, key, opcode,
                         payload, metadata, replicated, traced)), end
     # fmt: on
+
+
+def header_length(buffer: Buffer, offset: int) -> int:
+    """Return how long the header is of the event at `offset`, of which the fixed part is here.
+
+    Two of its fields say it; where they contradict each other one of them is
+    damaged. Raises ProtocolError.
+    """
+    version, magic, length, *_ = _HEADER.unpack_from(buffer, offset)
+    (bits,) = _ATTRIBUTE_BITS.unpack_from(buffer, offset)
+    if version != VERSION or magic != MAGIC:
+        raise ProtocolError("no version 2 event begins here", offset)
+    attributes = _ATTRIBUTES.get(bits)
+    if attributes is None:
+        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 21)
+    (key_length,) = _U32.unpack_from(buffer, offset + KEY_OFFSET)
+    if length != (KEY_OFFSET + 8 if attributes.has_long_key else SMALLEST_BYTES + key_length):
+        raise ProtocolError(f"header length {length} does not fit the key", offset + 5)
+    return int(length)
+
+
+def checked_length(buffer: Buffer, offset: int) -> int:
+    """Return how long the event at `offset` is, whose header is here, as its CRC confirms it.
+
+    Raises ProtocolError.
+    """
+    _, _, header_bytes, header_crc, _, length, *_ = _HEADER.unpack_from(buffer, offset)
+    if crc32(buffer[offset + CHECKED_OFFSET : offset + header_bytes]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + HEADER_CRC_OFFSET)
+    if length < header_bytes:
+        raise ProtocolError(f"event length {length} is impossible", offset + LENGTH_OFFSET)
+    return int(length)
 
 
 def _decode_any(buffer: Buffer, offset: int) -> tuple[Event, int]:

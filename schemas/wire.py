@@ -8,8 +8,8 @@ then the next response goes on with it. No sockets here: bytes in, windows out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from databus.schemas import event_v1, event_v2
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
@@ -18,8 +18,7 @@ from databus.schemas.event import DDL_SRC_ID, Event
 Buffer = event_v2.Buffer
 decode_v2 = event_v2.decode
 
-_V1_LENGTH_END = 9
-_V2_LENGTH_END = event_v2.LENGTH_OFFSET + 4
+_LAYOUTS: Mapping[int, Any] = {event_v1.VERSION: event_v1, event_v2.VERSION: event_v2}
 _V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 
 
@@ -192,21 +191,30 @@ class StreamReader:
         self._is_mixed = False  # with events of several SCNs, as pages of a snapshot are
 
     def _needed(self, data: bytes, offset: int) -> int:
-        """Return how many bytes it takes to go on from `offset`; 0 = what is there is damage."""
-        if data[offset] == event_v2.VERSION:
-            if not _V2_BEGIN.startswith(data[offset : offset + len(_V2_BEGIN)]):
-                return 0
-            length_end = _V2_LENGTH_END
-        elif data[offset] == event_v1.VERSION:
-            length_end = _V1_LENGTH_END
-        else:
+        """Return how many bytes it takes to go on from `offset`; 0 = what is there is damage.
+
+        No length is believed before the header's CRC has confirmed it: one flipped
+        bit would otherwise ask for gigabytes. Raises ProtocolError.
+        """
+        layout = _LAYOUTS.get(data[offset])
+        here = len(data) - offset
+        if layout is None or (layout is event_v2 and not _begins_v2(data, offset)):
             return 0
-        if len(data) - offset < length_end:
-            return length_end
-        length = int.from_bytes(data[offset + length_end - 4 : offset + length_end], "big")
+        if here < layout.SMALLEST_BYTES:
+            return layout.SMALLEST_BYTES
+        header_bytes: int = layout.header_length(data, offset)
+        if header_bytes > self.max_window_bytes:
+            raise ProtocolError(f"header length {header_bytes} is impossible", offset)
+        if here < header_bytes:
+            return header_bytes
+        length: int = layout.checked_length(data, offset)
         if self._window_bytes + length > self.max_window_bytes:
             raise self._too_large(self._window_bytes + length, offset)
         return length
 
     def _too_large(self, size_bytes: int, offset: int) -> ProtocolError:
         return WindowTooLargeError(size_bytes, self.max_window_bytes, offset)
+
+
+def _begins_v2(data: bytes, offset: int) -> bool:
+    return _V2_BEGIN.startswith(data[offset : offset + len(_V2_BEGIN)])

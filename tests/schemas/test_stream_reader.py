@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from databus.schemas import event_v1, event_v2
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.control import checkpoint_event, end_of_period, scn_regress
-from databus.schemas.errors import ProtocolError
+from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.row_reader import RowReader
 from databus.schemas.wire import ControlEvent, StreamReader, Window
 
 LIMIT = 1 << 20
@@ -130,8 +132,24 @@ def test_an_scn_regress_between_windows_comes_out_in_its_place() -> None:
 def test_a_window_beyond_the_limit_is_refused_before_it_is_read() -> None:
     reader = StreamReader(200)
     header = event_v2.encode(row(1, 1, b"x" * 1000))[:60]
-    with pytest.raises(ProtocolError, match="at most 200"):
+    with pytest.raises(WindowTooLargeError, match="at most 200"):
         reader.receive(header)
+
+
+@pytest.mark.parametrize("key", [7, b"a key"])
+@pytest.mark.parametrize("module", [event_v1, event_v2])
+@pytest.mark.parametrize("make_reader", [StreamReader, RowReader])
+def test_no_flipped_bit_of_a_header_is_taken_for_a_large_window(
+    make_reader: type[StreamReader], module: Any, key: int | bytes
+) -> None:
+    # The header and a few bytes: what comes next would be waited for, were the length believed.
+    begin = module.encode(row(1, key, b"x" * 1000))[:70]
+    for bit in range(8 * 49):
+        damaged = bytearray(begin)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ProtocolError) as refused:
+            read_all(make_reader(4096), [bytes(damaged)], [])
+        assert not isinstance(refused.value, WindowTooLargeError), f"bit {bit}"
 
 
 @pytest.mark.parametrize("chunk_bytes", [50, 100_000])

@@ -9,19 +9,25 @@ somebody to look at, never a reason to start somewhere.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+from zlib import crc32
 
 from databus.client.checkpoint_lock import take_lock
 from databus.conf.durable_file import replace_file
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 
+log = logging.getLogger(__name__)
+
 _READABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _READABLE_CHARS = 60
+_PARTS = ("registration", "sources", "checkpoint")
+_PLACE = ("windowScn", "windowOffset")  # in every checkpoint that was ever written
 
 
 class Kept(NamedTuple):
@@ -109,6 +115,7 @@ class FileCheckpoints:
             "sources": list(sources),
             "checkpoint": json.loads(checkpoint.to_json()),
         }
+        kept["crc"] = _checksum(kept)
         path = self.path(name, sources)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -133,10 +140,31 @@ def read_file(path: Path) -> Kept | None:
         raise _damaged(path, error) from error
     try:
         kept = json.loads(text)
+        _check_whole(path, kept)
         checkpoint = Checkpoint.from_json(json.dumps(kept["checkpoint"]))
         return Kept(str(kept["registration"]), tuple(map(str, kept["sources"])), checkpoint)
     except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
         raise _damaged(path, error) from error
+
+
+def _check_whole(path: Path, kept: dict[str, Any]) -> None:
+    """Raise when a file is not as it was written."""
+    # A damaged name would be one more that nobody knows, and what it named be missed.
+    if set(kept) - {"crc"} != set(_PARTS):
+        raise ValueError(f"it has {sorted(kept)}, not {', '.join(_PARTS)} and crc")
+    if "crc" in kept:
+        if kept["crc"] != _checksum(kept):
+            raise ValueError("its checksum is wrong")
+        return
+    if not all(key in kept["checkpoint"] for key in _PLACE):
+        raise ValueError(f"its checkpoint lacks {' or '.join(_PLACE)}")
+    log.info("checkpoint %s has no checksum yet: it gets one when it is saved next", path)
+
+
+def _checksum(kept: dict[str, Any]) -> str:
+    values = [kept[part] for part in _PARTS]
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return f"{crc32(text.encode()):08x}"
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,52 @@ def test_a_file_cut_anywhere_is_an_error(store: FileCheckpoints) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
             store.load("default", SOURCES)
+
+
+def test_no_flipped_bit_makes_another_checkpoint(store: FileCheckpoints) -> None:
+    saved = replace(Checkpoint.at(70_000, 1005), prev_scn=69_000, extra={"mine": "x"})
+    store.save("default", SOURCES, saved)
+    path = store.path("default", SOURCES)
+    whole = path.read_bytes()
+    refused = 0
+    for at, bit in product(range(len(whole)), range(8)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << bit
+        path.write_bytes(damaged)
+        try:
+            assert store.load("default", SOURCES) == saved
+        except CheckpointError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > 8 * len(whole) / 2  # the others are in white space
+
+
+def test_a_file_of_before_there_were_checksums_is_taken_and_gets_one(
+    store: FileCheckpoints, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    path = store.path("default", SOURCES)
+    old = json.loads(path.read_text())
+    del old["crc"]
+    path.write_text(json.dumps(old))
+    with caplog.at_level("INFO"):
+        assert store.load("default", SOURCES) == Checkpoint.at(5)
+    assert "has no checksum yet" in caplog.text
+    store.save("default", SOURCES, Checkpoint.at(6))
+    assert "crc" in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("key", ["windowScn", "windowOffset"])
+def test_a_file_without_a_checksum_whose_place_has_lost_its_name_is_not_nowhere(
+    store: FileCheckpoints, key: str
+) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    path = store.path("default", SOURCES)
+    old = json.loads(path.read_text())
+    del old["crc"]
+    path.write_text(json.dumps(old).replace(key, key[:-1] + "m"))
+    with pytest.raises(CheckpointError, match="lacks windowScn"):
+        store.load("default", SOURCES)
 
 
 def test_another_registrations_file_is_not_taken(store: FileCheckpoints) -> None:

@@ -1,31 +1,32 @@
 """Where schema versions are kept: memory, an SQLite file, a folder of hand-made files.
 
-A store keeps and gives back; what may be added to a history is decided by the
-registry. Nothing that was saved is ever changed or removed.
+The SQLite file has a module of its own, `sqlite_store`. A store keeps and gives
+back; what may be added to a history is decided by the registry. Nothing that was
+saved is ever changed or removed.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
-
-import sqlite_utils
+from typing import Protocol
 
 from databus.registry.compatibility import parse_record
+from databus.registry.sqlite_store import SqliteStore
+from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
 
-
-class StoredVersion(NamedTuple):
-    """A version without its source's id, which a hand-made file does not know."""
-
-    source: str
-    version: int
-    text: str
-    start_scn: int
+__all__ = [
+    "STORE_FILE",
+    "FileStore",
+    "LayeredStore",
+    "MemoryStore",
+    "SchemaStore",
+    "SqliteStore",
+    "StoredVersion",
+    "open_store",
+]
 
 
 class SchemaStore(Protocol):
@@ -66,73 +67,6 @@ class MemoryStore:
     def save_version(self, version: StoredVersion) -> None:
         """Keep a new version."""
         self._versions.append(version)
-
-
-_CREATE = """
-create table if not exists sources (
-    name text primary key,
-    src_id integer not null unique
-) without rowid;
-create table if not exists schema_versions (
-    source text not null,
-    version integer not null,
-    start_scn integer not null,
-    text text not null,
-    primary key (source, version)
-) without rowid;
-"""
-_ALL_SOURCES = "select name, src_id from sources"
-_ALL_VERSIONS = "select source, version, text, start_scn from schema_versions order by 1, 2"
-# Plain inserts: a second writer of the same version fails on the key, and
-# never replaces what is there.
-_ADD_SOURCE = "insert into sources (name, src_id) values (?, ?)"
-_ADD_VERSION = "insert into schema_versions (source, version, text, start_scn) values (?, ?, ?, ?)"
-
-
-class SqliteStore:
-    """Versions in an SQLite file; one transaction a version.
-
-    Opens the file for each call, for calls are rare (start, DDL): it holds
-    nothing open, and any thread may call.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load_sources(self) -> dict[str, int]:
-        """Return every source's id, by name."""
-        with self._database() as database:
-            return {str(name): int(src_id) for name, src_id in database.execute(_ALL_SOURCES)}
-
-    def load_versions(self) -> list[StoredVersion]:
-        """Return every version, ordered by source and version."""
-        with self._database() as database:
-            return [StoredVersion(*row) for row in database.execute(_ALL_VERSIONS)]
-
-    def save_source(self, name: str, src_id: int) -> None:
-        """Keep a new source's id."""
-        with self._database() as database, database.atomic():
-            database.execute(_ADD_SOURCE, (name, src_id))
-
-    def save_version(self, version: StoredVersion) -> None:
-        """Keep a new version; on return it is on disk."""
-        with self._database() as database, database.atomic():
-            database.execute(_ADD_VERSION, tuple(version))
-
-    @contextmanager
-    def _database(self) -> Iterator[sqlite_utils.Database]:
-        try:
-            database = sqlite_utils.Database(self.path)
-            try:
-                # The ring's events point at schemas: they must be there after
-                # a power cut, not only after a kill.
-                database.execute("pragma synchronous = full")
-                database.executescript(_CREATE)
-                yield database
-            finally:
-                database.close()
-        except (sqlite3.Error, OSError) as error:
-            raise SchemaError(f"schema store {self.path}: {error}") from error
 
 
 _FILE_NAME = re.compile(r"(?P<source>.+)\.(?P<version>[1-9]\d{0,8})\.avsc")

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from databus.schemas.rows import schema_id
+
+
+class StoredVersion(NamedTuple):
+    """A version without its source's id, which a hand-made file does not know."""
+
+    source: str
+    version: int
+    text: str
+    start_scn: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ HOMES = {
     "pyspark": ["client/spark/*.py", "client/spark/*/*.py"],
     "sqlalchemy": ["client/spark/targets/sql*.py"],
     "sqlglot": ["relay/sources/mysql/tables/tokens.py", "client/spark/sql/*.py"],
-    "sqlite_utils": ["bootstrap/*.py", "registry/store.py", "relay/sources/sqlite/*.py"],
+    "sqlite_utils": ["bootstrap/*.py", "registry/sqlite_store.py", "relay/sources/sqlite/*.py"],
     "tornado": ["*/http.py", "client/transport.py", "conf/service.py"],
     "transitions": ["client/states.py"],
 }

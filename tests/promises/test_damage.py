@@ -206,8 +206,15 @@ def test_a_ring_cut_short_gives_what_is_whole_and_tells_those_behind(
 
 def test_a_damaged_schema_store_is_named(stopped: RunningRelay) -> None:
     (store,) = stopped.data_dir.glob("schemas*.db")
-    store.write_bytes(b"no database at all, but a text" * 100)
+    copy = store.with_name("schemas.db.copy")
+    whole = copy.read_bytes()
+    for file in (store, copy):
+        file.write_bytes(b"no database at all, but a text" * 100)
     assert str(store) in refusal(stopped)
+    copy.write_bytes(whole)
+    with running(stopped.start()):
+        assert len(stopped.windows()) == 5
+        assert "its copy was put back" in stopped.child.log.read_text()
 
 
 def test_a_damaged_checkpoint_stops_the_client_with_a_way_on(

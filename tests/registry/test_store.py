@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -38,7 +40,7 @@ def test_what_is_saved_comes_back_in_order(kind: str, tmp_path: Path) -> None:
 def test_an_sqlite_store_never_replaces_a_version(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
     store.save_version(FIRST)
-    with pytest.raises(SchemaError, match=r"s\.db: UNIQUE"):
+    with pytest.raises(SchemaError, match=r"s\.db.*UNIQUE"):
         store.save_version(FIRST._replace(text=ORDERS_2))
     assert store.load_versions() == [FIRST]
 
@@ -125,3 +127,106 @@ def test_a_version_that_is_hand_made_and_generated_differently_is_refused() -> N
     store = LayeredStore(MemoryStore([FIRST]), MemoryStore([FIRST._replace(text=ORDERS_2)]))
     with pytest.raises(SchemaError, match=r"version 1 of shop\.orders is hand-made and generated"):
         store.load_versions()
+
+
+def store_of_two(folder: Path) -> SqliteStore:
+    store = SqliteStore(folder / "schemas.db")
+    store.save_source("shop.orders", 40)
+    store.save_version(FIRST)
+    store.save_version(SECOND)
+    store.load_versions()
+    return store
+
+
+def flips(whole: bytes, step: int) -> Iterator[bytes]:
+    """Yield it with one bit flipped here and there, in the rows and in what SQLite keeps."""
+    for at in range(0, len(whole), step):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        yield bytes(damaged)
+
+
+def test_no_flipped_bit_makes_another_schema_and_the_copy_is_put_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_of_two(tmp_path)
+    whole = store.path.read_bytes()
+    repaired = 0
+    for damaged in flips(whole, 83):
+        store.path.write_bytes(damaged)
+        caplog.clear()
+        assert store.load_sources() == {"shop.orders": 40}
+        assert store.load_versions() == [FIRST, SECOND]
+        repaired += "its copy was put back" in caplog.text
+    assert repaired > 10
+
+
+def test_without_a_copy_no_flipped_bit_is_taken_for_a_schema(tmp_path: Path) -> None:
+    store = store_of_two(tmp_path)
+    whole = store.path.read_bytes()
+    refused = 0
+    for damaged in flips(whole, 83):
+        store.path.write_bytes(damaged)
+        store.copy_path.unlink(missing_ok=True)
+        try:
+            assert store.load_sources() == {"shop.orders": 40}
+            assert store.load_versions() == [FIRST, SECOND]
+        except SchemaError as error:
+            refused += str(store.path) in str(error)
+    assert refused > 10
+
+
+def test_a_damaged_version_is_named_with_its_table_and_scn(tmp_path: Path) -> None:
+    store = store_of_two(tmp_path)
+    for path in (store.path, store.copy_path):
+        path.write_bytes(path.read_bytes().replace(b'"note"', b'"nope"'))
+    with pytest.raises(SchemaError, match=r"version 2 of shop.orders, from scn 20 on; put a copy"):
+        store.load_versions()
+
+
+def test_a_version_that_is_gone_is_found(tmp_path: Path) -> None:
+    store = store_of_two(tmp_path)
+    store.copy_path.unlink()
+    with closing(sqlite3.connect(store.path)) as database, database:
+        database.execute("delete from schema_versions where version = 2")
+    with pytest.raises(SchemaError, match="a row is missing"):
+        store.load_versions()
+
+
+@pytest.mark.parametrize("size", [None, 0, 100, 4096, 5000])
+def test_a_file_that_is_gone_or_cut_is_put_back(tmp_path: Path, size: int | None) -> None:
+    store = store_of_two(tmp_path)
+    if size is None:
+        store.path.unlink()
+    else:
+        os.truncate(store.path, size)
+    assert store.load_versions() == [FIRST, SECOND]
+    assert store.path.read_bytes() == store.copy_path.read_bytes()
+
+
+def test_a_copy_that_is_damaged_or_behind_is_made_anew(tmp_path: Path) -> None:
+    store = store_of_two(tmp_path)
+    for copy in (b"", b"no database", store.copy_path.read_bytes()[:-100]):
+        store.copy_path.write_bytes(copy)
+        assert store.load_versions() == [FIRST, SECOND]
+        assert store.copy_path.read_bytes() == store.path.read_bytes()
+
+
+def test_a_store_of_before_there_were_checksums_gets_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "schemas.db")) as old, old:
+        old.execute("create table sources (name text primary key, src_id integer) without rowid")
+        old.execute(
+            "create table schema_versions (source text, version integer, start_scn integer, "
+            "text text, primary key (source, version)) without rowid"
+        )
+        old.execute("insert into sources values ('shop.orders', 40)")
+        old.execute("insert into schema_versions values ('shop.orders', 1, 10, ?)", (ORDERS_1,))
+    store = SqliteStore(tmp_path / "schemas.db")
+    with caplog.at_level("INFO"):
+        assert store.load_sources() == {"shop.orders": 40}
+        assert store.load_versions() == [FIRST]
+    assert caplog.text.count("had no checksums: it has them now") == 1
+    store.save_version(SECOND)
+    assert SqliteStore(tmp_path / "schemas.db").load_versions() == [FIRST, SECOND]

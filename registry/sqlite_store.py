@@ -1,0 +1,238 @@
+"""Schema versions in an SQLite file, and a copy of it beside: neither is believed unchecked.
+
+Each row has the CRC-32 of its values, and the `seal` that of all rows in order:
+a row that was changed is found by the first, one that is gone by the second.
+SQLite's own check finds what else is damaged.
+
+Each change is made to the copy first. So the copy has all that was ever given
+out, and takes the file's place when that is damaged or gone. What it may have
+beyond it, after a kill between the two, was given to nobody, and is found there
+again when its statement is read again.
+
+A file of a version without checksums gets them when it is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import sqlite_utils
+
+from databus.conf.durable_file import replace_file
+from databus.registry.version import StoredVersion
+from databus.schemas.errors import SchemaError
+
+log = logging.getLogger(__name__)
+
+_CREATE = """
+create table if not exists sources (
+    name text primary key,
+    src_id integer not null unique
+) without rowid;
+create table if not exists schema_versions (
+    source text not null,
+    version integer not null,
+    start_scn integer not null,
+    text text not null,
+    primary key (source, version)
+) without rowid;
+"""
+# The second version of the file, of which `user_version` speaks.
+_WITH_CHECKSUMS = """
+alter table sources add column crc integer not null default -1;
+alter table schema_versions add column crc integer not null default -1;
+create table seal (only integer primary key check (only = 1), crc integer not null);
+insert into seal values (1, -1);
+"""
+_CHECKED = 1
+_HAS_CHECKSUMS = "select count(*) from sqlite_master where name = 'seal'"
+_ALL_SOURCES = "select name, src_id, crc from sources order by 1"
+_ALL_VERSIONS = """
+select source, version, text, start_scn, crc from schema_versions order by 1, 2
+"""
+# Plain inserts: a second writer of the same version fails on the key, and
+# never replaces what is there.
+_ADD_SOURCE = "insert into sources (name, src_id, crc) values (?, ?, ?)"
+_ADD_VERSION = """
+insert into schema_versions (source, version, text, start_scn, crc) values (?, ?, ?, ?, ?)
+"""
+_STAMP_SOURCE = "update sources set crc = ?2 where name = ?1"
+_STAMP_VERSION = "update schema_versions set crc = ?3 where source = ?1 and version = ?2"
+_SEAL = "update seal set crc = ?"
+_READ_SEAL = "select crc from seal"
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_WAY_ON = (
+    "put a copy of the file back; without one, move it and its .copy away together with the "
+    "rings, and give the sources their ids in the settings"
+)
+
+
+class _Content(NamedTuple):
+    """All that a file has; rows with their checksums, as they are there."""
+
+    sources: Sequence[Sequence[object]]
+    versions: Sequence[Sequence[object]]
+
+    def seal(self) -> int:
+        """Return the checksum over all rows."""
+        return _checksum((*self.sources, *self.versions))
+
+
+class SqliteStore:
+    """Versions in an SQLite file; one transaction a version.
+
+    Opens the file for each call, for calls are rare (start, DDL): it holds
+    nothing open, and any thread may call.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.copy_path = path.with_name(path.name + ".copy")
+
+    def load_sources(self) -> dict[str, int]:
+        """Return every source's id, by name."""
+        return {str(row[0]): int(str(row[1])) for row in self._load().sources}
+
+    def load_versions(self) -> list[StoredVersion]:
+        """Return every version, ordered by source and version."""
+        return [StoredVersion(*row[:4]) for row in self._load().versions]  # type: ignore[arg-type]
+
+    def save_source(self, name: str, src_id: int) -> None:
+        """Keep a new source's id."""
+        self._save(_ADD_SOURCE, (name, src_id))
+
+    def save_version(self, version: StoredVersion) -> None:
+        """Keep a new version; on return it is on disk."""
+        self._save(_ADD_VERSION, tuple(version))
+
+    def _save(self, statement: str, values: Sequence[object]) -> None:
+        self._load()
+        for path in (self.copy_path, self.path):
+            with self._database(path) as database, database.atomic():
+                database.execute(statement, (*values, _checksum(values)))
+                database.execute(_SEAL, (_rows_of(database).seal(),))
+
+    def _load(self) -> _Content:
+        """Return what is in the file, with a copy beside it that is the same."""
+        self._put_copy_back_for_one_that_is_lost()
+        try:
+            content = self._read(self.path)
+        except SchemaError as error:
+            content = self._read_copy(error)
+        if not self._is_copy(content):
+            _replace(self.copy_path, self.path)
+        return content
+
+    def _is_copy(self, content: _Content) -> bool:
+        try:
+            return self.copy_path.exists() and self._read(self.copy_path) == content
+        except SchemaError:
+            return False
+
+    def _put_copy_back_for_one_that_is_lost(self) -> None:
+        is_lost = not self.path.exists() or self.path.stat().st_size == 0
+        if is_lost and self.copy_path.exists():
+            self._read(self.copy_path)
+            _replace(self.path, self.copy_path)
+            log.warning("schema store %s was gone: its copy was put back", self.path)
+
+    def _read_copy(self, error: SchemaError) -> _Content:
+        """Let the copy take the place of a file that is damaged; raises `error` without one."""
+        if not self.copy_path.exists():
+            raise error
+        try:
+            content = self._read(self.copy_path)
+        except SchemaError:
+            raise error from None
+        damaged = self.path.with_name(self.path.name + ".damaged")
+        self.path.replace(damaged)
+        _replace(self.path, self.copy_path)
+        log.warning("%s; its copy was put back, the damaged file is %s", error, damaged)
+        return content
+
+    def _read(self, path: Path) -> _Content:
+        with self._database(path) as database:
+            found = [str(row[0]) for row in database.execute("pragma integrity_check(3)")]
+            if found != ["ok"]:
+                raise _damaged(path, f"SQLite says {'; '.join(found)}")
+            content = _rows_of(database)
+            _check(path, content)
+            if list(database.execute(_READ_SEAL)) != [(content.seal(),)]:
+                raise _damaged(path, "a row is missing, or there is one too many")
+        return content
+
+    @contextmanager
+    def _database(self, path: Path) -> Iterator[sqlite_utils.Database]:
+        try:
+            database = sqlite_utils.Database(path)
+            try:
+                # The ring's events point at schemas: they must be there after
+                # a power cut, not only after a kill.
+                database.execute("pragma synchronous = full")
+                _prepare(path, database)
+                yield database
+            finally:
+                database.close()
+        except (sqlite3.Error, OSError) as error:
+            name = getattr(error, "sqlite_errorname", "")
+            is_damaged = name.startswith(_DAMAGED) or "decode" in str(error)
+            advice = f"; {_WAY_ON}" if is_damaged else ""
+            raise SchemaError(f"schema store {path}: {error}{advice}") from error
+
+
+def _prepare(path: Path, database: sqlite_utils.Database) -> None:
+    """Make the tables; give a file without checksums its own."""
+    (version,) = database.execute("pragma user_version").fetchone()
+    (has_checksums,) = database.execute(_HAS_CHECKSUMS).fetchone()
+    if version or has_checksums:
+        return
+    with database.atomic():
+        for statement in filter(None, map(str.strip, (_CREATE + _WITH_CHECKSUMS).split(";\n"))):
+            database.execute(statement)
+        before = _rows_of(database)
+        for name, src_id, _ in before.sources:
+            database.execute(_STAMP_SOURCE, (name, _checksum((name, src_id))))
+        for row in before.versions:
+            database.execute(_STAMP_VERSION, (row[0], row[1], _checksum(row[:4])))
+        database.execute(_SEAL, (_rows_of(database).seal(),))
+        database.execute(f"pragma user_version = {_CHECKED}")
+    if before.versions:
+        log.info("schema store %s had no checksums: it has them now", path)
+
+
+def _rows_of(database: sqlite_utils.Database) -> _Content:
+    return _Content(
+        database.execute(_ALL_SOURCES).fetchall(), database.execute(_ALL_VERSIONS).fetchall()
+    )
+
+
+def _check(path: Path, content: _Content) -> None:
+    """Raise SchemaError for a row that is not as it was written."""
+    for *values, crc in content.versions:
+        if crc != _checksum(values):
+            source, version, _, start_scn = values
+            raise _damaged(path, f"version {version} of {source}, from scn {start_scn} on")
+    for *values, crc in content.sources:
+        if crc != _checksum(values):
+            raise _damaged(path, f"the id of {values[0]}, {values[1]}")
+
+
+def _damaged(path: Path, what: str) -> SchemaError:
+    return SchemaError(f"schema store {path} is not as it was written: {what}; {_WAY_ON}")
+
+
+def _checksum(values: Sequence[object]) -> int:
+    return crc32(repr(tuple(values)).encode("utf-8", "surrogatepass"))
+
+
+def _replace(path: Path, source: Path) -> None:
+    try:
+        replace_file(path, source.read_bytes())
+    except OSError as error:
+        raise SchemaError(f"schema store {path}: {error}") from error

@@ -101,9 +101,9 @@ def avro_schema(table: Table) -> str:
     if not table.columns:
         raise SchemaError(f"{table.source}: a table without columns has no schema")
     namespace, _, name = table.source.rpartition(".")
-    record: dict[str, Any] = {"type": "record", "name": _legal(name)}
+    record: dict[str, Any] = {"type": "record", "name": legal_name(name)}
     if namespace:
-        record["namespace"] = ".".join(_legal(part) for part in namespace.split("."))
+        record["namespace"] = ".".join(legal_name(part) for part in namespace.split("."))
     record["fields"] = _fields(table)
     record["meta"] = {
         "source": table.source,
@@ -117,7 +117,7 @@ def _fields(table: Table) -> list[dict[str, Any]]:
     fields = []
     taken: set[str] = set()
     for column in table.columns:
-        name = _free(_legal(column.name), taken)
+        name = _free(legal_name(column.name), taken)
         taken.add(name)
         avro_type = _DIALECTS[table.dialect](table.source, column)
         field: dict[str, Any] = {"name": name, "type": avro_type}
@@ -186,7 +186,7 @@ def _sqlite_affinity_type(declared: str) -> AvroType:
 _DIALECTS = {"mysql": _mysql_type, "sqlite": _sqlite_type}
 
 
-def _legal(name: str) -> str:
+def legal_name(name: str) -> str:
     """Return a name that Avro allows: what it does not allow becomes `_`."""
     legal = _ILLEGAL.sub("_", name)
     return legal if legal and not legal[0].isdigit() else f"_{legal}"

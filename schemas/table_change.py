@@ -1,0 +1,398 @@
+"""What becomes of the rows that a table holds when a DDL statement alters it. Pure.
+
+The log has a row only when it is written. What a row *at rest* is after an
+ALTER is decided by the ALTER, so a schema version says it, for everybody who
+has the version's text: from the relay's `/schemas`, from `/register`, from a
+bootstrap store. It stands in the record's `meta`:
+
+    "change": {
+      "scn": 4294971648,                  of the statement: rows of lower SCNs are older
+      "before": "0cc1…",                  `shape_id` of the version that it altered
+      "renamed": {"town": "city"},        column: its name before
+      "added": {"vip": 7},                column: the value that every row has in it
+      "reload": {"price": "decimal(10,4) → decimal(10,2) may round"},
+      "emptied": true                     no row is left from before
+    }
+
+What is not there is empty. A column of no entry is carried as it is, or wider
+(INT → BIGINT, VARCHAR(10) → VARCHAR(20)): a value of the old type is one of the
+new. A column of the version before that the newer has not was dropped.
+`reload` has what nobody can tell without the database, and why; under "" what
+is true of all columns. Then the rows must be read again, as of the SCN or later.
+
+In Avro's own words, for readers that know no more than these: a renamed field
+has an alias, an added one that cannot be null its default. They speak of one
+step. Where a version is more than one step back only the chain of changes is
+right, for a name may have been given away and taken again: go from version to
+version, as `Versions` does.
+
+A version without a change is the first that its relay saw, or was read from the
+database: it says nothing of rows that were there before. The *shape* of a
+version is its text without any of this: what `avro_schema` makes of the table
+alone. Two relays that began at different versions have other texts for equal
+shapes until the next statement: a change names the shape before it, and an SCN,
+which is the same for both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from databus.schemas.errors import SchemaError
+from databus.schemas.rows import Row, schema_id
+from databus.schemas.table_schema import legal_name
+
+WHOLE_TABLE = ""  # in `reload`: all columns
+UNSEEN = "it was altered, and the statement was not seen"
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What one statement did to the rows of a table; see above. Values are those of `RowCodec`."""
+
+    scn: int
+    before: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, Any] = field(default_factory=dict)
+    reload: Mapping[str, str] = field(default_factory=dict)
+    is_emptied: bool = False
+
+    @property
+    def why_reload(self) -> str:
+        """Why rows must be read again, in one line; empty when they need not."""
+        if self.is_emptied:
+            return ""
+        return "; ".join(f"{name}: {why}" if name else why for name, why in self.reload.items())
+
+    @classmethod
+    def unknown(cls, scn: int, before: str, why: str = UNSEEN) -> TableChange:
+        """Return that of a change that nobody saw."""
+        return cls(scn, before, reload={WHOLE_TABLE: why})
+
+
+class Kind(StrEnum):
+    """What became of one column's values in rows at rest."""
+
+    SAME = "same"
+    RENAMED = "renamed"  # perhaps widened, too: the types say so
+    WIDENED = "widened"
+    ADDED = "added"
+    DROPPED = "dropped"
+    RELOAD = "reload"  # must be read again
+
+
+class Fate(NamedTuple):
+    """What became of a column: `column` is its name now, of a dropped one its last.
+
+    `was` is its name before, None for a new one; types are the table's own, "" = none.
+    """
+
+    column: str
+    kind: Kind
+    was: str | None
+    type_before: str
+    type_now: str
+    value: Any = None  # of ADDED: of every row at rest
+    why: str = ""  # of RELOAD
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From one version of a table to the next: columns in their order now, then dropped ones."""
+
+    scn: int
+    before: str  # the schemas' texts
+    after: str
+    fates: tuple[Fate, ...]
+    why_reload: str = ""
+    is_emptied: bool = False
+
+    @property
+    def needs_reload(self) -> bool:
+        """Whether rows at rest must be read again, because nobody can tell what they are."""
+        return bool(self.why_reload)
+
+    def row(self, row: Row) -> dict[str, Any]:
+        """Return what a row of the version before, not written since, is now.
+
+        Columns that the row lacks (not logged) it lacks afterwards. Raises SchemaError
+        when rows must be read again.
+        """
+        if self.why_reload:
+            raise SchemaError(f"the rows must be read again: {self.why_reload}")
+        now = {}
+        for fate in self.fates:
+            if fate.kind is Kind.ADDED:
+                now[fate.column] = fate.value
+            elif fate.kind is not Kind.DROPPED and fate.was is not None and fate.was in row:
+                now[fate.column] = _widened(row[fate.was], fate)
+        return now
+
+
+def change_of(text: str) -> TableChange | None:
+    """Return what a version changed in the one before; None for one that does not say.
+
+    Raises SchemaError for a text that is no schema.
+    """
+    return _parse(text).change
+
+
+def shape(text: str) -> str:
+    """Return the text without what it says of the version before."""
+    return _parse(text).shape
+
+
+def shape_id(text: str) -> str:
+    """Return the id of a text's shape, in hexadecimal digits: `TableChange.before`."""
+    return _parse(text).shape_id
+
+
+def with_change(text: str, change: TableChange) -> str:
+    """Return the schema of the table that a change led to, given any version of its shape."""
+    record = json.loads(shape(text))
+    types = {_column(f): f["type"] for f in record["fields"]}
+    fields = {_column(f): f for f in record["fields"]}
+    for name, was in change.renamed.items():
+        fields[name]["aliases"] = [legal_name(was)]
+    for name, value in change.added.items():
+        if not isinstance(types[name], list):
+            fields[name]["default"] = _avro_default(value, types[name])
+    told: dict[str, Any] = {"scn": change.scn, "before": change.before}
+    if change.renamed:
+        told["renamed"] = dict(change.renamed)
+    if change.added:
+        told["added"] = {name: _plain(value) for name, value in change.added.items()}
+    if change.reload:
+        told["reload"] = dict(change.reload)
+    if change.is_emptied:
+        told["emptied"] = True
+    record["meta"]["change"] = told
+    return json.dumps(record, separators=(",", ":"))
+
+
+def step(before: str, after: str) -> Step:
+    """Return what happened to rows from one version to the next, given their texts.
+
+    Raises SchemaError for a text that is no schema.
+    """
+    old, new = _parse(before), _parse(after)
+    change = new.change
+    if old.shape == new.shape and (change is None or change.before != old.shape_id):
+        # The same table, seen by another relay or by the seeder.
+        change = TableChange(-1, old.shape_id)
+    elif change is None or change.before != old.shape_id:
+        change = TableChange.unknown(-1 if change is None else change.scn, old.shape_id)
+    fates = tuple(_fates(old, new, change))
+    return Step(change.scn, before, after, fates, change.why_reload, change.is_emptied)
+
+
+class Versions:
+    """The versions of one source's schema in the order of their SCNs, given all their texts.
+
+    Texts may come from several relays. Raises SchemaError for one that is no schema.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        listed = list(dict.fromkeys(texts))
+        changed: dict[int, str] = {}
+        for text in listed:
+            change = change_of(text)
+            if change is not None and _is_better(change, changed.get(change.scn)):
+                changed[change.scn] = text
+        first = min(changed, default=-1)
+        roots = [text for text in listed if change_of(text) is None]
+        wanted = None if first < 0 else _parse(changed[first]).change
+        fitting = [t for t in roots if wanted is None or shape_id(t) == wanted.before]
+        # Without any change the newest is taken: it is what there is now.
+        self._roots = (fitting or roots)[-1:] if wanted is None else (fitting or roots)[:1]
+        self._changed = sorted(changed.items())
+
+    def at(self, scn: int) -> str | None:
+        """Return the version in force at an SCN; None when no version is known."""
+        found = [text for at, text in self._changed if at <= scn]
+        if found:
+            return found[-1]
+        if self._roots:
+            return self._roots[0]
+        return self._changed[0][1] if self._changed else None
+
+    def since(self, text: str, scn: int, until_scn: int) -> list[Step]:
+        """Return the steps from a row's version to that in force at `until_scn`, in order.
+
+        The row was written with `text` at `scn`. Empty: it is a row as they are now.
+        """
+        steps = []
+        for at, after in self._changed:
+            if scn < at <= until_scn:
+                found = step(text, after)
+                if found.scn == at:
+                    steps.append(found)
+                    text = after
+        last = self.at(until_scn)
+        if last is not None and shape(last) != shape(text):
+            steps.append(step(text, last))
+        return steps
+
+
+def renewed(row: Row, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return what a row at rest is after some steps; raises SchemaError as `Step.row` does."""
+    now = dict(row)
+    for one in steps:
+        now = one.row(now)
+    return now
+
+
+def _is_better(change: TableChange, known: str | None) -> bool:
+    """Of two relays that tell of one statement, one may not have understood it."""
+    if known is None:
+        return True
+    other = change_of(known)
+    return other is not None and bool(other.why_reload) and not change.why_reload
+
+
+class _Version(NamedTuple):
+    text: str
+    shape: str
+    shape_id: str
+    columns: Mapping[str, tuple[str, Any]]  # name: SQL type, Avro type
+    change: TableChange | None
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> _Version:
+    try:
+        record = json.loads(text)
+        fields = [dict(one) for one in record["fields"]]
+        columns = {_column(one): (_sql_type(one), one["type"]) for one in fields}
+        meta = record.get("meta")
+        told = meta.get("change") if isinstance(meta, dict) else None
+        change = None if told is None else _read_change(told, columns)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise SchemaError(f"not the schema of a table: {error!r}") from error
+    if told is None:
+        return _Version(text, text, schema_id(text).hex(), columns, None)
+    for one in fields:
+        one.pop("aliases", None)
+        if not isinstance(one["type"], list):
+            one.pop("default", None)
+    kept = {name: value for name, value in meta.items() if name != "change"}
+    bare = json.dumps({**record, "fields": fields, "meta": kept}, separators=(",", ":"))
+    return _Version(text, bare, schema_id(bare).hex(), columns, change)
+
+
+def _read_change(told: Mapping[str, Any], columns: Mapping[str, tuple[str, Any]]) -> TableChange:
+    added = {name: _value(plain, columns[name][1]) for name, plain in told.get("added", {}).items()}
+    return TableChange(
+        int(told["scn"]),
+        str(told["before"]),
+        dict(told.get("renamed", {})),
+        added,
+        dict(told.get("reload", {})),
+        bool(told.get("emptied")),
+    )
+
+
+def _fates(old: _Version, new: _Version, change: TableChange) -> Iterable[Fate]:
+    used = set()
+    for column, (type_now, avro_now) in new.columns.items():
+        was = change.renamed.get(column, column)
+        is_new = column in change.added or was not in old.columns or was in used
+        why = change.reload.get(column) or change.reload.get(WHOLE_TABLE, "")
+        if column not in change.renamed and column in change.renamed.values():
+            is_new = True  # the name was given to another column
+        type_before, avro_before = ("", None) if is_new else old.columns[was]
+        if not is_new:
+            used.add(was)
+        known_as = None if is_new else was
+        if why:
+            yield Fate(column, Kind.RELOAD, known_as, type_before, type_now, why=why)
+        elif is_new:
+            value = change.added.get(column)
+            yield Fate(column, Kind.ADDED, None, "", type_now, value)
+        else:
+            is_wider = type_before != type_now or avro_before != avro_now
+            kind = Kind.RENAMED if was != column else Kind.WIDENED if is_wider else Kind.SAME
+            yield Fate(column, kind, was, type_before, type_now)
+    for column, (type_before, _) in old.columns.items():
+        if column not in used:
+            yield Fate(column, Kind.DROPPED, column, type_before, "")
+
+
+def _widened(value: Any, fate: Fate) -> Any:
+    """Return a value as one of the wider type: of an integer that became a DECIMAL, a Decimal."""
+    if type(value) is int and fate.type_now.startswith(("decimal", "bigint")):
+        is_decimal = fate.type_now.startswith("decimal") or "unsigned" in fate.type_now
+        return Decimal(value) if is_decimal else value
+    return value
+
+
+def _column(one: Mapping[str, Any]) -> str:
+    return str(_meta(one).get("column", one["name"]))
+
+
+def _sql_type(one: Mapping[str, Any]) -> str:
+    return str(_meta(one).get("sqlType", ""))
+
+
+def _meta(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = one.get("meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _kind(avro_type: Any) -> str:
+    branches = avro_type if isinstance(avro_type, list) else [avro_type]
+    branch = next((b for b in branches if b != "null"), "null")
+    if isinstance(branch, dict):
+        return str(branch.get("logicalType") or branch["type"])
+    return str(branch)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    return value
+
+
+def _value(plain: Any, avro_type: Any) -> Any:
+    """Return what `_plain` wrote of a value of this type."""
+    if plain is None:
+        return None
+    kind = _kind(avro_type)
+    if kind == "decimal":
+        return Decimal(plain)
+    if kind == "bytes":
+        return bytes.fromhex(plain)
+    if kind == "date":
+        return date.fromisoformat(plain)
+    if kind.endswith("timestamp-micros"):
+        return datetime.fromisoformat(plain)
+    return plain
+
+
+def _avro_default(value: Any, avro_type: Any) -> Any:
+    """Return a default as Avro's JSON has it: bytes are characters up to 255."""
+    if isinstance(value, Decimal):
+        number = int(value.scaleb(avro_type["scale"]))
+        value = number.to_bytes(max(1, (number.bit_length() + 8) // 8), "big", signed=True)
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return (value - _EPOCH.date()).days
+    return value

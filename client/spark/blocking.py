@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from random import Random
@@ -187,6 +188,14 @@ class ServerPool:
             if self._clock() >= end:
                 raise _joined(problems, path, self._retry_s)
             self._wait(back_off.next_s())
+
+    def ask_others(self, path: str) -> list[Answer]:
+        """Ask all but the first, once; return the answers of those that have one."""
+        answers = []
+        for server in self._servers[1:]:
+            with suppress(DatabusError):
+                answers.append(server.get(path, {}))
+        return answers
 
     def register(self, sources: Sequence[str]) -> dict[str, list[WriterSchema]]:
         """Return all versions of each source's schema; raises UnknownSourceError too."""

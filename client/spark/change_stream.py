@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,8 +12,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from databus.client.spark.blocking import ServerPool
+from databus.client.spark.capture_states import Stopped, stopped_error
 from databus.client.spark.measuring import Measuring
-from databus.client.spark.offsets import from_offset, to_offset
+from databus.client.spark.offsets import AtScn, Place, Places, from_offset, to_offset
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planner import Planner
 from databus.client.spark.range_reader import range_reader
@@ -25,6 +27,8 @@ from databus.client.spark.row_types import (
 )
 from databus.client.spark.task_ranges import TaskRanges
 from databus.schemas.errors import SchemaNotFoundError, SettingsError
+
+log = logging.getLogger(__name__)
 
 IDLE_S = 0.03
 
@@ -43,6 +47,8 @@ class ChangeStream:
         self._planner = Planner(self._measuring, self._options.start)
         self._ranges = TaskRanges(self._measuring, self._options.shards)
         self._targets: dict[str, int] | None = None
+        # Those that were not captured when the targets were taken.
+        self._stopped: Mapping[str, Stopped] = {}
         self._planned: dict[str, Any] | None = None
 
     def close(self) -> None:
@@ -52,6 +58,7 @@ class ChangeStream:
     def aim_at_newest(self) -> None:
         """From now on read up to what is the newest now, and no farther."""
         self._targets = self._measuring.newest_scns()
+        self._stopped = self._measuring.stopped(at_once=True)
 
     def default_limit(self) -> ReadLimit:
         """Return how many rows a batch has at most."""
@@ -62,14 +69,27 @@ class ChangeStream:
         return to_offset({}, self._options.sources)
 
     def latest_offset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; `start` itself where nothing is new."""
+        """Return where the next batch ends; `start` itself where nothing is new.
+
+        Raises SourceStoppedError when all is read up to a target that is not the
+        newest, unless a warning is enough.
+        """
         places = from_offset(start, self._options.sources)
         further = self._planner.next_places(places, _rows(limit), self._targets)
-        if further == places and self._targets is None:
+        if self._targets is None:
+            self._stopped = self._measuring.stopped()
+        states = {name: one.state for name, one in self._stopped.items()}
+        self._planned = to_offset(further, self._options.sources, states)
+        if self._planned == start:
+            self._idle(places)
+        return self._planned
+
+    def _idle(self, places: Places) -> None:
+        if self._targets is None:
             # Spark asks again after 10 ms, a hundred times a second on an idle source.
             time.sleep(IDLE_S)
-        self._planned = to_offset(further, self._options.sources)
-        return self._planned
+        else:
+            tell_of_stopped(self._options, self._stopped, places)
 
     def newest_offset(self) -> dict[str, Any] | None:
         """Return the newest windows that relays have spoken of, for who shows the lag."""
@@ -88,6 +108,18 @@ class ChangeStream:
             for name, place in ends.items()
             for one in ranges(name, begins.get(name), place)
         ]
+
+
+def tell_of_stopped(
+    options: SourceOptions, stopped: Mapping[str, Stopped], places: Mapping[str, Place]
+) -> None:
+    """Say that the newest was not known; raises SourceStoppedError unless a warning is enough."""
+    for name, one in stopped.items():
+        place = places.get(name)
+        error = stopped_error(name, one, place.scn if isinstance(place, AtScn) else -1)
+        if options.on_stopped_source == "fail":
+            raise error
+        log.warning("%s", error)
 
 
 def make_measuring(options: SourceOptions) -> Measuring:

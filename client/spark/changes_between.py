@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from databus.client.spark.change_stream import make_measuring
+from databus.client.spark.change_stream import make_measuring, tell_of_stopped
 from databus.client.spark.measuring import Measuring
 from databus.client.spark.offsets import AtScn, InSnapshot
 from databus.client.spark.options import SourceOptions, parse_options
@@ -36,6 +36,8 @@ def _ranges(measuring: Measuring, options: SourceOptions, after: int) -> list[st
         )
     (name,) = physical
     until = measuring.newest_scns()[name] if options.until is None else options.until
+    if options.until is None:
+        tell_of_stopped(options, measuring.stopped(), {name: AtScn(until)})
     planner, tasks = Planner(measuring, after), TaskRanges(measuring, options.shards)
     place = AtScn(after)
     found: list[str] = []

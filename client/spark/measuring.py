@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from databus.client.answers import STORE_ID, is_too_young, read_scn
 from databus.client.spark.blocking import Answer, ServerPool
+from databus.client.spark.capture_states import CaptureStates, Stopped
 from databus.client.spark.offsets import AtScn, InSnapshot
 from databus.client.spark.options import Named, SourceOptions, Start
 from databus.client.spark.ranges import LogRange
@@ -44,6 +45,7 @@ class Measuring:
         self._options = options
         self._relays = relays
         self._bootstraps = bootstraps
+        self._states = CaptureStates(relays)
         self._src_ids: dict[str, int] = {}
         self._by_physical: dict[str, tuple[str, ...]] = {}
         # The newest windows that relays have spoken of.
@@ -67,6 +69,10 @@ class Measuring:
     def newest_scns(self) -> dict[str, int]:
         """Ask for the newest SCN of each physical source."""
         return {name: self.ring_from(name, Named.LATEST).max_scn for name in self.by_physical}
+
+    def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
+        """Return which physical sources are not captured now: of them nobody knows the newest."""
+        return self._states.look(self.by_physical, at_once=at_once)
 
     @property
     def has_bootstrap(self) -> bool:

@@ -9,6 +9,7 @@ then on it is in Spark's own log. Nothing moves by itself between two starts.
 
     {"physical": {"shop": {"from": 90, "scn": 120, "timeMs": …}}, "sources": …}
     {"physical": {"shop": {"snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
+    {"physical": {…}, "sources": …, "stopped": {"shop": "unreachable"}, "v": 1}
 
 The sources are kept with them: one that joins later would lack what came before.
 """
@@ -74,13 +75,21 @@ Place = AtScn | InSnapshot
 Places = dict[str, Place]  # by physical source
 
 
-def to_offset(places: Mapping[str, Place], sources: Iterable[str]) -> dict[str, Any]:
-    """Return Spark's offset, with its keys in order: equal places give equal texts."""
-    return {
+def to_offset(
+    places: Mapping[str, Place], sources: Iterable[str], stopped: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return Spark's offset, with its keys in order: equal places give equal texts.
+
+    `stopped`: the states of physical sources that are not captured. A state that
+    changes makes a batch without rows, so that whoever looks at the progress sees it.
+    """
+    offset = {
         "physical": {name: _to_json(places[name]) for name in sorted(places)},
         "sources": sorted(sources),
-        "v": VERSION,
     }
+    if stopped:
+        offset["stopped"] = {name: stopped[name] for name in sorted(stopped)}
+    return offset | {"v": VERSION}
 
 
 def from_offset(offset: Mapping[str, Any], sources: Iterable[str]) -> Places:

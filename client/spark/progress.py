@@ -36,7 +36,8 @@ class PlaceFigures:
     window yet. `newest_scn`: of the newest window that a relay has spoken of,
     None when none has. `lag_s`: from the commit of window `scn` to that of the
     newest, so 0 when all is read, however long ago that was committed; None when
-    a time is not known, as right after a snapshot.
+    a time is not known, as right after a snapshot. `stopped`: the state of a
+    source that its relay does not capture; then nobody knows the newest, or a lag.
     """
 
     physical_source: str
@@ -44,11 +45,12 @@ class PlaceFigures:
     newest_scn: int | None = None
     lag_s: float | None = None
     snapshot: SnapshotFigures | None = None
+    stopped: str = ""
 
     @property
     def lag_scn(self) -> int | None:
         """How far it is behind, in SCNs, which are no count of anything; None when not known."""
-        if self.scn is None or self.newest_scn is None:
+        if self.scn is None or self.newest_scn is None or self.stopped:
             return None
         return max(0, self.newest_scn - self.scn)
 
@@ -108,15 +110,16 @@ def offset_of(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) and value.keys() >= _KEYS else None
 
 
-def place_figures(name: str, place: Place, newest: Place | None) -> PlaceFigures:
+def place_figures(name: str, place: Place, newest: Place | None, stopped: str = "") -> PlaceFigures:
     """Return where a query is in a physical source, and how far behind its newest window."""
     at_newest = newest if isinstance(newest, AtScn) and newest.scn >= 0 else None
     newest_scn = None if at_newest is None else at_newest.scn
     if isinstance(place, InSnapshot):
         snapshot = SnapshotFigures(place.source, place.row, place.at_scn, place.since_scn)
-        return PlaceFigures(name, None, newest_scn, None, snapshot)
+        return PlaceFigures(name, None, newest_scn, None, snapshot, stopped)
     scn = place.scn if place.scn >= 0 else None
-    return PlaceFigures(name, scn, newest_scn, _lag_s(place, at_newest))
+    lag_s = None if stopped else _lag_s(place, at_newest)
+    return PlaceFigures(name, scn, newest_scn, lag_s, stopped=stopped)
 
 
 def _lag_s(place: AtScn, newest: AtScn | None) -> float | None:
@@ -136,8 +139,9 @@ def _places(
     found: dict[str, PlaceFigures] = {}
     for end, latest in offsets:
         newest = {} if latest is None else _read(latest)
+        stopped = end.get("stopped", {})
         for name, place in _read(end).items():
-            one = place_figures(name, place, newest.get(name))
+            one = place_figures(name, place, newest.get(name), stopped.get(name, ""))
             if name not in found or _order(one) < _order(found[name]):
                 found[name] = one
     return tuple(found[name] for name in sorted(found))

@@ -159,9 +159,11 @@ _PLACE_GAUGES: tuple[tuple[str, str, Callable[[PlaceFigures], float | None]], ..
     ("lag_scn", "How far it is behind, in SCNs", lambda p: p.lag_scn),
     (
         "lag_seconds",
-        "From the commit of what is read to the newest commit; 0 when all is read",
+        "From the commit of what is read to the newest commit; 0 when all is read, not there "
+        "while the newest is not known",
         lambda p: p.lag_s,
     ),
+    ("source_stopped", "1 while the relay does not capture it", lambda p: float(bool(p.stopped))),
     ("in_snapshot", "1 while it reads a snapshot", lambda p: float(p.snapshot is not None)),
 )
 

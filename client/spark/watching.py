@@ -131,12 +131,19 @@ def at_words(place: PlaceFigures) -> str:
 
 def behind_words(place: PlaceFigures) -> str:
     """Say how far behind the newest window it is."""
+    if place.stopped:
+        return f"the source is {state_words(place.stopped)}, lag not known"
     if place.lag_scn is None:
         return "lag not known"
     if place.lag_scn == 0:
         return "all is read"
     seconds = "" if place.lag_s is None else f", {place.lag_s:.1f} s"
     return f"{place.lag_scn} SCNs{seconds} behind"
+
+
+def state_words(state: str) -> str:
+    """Say a source's state after "is"."""
+    return "in error" if state == "error" else state
 
 
 def _standing(state: QueryState) -> str:

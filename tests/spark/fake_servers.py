@@ -43,6 +43,7 @@ class FakeRelay:
     newest: int = 100
     floor: int = 0
     oldest: int = 1
+    state: str = "running"
     physical: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"shop": SOURCES})
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -57,6 +58,8 @@ class FakeRelay:
             )
         if path.startswith("/bufferInfo/inbound/"):
             return answer({"minScn": self.oldest})
+        if path == "/controlSources/status":
+            return answer({name: {"state": self.state, "problem": ""} for name in self.physical})
         assert path == "/measure"
         checkpoint = Checkpoint.from_json(parameters["checkPoint"])
         begin = self.floor if checkpoint.is_flexible else checkpoint.window_scn

@@ -98,6 +98,20 @@ def test_after_a_snapshot_the_lag_is_known_in_scns_alone() -> None:
     assert (place.lag_scn, place.lag_s) == (30, None)
 
 
+def test_of_a_source_that_is_not_captured_no_lag_is_known() -> None:
+    end = to_offset({"shop": AtScn(100, 5)}, SOURCES, {"shop": "error"})
+    (place,) = figures_of(source(end, offset(shop=AtScn(100, 5)))).places
+    assert (place.scn, place.newest_scn, place.lag_scn, place.lag_s) == (100, 100, None, None)
+    figures = QueryFigures()
+    figures.onQueryProgress(told(source(end, offset(shop=AtScn(100, 5)))))
+    (state,) = figures.queries
+    assert line_of(state).endswith("shop at scn 100, the source is in error, lag not known")
+    text = generate_latest(make_metrics(figures)).decode()
+    assert 'databus_spark_source_stopped{physical_source="shop",query="orders"} 1.0' in text
+    assert "lag_seconds{" not in text
+    assert "lag_scn{" not in text
+
+
 @pytest.mark.parametrize("latest", [None, "null", "None", "", {}, "{"])
 def test_without_a_newest_offset_there_is_no_lag(latest: Any) -> None:
     (place,) = figures_of(source(offset(shop=AtScn(100, 5)), latest)).places

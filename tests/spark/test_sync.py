@@ -115,6 +115,34 @@ def test_an_empty_target_is_filled_and_a_new_column_taken_in_without_anybody_s_h
     assert told[-1] == found
 
 
+def test_a_stopped_source_is_seen_while_a_job_runs_and_ends_one_that_is_to_read_the_newest(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {
+        "relays": [shop.relay.url],
+        "bootstrap_servers": [shop.server],
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    target, stop, told = f"delta:{tmp_path}/orders", threading.Event(), list[SyncProgress]()
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(
+            sync, spark, "shop.orders", target, **given, every_s=0.1, stop=stop, report=told.append
+        )
+        try:
+            wait_until(lambda: job.done() or (told and told[-1].lag_s == 0), "all is read")
+            shop.relay.post("/controlSources/pause")
+            wait_until(lambda: job.done() or told[-1].stopped, "the pause")
+            assert (told[-1].stopped, told[-1].lag_s) == ({"shop": "paused"}, None)
+        finally:
+            stop.set()
+    with pytest.raises(ConsumerError, match=r"shop\.orders: source shop stopped .* says paused: "):
+        sync(spark, "shop.orders", target, **given, available_now=True)
+    shop.relay.post("/controlSources/unpause")
+    wait_until(lambda: not shop.relay.problem(), "capture")
+    found = sync(spark, "shop.orders", target, **given, available_now=True)
+    assert (found.stopped, found.restarts) == ({}, 0)
+
+
 def restarts(most: int) -> Restarts:
     return Restarts(most, BackOff(BackOffSettings(first_s=1, factor=2, jitter=0), Random()))
 
@@ -158,6 +186,11 @@ def test_what_goes_wrong_within_spark_itself_is_tried_again_and_ends_with_its_fi
 
 
 def test_the_words_of_the_progress_say_rows_scn_and_lag() -> None:
+    stopped = SyncProgress(5, 1, {"shop": 7}, {"shop": 7}, stopped={"shop": "error"})
+    assert words_of("shop.orders", stopped) == (
+        "shop.orders: 5 rows in 1 batches, shop at scn 7, "
+        "shop is in error: what is the newest is not known"
+    )
     progress = SyncProgress(1200, 3, {"shop": 7}, {"shop": 9}, 1.25, 2)
     assert words_of("shop.orders", progress) == (
         "shop.orders: 1,200 rows in 3 batches, shop at scn 7 of 9, 1.2 s behind, "

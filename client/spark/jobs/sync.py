@@ -38,7 +38,8 @@ class SyncProgress:
     """How far it is. SCNs by physical source; in a snapshot there is none yet.
 
     `rows` were written or removed since the job began, `lag_s` is between the
-    commits of the newest window and of the last one applied.
+    commits of the newest window and of the last one applied. `stopped` are the states of
+    physical sources that are not captured: what the newest is, and so the lag, is not known.
     """
 
     rows: int = 0
@@ -47,6 +48,7 @@ class SyncProgress:
     newest_scns: Mapping[str, int] = field(default_factory=dict)
     lag_s: float | None = None
     restarts: int = 0
+    stopped: Mapping[str, str] = field(default_factory=dict)
 
 
 Report = Callable[[SyncProgress], None]
@@ -180,5 +182,6 @@ class _Job:
                 self._progress,
                 newest_scns={name: scn for name, scn in newest.items() if scn is not None},
                 lag_s=max(lags, default=None),
+                stopped={p.physical_source: p.stopped for p in batch.places if p.stopped},
             )
         self._report(self._progress)

@@ -12,7 +12,7 @@ from rich.text import Text
 from databus.client.spark.jobs.sync import SyncProgress
 from databus.client.spark.jobs.sync import sync as sync_table
 from databus.client.spark.session import job_session
-from databus.client.spark.watching import metrics_option, watching
+from databus.client.spark.watching import metrics_option, state_words, watching
 
 
 @click.command()
@@ -97,6 +97,8 @@ def words_of(source: str, progress: SyncProgress) -> str:
     for physical, scn in progress.scns.items():
         newest = progress.newest_scns.get(physical, scn)
         words.append(f"{physical} at scn {scn}" + (f" of {newest}" if newest > scn else ""))
+    for physical, state in progress.stopped.items():
+        words.append(f"{physical} is {state_words(state)}: what is the newest is not known")
     if progress.lag_s is not None:
         words.append(f"{progress.lag_s:.1f} s behind")
     if progress.restarts:

@@ -35,6 +35,7 @@ CLIENT_ID = "x-databus-client"
 
 UNKNOWN_OLDEST = -1  # the server did not say
 _OLDEST = re.compile(r"oldest held is (\d+)")
+_ADVICE = re.compile(r"oldest held is \w+; (.+)", re.DOTALL)
 
 
 class StreamHeaders(NamedTuple):
@@ -67,7 +68,10 @@ def error_of(server: str, scn: int, status: int, headers: Mapping[str, str]) -> 
     text = headers.get(CAUSE_MESSAGE) or headers.get(ERROR_MESSAGE) or ""
     if ScnNotFoundError.wire_name in names:
         oldest = _OLDEST.search(text)
-        return ScnNotFoundError(scn, int(oldest[1]) if oldest else UNKNOWN_OLDEST)
+        advice = _ADVICE.search(text)  # of damage: which file, and the way on
+        return ScnNotFoundError(
+            scn, int(oldest[1]) if oldest else UNKNOWN_OLDEST, advice[1] if advice else ""
+        )
     kinds = " caused by ".join(n for n in (headers.get(ERROR), headers.get(CAUSE)) if n)
     return ServerError(server, " ".join(t for t in (f"status {status}", kinds, text) if t))
 

@@ -369,10 +369,11 @@ class ConnectionMachine:
 
 
 def _explain_gone(error: ScnNotFoundError) -> ScnNotFoundError:
-    return ScnNotFoundError(
-        error.scn,
-        error.oldest,
+    advice = (
         "every relay was asked, and no bootstrap server is configured (bootstrap_servers): "
         "configure one, or, where the changes in between "
-        'may be missed, remove the checkpoint and use start = "earliest"',
+        'may be missed, remove the checkpoint and use start = "earliest"'
+    )
+    return ScnNotFoundError(
+        error.scn, error.oldest, f"{error.advice}; {advice}" if error.advice else advice
     )

@@ -25,7 +25,7 @@ from databus.relay.sieve import NOTHING, Position, Sieve
 from databus.relay.stream import COMPILED_STEP_BYTES, STEP_BYTES
 from databus.relay.stream_parameters import MeasureRequest, Selection
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 
 # Parallel replicas and clocks that are set: a few minutes are looked through again.
 BACK_NS = 300 * 10**9
@@ -112,6 +112,8 @@ class MeasureJob:
             try:
                 yield (yield from self._measure(begin, max_scn, tail))
                 return
+            except DamagedWindowsError:
+                raise  # they do not go away
             except ScnNotFoundError:
                 if self._asked is not None:
                     raise
@@ -191,6 +193,8 @@ class MeasureJob:
                 try:
                     scn = (yield from self._count(begin, tail, nothing, limits)).scn
                     position = self._reader.find(scn, -1) if scn != NOTHING else None
+                except DamagedWindowsError:
+                    raise
                 except ScnNotFoundError:
                     yield  # overtaken
                     continue

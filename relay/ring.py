@@ -30,6 +30,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from databus.relay.ring_check import RingCheck
 from databus.relay.ring_layout import (
     FIRST,
     GENERATION,
@@ -369,12 +370,21 @@ class Ring:
         return min(entry.position + self._block_bytes, self._head + self._capacity_bytes)
 
     def _windows_that_fit(self, capacity_bytes: int) -> tuple[int, int]:
-        """Return where the newest whole blocks of so many bytes begin, and the SCN before."""
-        for number in range(self._first, self._next):
+        """Return where the newest whole blocks of so many bytes begin, and the SCN before.
+
+        What lies before damage is left out: nobody must go on across it unawares.
+        """
+        position, prev_scn = self._tail, self._newest
+        check = RingCheck(self._file, self._index)
+        for number in range(self._next - 1, self._first - 1, -1):
             entry = self._index.get(number)
-            if entry is not None and self._tail - entry.position <= capacity_bytes:
-                return entry.position, entry.prev_scn
-        return self._tail, self._newest
+            if entry is None or self._tail - entry.position > capacity_bytes:
+                break
+            check.check_block(number)
+            if check.damages():
+                break
+            position, prev_scn = entry.position, entry.prev_scn
+        return position, prev_scn
 
 
 def _open(path: Path, fd: int) -> Ring:

@@ -3,6 +3,10 @@
 A reader takes no lock and writes nothing. It copies first and looks at head
 afterwards: if head has passed where the copy began, the writer may have
 overwritten what was copied, and the reader was overtaken.
+
+What lay in the file when it was opened is checked before it is given out
+(`ring_check`): where it is damaged everything ends before it, and who asks for
+what follows gets DamagedWindowsError.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
+from databus.relay.ring_check import RingCheck
 from databus.relay.ring_layout import (
     FIRST,
     GENERATION,
@@ -31,7 +36,13 @@ from databus.relay.ring_walk import find_event, last_end, steps, timestamp_at
 from databus.relay.row_count import Limits, RowCount, count_rows
 from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.relay.sieve import Position, Sieve, Sifted, may_have_ddl, sift
-from databus.schemas.errors import ProtocolError, RingCorruptError, RingError, ScnNotFoundError
+from databus.schemas.errors import (
+    DamagedWindowsError,
+    ProtocolError,
+    RingCorruptError,
+    RingError,
+    ScnNotFoundError,
+)
 
 _REMEMBERED_WINDOWS = 256
 _PAST_EVERY_EVENT = 1 << 62
@@ -101,6 +112,7 @@ class RingReader:
         self._file = ring_file
         self._cells = ring_file.cells
         self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
+        self.check = RingCheck(ring_file, self._index)
         self._generation = self._cells[GENERATION]
         self._remembered: dict[int, Place] = {}  # by SCN: how far requests into a window got
         self._without_ddl = (0, 0)  # from where to where there is none, as far as was looked
@@ -157,7 +169,7 @@ class RingReader:
             extent = self.extent()
             if extent.head == extent.tail:
                 return 0
-            timestamp_ns = timestamp_at(self._file, extent.head)
+            timestamp_ns = self._checked_timestamp(extent.head)
             if self._cells[HEAD] <= extent.head:
                 return timestamp_ns
 
@@ -209,7 +221,7 @@ class RingReader:
 
         None when the point is newer than all the ring holds: nothing may be
         sent until the ring has caught up with it. Raises ScnNotFoundError when
-        events after the point are no longer held.
+        events after the point are no longer held, or damaged.
         """
         self._check_generation()
         while True:
@@ -228,9 +240,11 @@ class RingReader:
     def read(self, position: int, max_bytes: int) -> bytes:
         """Copy bytes from `position` up to the published tail, b"" at the tail.
 
-        The end may cut an event. Raises ScnNotFoundError when overtaken.
+        The end may cut an event, but for one at damage. Raises ScnNotFoundError
+        when overtaken, or damaged from here on.
         """
-        length = min(max_bytes, self._cells[TAIL] - position)
+        end = self.check.reach(position, min(position + max_bytes, self._cells[TAIL]))
+        length = end - position
         data = self._file.copy_out(position, length) if length > 0 else b""
         if self._cells[HEAD] > position:
             extent = self.extent()
@@ -248,7 +262,7 @@ class RingReader:
         tail = self._cells[TAIL]
         if position >= tail:
             return None
-        end = min(position + max_bytes, tail)
+        end = self.check.reach(position, min(position + max_bytes, tail))
         sifted = None
         try:
             sifted = sift(self._file, position, end, tail, sieve, place, room_bytes)
@@ -267,10 +281,9 @@ class RingReader:
         Errors are those of `row_count.count_rows`; raises ScnNotFoundError when overtaken.
         """
         position = so_far.position
+        end = self.check.reach(position, min(position + max_bytes, tail))
         try:
-            so_far = count_rows(
-                self._file, min(position + max_bytes, tail), tail, sieve, limits, so_far
-            )
+            so_far = count_rows(self._file, end, tail, sieve, limits, so_far)
         except ProtocolError as error:
             self._explain(error, position)
         if self._cells[HEAD] > position:
@@ -293,6 +306,7 @@ class RingReader:
                 entry = self._index.get(middle)
                 if entry is None:
                     break  # evicted and overwritten meanwhile
+                self.check.reach(entry.position, entry.position + 1)
                 if timestamp_at(self._file, entry.position) < timestamp_ns:
                     low = middle
                 else:
@@ -316,8 +330,16 @@ class RingReader:
         """Return the timestamp of the event that begins at a position; 0 when it is gone."""
         if not self._cells[HEAD] <= position < self._cells[TAIL]:
             return 0
-        timestamp_ns = timestamp_at(self._file, position)
+        timestamp_ns = self._checked_timestamp(position)
         return timestamp_ns if self._cells[HEAD] <= position else 0
+
+    def _checked_timestamp(self, position: int) -> int:
+        """Return the timestamp of the event there; 0 where that is damaged."""
+        try:
+            self.check.reach(position, position + 1)
+        except (DamagedWindowsError, RingCorruptError):
+            return 0
+        return timestamp_at(self._file, position)
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that ends within `max_bytes` of `position`.
@@ -329,6 +351,9 @@ class RingReader:
         while True:
             extent = self.extent()
             limit = position + max_bytes
+            sound_end = self.check.reach(position, min(limit, extent.tail))
+            if sound_end < min(limit, extent.tail):
+                return sound_end
             if extent.tail <= limit:
                 return max(extent.tail, position)
             number = self._index.find_position(limit, extent.first, extent.end)
@@ -394,7 +419,11 @@ class RingReader:
     def _walk(self, begin: Place, tail: int, scn: int, window_offset: int) -> int | None:
         """Go on from `begin` to the point asked for."""
         to_skip = window_offset - begin.offset if window_offset >= 0 else -1
-        position, newest = find_event(self._file, begin.position, tail, scn, to_skip)
+        end = self.check.block_reach(begin.position, tail)
+        position, newest = find_event(self._file, begin.position, end, scn, to_skip)
+        if position == end < tail:
+            self.check.reach(position, position + 1)  # what follows the point, unless it is damaged
+            return position
         if position < tail and newest == scn:
             self._remember(scn, Place(position, window_offset))
         return None if newest < scn else position
@@ -425,6 +454,8 @@ class RingReader:
     def _explain(self, error: ProtocolError, start: int) -> None:
         """Return when the writer has overtaken a walk from `start`; otherwise it is damage."""
         if self._cells[HEAD] <= start:
+            # It came to harm since it was written or checked: whose it is says the block.
+            self.check.check_at(start)
             raise RingCorruptError(str(self._file.path), str(error)) from error
 
     def _check_generation(self) -> None:
@@ -437,6 +468,7 @@ class RingReader:
             self._generation = generation
             self._remembered.clear()
             self._without_ddl = 0, 0
+            self.check = RingCheck(self._file, self._index)  # it was at rest in between
 
 
 def _map(path: Path) -> RingFile:

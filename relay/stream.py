@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 from databus.relay.sieve import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
 from databus.relay.stream_parameters import Selection
 from databus.schemas.control import end_of_period
-from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.event_v2 import SMALLEST_BYTES, Peek, encode, peek
 from databus.schemas.rendering import Render
 from databus.schemas.scn import MAX_SCN
@@ -179,6 +179,8 @@ class StreamJob:
                 return self._look(*self._place)
             self.start()
             return None
+        except DamagedWindowsError:
+            raise  # they do not go away, whatever was asked for
         except ScnNotFoundError:
             if self._asked is not None or self._selection.from_latest:
                 raise

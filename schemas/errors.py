@@ -13,6 +13,7 @@
     │   ├── ControlRefusedError       what an admin wants cannot be done now
     │   ├── UnusableSourceError       a physical source's files cannot be used; others are served
     │   ├── ScnNotFoundError          the requested point is no longer held
+    │   │   └── DamagedWindowsError   what follows it is damaged in the ring's file
     │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
     ├── BootstrapError                a store cannot be read, written or served from
@@ -178,6 +179,29 @@ class ScnNotFoundError(RequestError):
         )
         self.scn = scn
         self.oldest = oldest
+        self.advice = advice
+
+
+class DamagedWindowsError(ScnNotFoundError):
+    """Windows in the middle of a ring's file are damaged.
+
+    To a client it is what ScnNotFound is, and goes over the wire as that: who
+    is behind them can only go on elsewhere, and asking again does not help. Who
+    is at the last of them, or later, is served.
+    """
+
+    def __init__(self, path: str, physical_source: str, scns: tuple[int, int], at: int) -> None:
+        after, until = scns
+        super().__init__(
+            after,
+            until,
+            f"ring {path} is damaged at byte {at}: its windows after scn {after}, up to {until}, "
+            "cannot be read. Who is behind them needs a bootstrap server, or another relay; "
+            "without one, have the relay capture them again, as long as the database has its log: "
+            f'POST /api/v1/physicalSources/{physical_source}/restart {{"scn": "{after}"}}',
+        )
+        self.path = path
+        self.until = until
 
 
 class BootstrapTooOldError(RequestError):

@@ -152,6 +152,8 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
         if RESUME in headers:
             scn, offset = headers[RESUME].split(",")
             resume = (int(scn), int(offset))
+            if not (-1 <= resume[0] <= MAX_SCN and resume[1] >= -1):
+                raise ValueError(f"{RESUME}: {headers[RESUME]} is no place in a stream")
         pending = headers.get(PENDING_EVENT_BYTES)
         return StreamHeaders(
             resume,

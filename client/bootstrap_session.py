@@ -5,7 +5,9 @@ step comes next `bootstrap_steps` reads off the checkpoint. Four rules:
 * Row ids are one server's. While snapshots are left the server that began is
   asked first, several times; another one begins them anew, after the same SCN.
   A catch-up goes on anywhere.
-* "Too old" (the server is not as far yet) is waited out, and is no failure.
+* "Too old" (the server is not as far yet) is waited out, and is no failure; but
+  from who has said itself that it is as far, it takes back what it said: the
+  bootstrap begins anew.
 * "Too young" (it does not reach back) is asked of every server before the
   start SCN is given up; within a bootstrap it begins anew, so often.
 * Nothing is handed over before the page has been seen to lead on.
@@ -110,6 +112,7 @@ class BootstrapSession:
         self._failures = 0  # in a row, of whatever server
         self._beginnings = 0
         self._unknown_schema: bytes | None = None
+        self._target_by = ""  # the server that said the target SCN
 
     def begin(self, checkpoint: Checkpoint, relay: Registered) -> Instructions:
         """Begin a bootstrap after what `checkpoint` has consumed."""
@@ -194,7 +197,7 @@ class BootstrapSession:
         if state is Connection.REGISTERING_AT_BOOTSTRAP and is_unknown_command(error):
             return self._register(self._relay)
         if is_too_old(error):
-            return self._try_later()
+            return self._begin_after(error) if self._is_taken_back else self._try_later()
         if is_malformed(error) or is_too_young(error):
             if state in (Connection.SNAPSHOT, Connection.CATCHUP) and is_too_young(error):
                 return self._begin_anew(error)
@@ -203,6 +206,13 @@ class BootstrapSession:
                 return self._fail(error)
         self._failures += 1
         return self._try_later()
+
+    @property
+    def _is_taken_back(self) -> bool:
+        """Whether a server that is "too old" for an SCN has said that SCN itself."""
+        state = self._machine.state
+        who = {Connection.SNAPSHOT: self._holder, Connection.CATCHUP: self._target_by}
+        return state in who and self._server() == who[state]
 
     def _try_later(self) -> Instructions:
         self._machine.fire("failed")
@@ -301,14 +311,19 @@ class BootstrapSession:
         self._beginnings += 1
         if self._beginnings >= MOST_BEGINNINGS:
             return self._fail(error)
+        return self._begin_after(error)
+
+    def _begin_after(self, error: DatabusError) -> Instructions:
+        self._target_by = ""
         self.checkpoint = begin(self.checkpoint, self._order)
-        return [BeginBootstrap(self.checkpoint), *self._try_later()]
+        return [Tell(error), BeginBootstrap(self.checkpoint), *self._try_later()]
 
     def _set_target(self, scn: int) -> Instructions:
         try:
             self.checkpoint = self.checkpoint.with_target_scn(scn)
         except CheckpointError as error:
             return self._leave(ServerError(self._server(), str(error)))
+        self._target_by = self._server()
         self._failures = 0
         return self._go_on()
 

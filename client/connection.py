@@ -3,13 +3,16 @@
 Messages in, instructions out; `puller` does the sockets. This is the relays'
 side; what happens at a bootstrap server `bootstrap_session` says.
 
-Three rules keep the stream whole:
+Four rules keep the stream whole:
 * The position moves by whole windows only. A window that is half here when an
   answer breaks off is rolled back and read again from its beginning.
 * A window larger than `size` is continued at the offset that the relay names
   (`x-databus-resume`). A relay that names none is believed to count what it
   sends, so if some sources or rows are left out the offset would be wrong:
   then the window is asked for again with a larger `size`, until it fits.
+* Where a header alone leads is sure once a relay that was asked for events
+  there has not said that it is behind: until then nobody else is told of it,
+  and if the relay is, reading goes back to where it was sure.
 * A relay that does not hold the point is no reason to give up while another
   one has not been asked, or a bootstrap server.
 """
@@ -50,7 +53,7 @@ from databus.client.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.position import Position
+from databus.client.position import Position, place_order
 from databus.client.request_size import RequestSize
 from databus.client.server_order import ServerOrder
 from databus.client.server_set import Servers
@@ -104,6 +107,8 @@ class ConnectionMachine:
         self._size = RequestSize(settings)
         self._half: HalfWindow | None = None
         self._continue_at: tuple[int, int] | None = None
+        self._sure: Position | None = None  # before `position`, where only a header led to that
+        self._said_by = ""
         self._bootstrap = BootstrapSession(
             subscription,
             ServerOrder(servers.bootstraps, rng),
@@ -193,6 +198,9 @@ class ConnectionMachine:
     def _not_found(self, error: ScnNotFoundError) -> Instructions:
         self._machine.fire("scn_not_found")
         self._gone[self._server()] = error
+        if self._sure is not None and not self._sure.is_latest:
+            self.position = self._sure
+        self._sure = None
         if any(relay not in self._gone for relay in self._relays):
             return [Disconnect(), Wait(self._back_off.next_s())]
         if not self._has_bootstraps:
@@ -260,6 +268,11 @@ class ConnectionMachine:
         checkpoint = self.position.checkpoint
         if self._continue_at is not None:
             checkpoint = self.position.within(*self._continue_at)
+        is_from_latest = self.position.is_latest and not is_continued
+        # The newest is asked for without waiting: the answer then says where that is
+        # (x-databus-resume), and nothing can come between two requests. The next one neither,
+        # so that this place is soon sure.
+        came_from_latest = self._sure is not None and self._sure.is_latest
         return [
             GetStream(
                 self._server(),
@@ -268,23 +281,32 @@ class ConnectionMachine:
                 checkpoint,
                 self._size.size_bytes,
                 self._subscription.filters_json(self._src_ids),
-                self.position.is_latest and not is_continued,
+                is_from_latest,
+                not (is_from_latest or came_from_latest),
             )
         ]
 
     def _take_answer(self, message: StreamAnswered) -> Instructions:
         self._machine.fire("streamed")
         self._advance(message.progress)
-        headers = message.headers
-        if headers.is_ahead:
+        if message.headers.is_ahead:
             return self._wait_for_relay()
+        return [*self._become_sure(), *self._go_on(message)]
+
+    def _become_sure(self) -> Instructions:
+        """Take the place that was asked for as one that there is, and tell of it."""
+        was_sure, self._sure = self._sure is None, None
+        return [] if was_sure else [MoveOn(self.position)]
+
+    def _go_on(self, message: StreamAnswered) -> Instructions:
+        headers = message.headers
         try:
             if headers.pending_event_bytes is not None:
                 self._size.grow_for_event(
                     headers.pending_event_bytes, self._server(), self.position.scn
                 )
                 return self._stream()
-            first = self._find_continuation(headers.resume)
+            rolled_back = self._find_continuation(headers.resume)
         except SettingsError as error:
             return [*self._break_off(NO_PROGRESS), *self._fail(error)]
         except ServerError as error:
@@ -295,16 +317,18 @@ class ConnectionMachine:
         if message.body_bytes:
             self._polling.reset()
         elif message.elapsed_s * 2000 < max(self._settings.wait_ms, 1):
-            return [*first, Wait(self._polling.next_s())]
-        return [*first, *self._stream()]
+            return [*rolled_back, Wait(self._polling.next_s())]
+        return [*rolled_back, *self._stream()]
 
     def _find_continuation(self, resume: tuple[int, int] | None) -> Instructions:
         """Set where the next request goes on within a window, if it does."""
-        half, self._continue_at = self._half, None
+        half, begin = self._half, self._continue_at
+        self._continue_at = None
         if half is None:
             self._size.reset()
         if resume is not None:
-            return self._follow(*resume)
+            self._follow(*resume, begin)
+            return []
         if half is not None and self._is_everything:
             self._continue_at = (half.scn, half.event_count)
         elif half is not None:
@@ -312,9 +336,11 @@ class ConnectionMachine:
             return self._break_off(NO_PROGRESS)
         return []
 
-    def _follow(self, scn: int, offset: int) -> Instructions:
-        half = self._half
-        is_behind = scn < self.position.checkpoint.window_scn
+    def _follow(self, scn: int, offset: int, begin: tuple[int, int] | None) -> None:
+        """Go on where a relay says; raises ServerError when that is not further on."""
+        half, checkpoint = self._half, self.position.checkpoint
+        read = place_order(checkpoint.window_scn, checkpoint.window_offset)
+        is_behind = place_order(scn, offset) < max(read, place_order(*begin) if begin else read)
         is_astray = half is not None and (scn != half.scn or offset < half.event_count)
         if is_behind or is_astray:
             raise ServerError(
@@ -322,6 +348,7 @@ class ConnectionMachine:
                 f"says to go on at {scn}, {offset}; the last whole window is {self.position.scn}, "
                 f"and the one begun {half}",
             )
+        self._said_by = self._server()
         if offset >= 0:
             self._continue_at = (scn, offset)
         elif scn < 0 and self.position.is_latest:
@@ -329,12 +356,13 @@ class ConnectionMachine:
             self.position = Position(Checkpoint.flexible())
         elif scn > self.position.scn:
             # Nothing up to there concerns us, or we had asked for the newest.
+            self._sure = self.position
             self.position = self.position.after_window(scn)
-            return [MoveOn(self.position)]
-        return []
 
     def _advance(self, progress: Progress) -> None:
         self._half = progress.half
+        if progress.position not in (None, self.position):
+            self._sure = None  # windows from there on are here
         self.position = progress.position or self.position
 
     def _break_off(self, progress: Progress) -> Instructions:
@@ -349,6 +377,8 @@ class ConnectionMachine:
 
     def _wait_for_relay(self) -> Instructions:
         """Ask another relay, for this one is behind us; or wait for the only one."""
+        if self._sure is not None or self._continue_at is not None:
+            return self._go_back()
         scn = self.position.checkpoint.window_scn
         error = ServerError(
             self._server(),
@@ -357,6 +387,16 @@ class ConnectionMachine:
         )
         if len(self._relays) == 1:
             return [Tell(error), Wait(self._back_off.next_s())]
+        return [*self._break_off(NO_PROGRESS), *self._leave(error)]
+
+    def _go_back(self) -> Instructions:
+        """Go on from where it is sure: a relay does not have where another, or it, has led us."""
+        scn, _ = self._continue_at or (self.position.scn, -1)
+        error = ServerError(
+            self._server(),
+            f"has not come to scn {scn}, where {self._said_by or 'it'} said to go on; going back",
+        )
+        self.position, self._sure = self._sure or self.position, None
         return [*self._break_off(NO_PROGRESS), *self._leave(error)]
 
     def _fail(self, error: DatabusError) -> Instructions:

@@ -185,7 +185,8 @@ class GetStream(ConnectionInstruction):
     """Ask for `/stream`.
 
     `position` is after the last whole window; `checkpoint` is what to ask for,
-    the same place or one within the window that is half here.
+    the same place or one within the window that is half here. `may_be_held`:
+    the answer may wait for news.
     """
 
     server: str
@@ -195,6 +196,7 @@ class GetStream(ConnectionInstruction):
     size_bytes: int
     filters: str | None = None
     is_from_latest: bool = False
+    may_be_held: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Intake:
                 items.append(ReadWindow(item, self._bindings, since))
                 last, last_scn = item, item.scn
             elif item.event.is_scn_regress:
-                since, last = Position(checkpoint_of(item.event)), None
+                since, last = _went_back(item, last_scn), None
                 last_scn = since.floor_scn
                 items.append(RolledBack(since.scn))
             else:
@@ -151,6 +151,14 @@ def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -
         if digest == LOST_ROW_DIGEST:
             raise ProtocolError(f"an event of source {src_id} without a row")
     raise UnknownSchemaError(digest)
+
+
+def _went_back(item: ControlEvent, last_scn: int) -> Position:
+    """Return where a server goes on that has gone back; raises ProtocolError when it has not."""
+    since = Position(checkpoint_of(item.event))
+    if since.floor_scn > last_scn:
+        raise ProtocolError(f"a return to {since.floor_scn}, which is ahead of {last_scn}")
+    return since
 
 
 def _refuse(item: ControlEvent) -> None:

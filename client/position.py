@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SettingsError
+from databus.schemas.scn import MAX_SCN
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Position:
         be after the window that it was before.
         """
         return Position(self.within(scn, 0)) if self.is_latest else self
+
+
+def place_order(scn: int, offset: int) -> tuple[int, int]:
+    """Return what orders places in a stream: the end of a window (-1) is behind its events."""
+    return scn, MAX_SCN if offset < 0 else offset
 
 
 def position_of(checkpoint: Checkpoint) -> Position:

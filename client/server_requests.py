@@ -195,9 +195,7 @@ class ServerRequests:
             # Always: they are few, those whom nobody wants are dropped here, and a
             # relay that need not leave them out copies whole windows.
             "ddl": "true",
-            # The newest is asked for without waiting: the answer then says where that
-            # is (x-databus-resume), and nothing can come between two requests.
-            "wait": "0" if request.is_from_latest else str(self._settings.wait_ms),
+            "wait": str(self._settings.wait_ms) if request.may_be_held else "0",
         }
         if request.filters is not None:
             parameters["filters"] = request.filters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from databus.schemas import event_v1, event_v2
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
@@ -18,7 +18,20 @@ from databus.schemas.event import DDL_SRC_ID, Event
 Buffer = event_v2.Buffer
 decode_v2 = event_v2.decode
 
-_LAYOUTS: Mapping[int, Any] = {event_v1.VERSION: event_v1, event_v2.VERSION: event_v2}
+
+class _Layout(Protocol):
+    """What is asked of the module of an event's version."""
+
+    SMALLEST_BYTES: int
+
+    def header_length(self, buffer: Buffer, offset: int, /) -> int:
+        """Return how long the header is of an event whose fixed part is here."""
+
+    def checked_length(self, buffer: Buffer, offset: int, /) -> int:
+        """Return how long the event is, as its CRC confirms it."""
+
+
+_LAYOUTS: Mapping[int, _Layout] = {event_v1.VERSION: event_v1, event_v2.VERSION: event_v2}
 _V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 
 
@@ -202,12 +215,12 @@ class StreamReader:
             return 0
         if here < layout.SMALLEST_BYTES:
             return layout.SMALLEST_BYTES
-        header_bytes: int = layout.header_length(data, offset)
+        header_bytes = layout.header_length(data, offset)
         if header_bytes > self.max_window_bytes:
             raise ProtocolError(f"header length {header_bytes} is impossible", offset)
         if here < header_bytes:
             return header_bytes
-        length: int = layout.checked_length(data, offset)
+        length = layout.checked_length(data, offset)
         if self._window_bytes + length > self.max_window_bytes:
             raise self._too_large(self._window_bytes + length, offset)
         return length

@@ -20,6 +20,7 @@ from databus.client.answers import (
     is_too_young,
     read_stream_headers,
 )
+from databus.client.position import place_order
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages
 from databus.client.spark.event_columns import EventColumns
@@ -278,6 +279,7 @@ class _Reading:
             return place
         if headers.resume is None:
             raise ServerError(answer.server, f"/stream without {RESUME}: it is no databus relay")
+        check_resume(answer.server, headers.resume, place, to_scn)
         schemas = self._reader.schemas
         take_answer(answer, self._columns, lambda: schemas(self._sources, is_again=True))
         if headers.resume == place:
@@ -335,3 +337,14 @@ class _Reading:
 def _places(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     told = batch.column(CHANGE_COLUMN)
     return pc.struct_field(told, "scn"), pc.struct_field(told, "index")
+
+
+def check_resume(server: str, resume: tuple[int, int], place: tuple[int, int], to_scn: int) -> None:
+    """Raise ServerError when a relay says to go on behind what was asked for, or beyond it."""
+    end = place_order(to_scn, WHOLE_WINDOW)
+    if not place_order(*place) <= place_order(*resume) <= end:
+        raise ServerError(
+            server,
+            f"says to go on at {resume[0]}, {resume[1]}; it was asked for what comes after "
+            f"{place[0]}, {place[1]}, up to scn {to_scn}",
+        )

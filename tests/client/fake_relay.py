@@ -165,6 +165,9 @@ class StreamHandler(RequestHandler):
         if not checkpoint.is_flexible and checkpoint.window_scn < relay.oldest_gone:
             not_found(checkpoint.window_scn, relay.oldest_gone + 1)(self)
             return
+        newest = relay.windows[-1][0].scn if relay.windows else 0
+        if checkpoint.window_scn > newest:
+            self.set_header("x-databus-ahead", "true")
         if not self._send(parameters, checkpoint) and relay.holds_requests:
             try:
                 async with asyncio.timeout(int(parameters["wait"]) / 1000):

@@ -255,6 +255,37 @@ def test_a_server_behind_the_consumer_is_not_believed() -> None:
     assert only(machine.handle(SchemasAnswered(SCHEMAS)), GetTargetScn)
 
 
+def test_a_start_scn_that_its_own_server_has_not_come_to_begins_the_bootstrap_anew() -> None:
+    machine, _ = at_start_scn()
+    for _ in range(2 * MOST_BEGINNINGS):  # it is no reason to give up
+        only(machine.handle(StartScnAnswered(1 << 62)), GetPage)
+        instructions = machine.handle(failed(TOO_OLD))
+        assert kinds(instructions) == ["Tell", "BeginBootstrap", "Disconnect", "Wait"]
+        machine.handle(Waited())
+        only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+    only(machine.handle(StartScnAnswered(10)), GetPage)
+    assert machine.position.checkpoint.bootstrap_start_scn == 10
+
+
+def test_a_target_scn_that_its_own_server_has_not_come_to_begins_the_bootstrap_anew() -> None:
+    machine, first = at_snapshot(X, Y)
+    machine.handle(page(only(machine.handle(page(first)), GetPage)))
+    asked = only(machine.handle(TargetScnAnswered(1 << 62)), GetPage)
+    begun = only(machine.handle(failed(TOO_OLD, asked.server)), BeginBootstrap).checkpoint
+    assert (begun.bootstrap_since_scn, begun.bootstrap_target_scn) == (3, -1)
+
+
+def test_a_target_scn_that_another_server_has_not_come_to_is_waited_for() -> None:
+    machine, first = at_snapshot(X, Y)
+    machine.handle(page(only(machine.handle(page(first)), GetPage)))
+    asked = only(machine.handle(TargetScnAnswered(20)), GetPage)
+    machine.handle(failed("down", asked.server))
+    assert only(machine.handle(Waited()), GetSchemas).server != asked.server
+    only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
+    assert kinds(machine.handle(failed(TOO_OLD))) == ["Disconnect", "Wait"]
+    assert machine.position.checkpoint.bootstrap_target_scn == 20
+
+
 def test_every_server_is_asked_before_too_young_is_the_end() -> None:
     machine, asked = at_start_scn(X, Y)
     assert kinds(machine.handle(failed(TOO_YOUNG))) == ["Disconnect", "Wait"]

@@ -191,6 +191,31 @@ def test_a_window_larger_than_may_be_held_stops_the_client_naming_the_setting(
             client.run()
 
 
+@pytest.mark.parametrize("place", [f"{1 << 62},-1", f"{1 << 62},7", "3,-5", "9" * 30 + ",-1", "x"])
+def test_a_forged_place_to_go_on_at_holds_a_client_up_for_a_request(
+    keeper: Keeper, tmp_path: Path, place: str
+) -> None:
+    with FakeRelay(orders([1, 2, 3])) as relay:
+        relay.script.append(raw_body(b"", x_databus_resume=place))
+        client = make_client(relay, checkpoint_dir=tmp_path, wait_ms=50)
+        consume(client, keeper, 3)
+        relay.append(*orders([4]))
+        consume(make_client(relay, checkpoint_dir=tmp_path), keeper, 4)
+    assert keeper.scns == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("bit", range(17 * 8, 21 * 8))  # where the event's length is
+def test_a_flipped_bit_of_a_length_holds_a_client_up_for_a_request(
+    keeper: Keeper, bit: int
+) -> None:
+    damaged = bytearray(encode(order(1)))
+    damaged[bit // 8] ^= 0x80 >> bit % 8
+    with FakeRelay(orders([1, 2, 3])) as relay:
+        relay.script.append(raw_body(bytes(damaged)))
+        consume(make_client(relay), keeper, 3)
+    assert keeper.scns == [1, 2, 3]
+
+
 def test_a_checkpoint_is_where_the_next_client_goes_on(relay: FakeRelay, tmp_path: Path) -> None:
     first, second = Keeper(), Keeper()
     consume(make_client(relay, checkpoint_dir=tmp_path), first, 5)

@@ -10,6 +10,7 @@ import pytest
 from databus.client.answers import StreamHeaders
 from databus.client.connection import ConnectionMachine
 from databus.client.connection_messages import (
+    BeginBootstrap,
     Closed,
     ConnectionInstruction,
     Disconnect,
@@ -309,8 +310,24 @@ def test_an_event_larger_than_size_is_asked_for_with_its_size() -> None:
 
 def test_an_event_larger_than_a_window_may_be_fails_naming_the_setting() -> None:
     machine, _ = stream_machine(fetch_bytes=2048, max_window_bytes=8192)
+    doubt = only(machine.handle(answered(pending_event_bytes=9_000)), Tell).error
+    assert "max_window_bytes = 8192" in str(doubt)
+    connect(machine, Waited(), ONLY_ORDERS)
     error = only(machine.handle(answered(pending_event_bytes=9_000)), Fail).error
     assert "max_window_bytes = 8192" in str(error)
+
+
+def test_an_event_that_only_one_answer_says_is_too_large_ends_nothing() -> None:
+    machine, _ = stream_machine(A, B, fetch_bytes=2048, max_window_bytes=8192)
+    for size_bytes in (1 << 40, 1 << 41, 9_000):
+        left = machine.server
+        assert str(size_bytes) in str(
+            only(machine.handle(answered(pending_event_bytes=size_bytes)), Tell).error
+        )
+        assert connect(machine, Waited(), ONLY_ORDERS).server != left
+    machine.handle(answered(5))
+    again = machine.handle(answered(pending_event_bytes=9_000))
+    assert not [i for i in again if isinstance(i, Fail)], "good answers came in between"
 
 
 def test_a_relay_that_does_not_send_what_was_asked_for_is_left() -> None:
@@ -382,11 +399,13 @@ def test_a_relay_that_does_not_hold_requests_is_not_asked_without_pause() -> Non
 def test_from_the_newest_on_the_place_that_the_relay_names_is_kept() -> None:
     machine, request = stream_machine(start="latest")
     assert request.is_from_latest
+    request = only(machine.handle(answered(resume=(50, -1))), GetStream)
+    assert not request.is_from_latest
+    assert not request.may_be_held, "what only a header has said is soon made sure"
+    assert request.checkpoint.window_scn == 50
     instructions = machine.handle(answered(resume=(50, -1)))
     assert only(instructions, MoveOn).position.scn == 50
-    request = only(instructions, GetStream)
-    assert not request.is_from_latest
-    assert request.checkpoint.window_scn == 50
+    assert only(instructions, GetStream).may_be_held
 
 
 def test_from_the_newest_of_a_relay_that_never_held_a_window_nothing_is_missed() -> None:
@@ -409,6 +428,70 @@ def test_a_relay_that_says_to_go_back_is_left() -> None:
     machine, _ = stream_machine(A, B, start="100")
     assert only(machine.handle(answered(110, resume=(90, -1))), Wait)
     assert machine.position.scn == 110
+
+
+FORGED = 1 << 62
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 7])
+@pytest.mark.parametrize("relays", [(A,), (A, B)])
+def test_a_place_that_only_a_header_leads_to_is_left_when_no_relay_has_it(
+    relays: tuple[str, ...], offset: int
+) -> None:
+    machine, _ = stream_machine(*relays, start="100")
+    machine.handle(answered(105))
+    liar = machine.server
+    instructions = machine.handle(answered(resume=(FORGED, offset)))
+    assert not [i for i in instructions if isinstance(i, MoveOn)], "nobody is told of it"
+    assert only(instructions, GetStream).checkpoint.window_scn == FORGED
+    error = only(machine.handle(answered(is_ahead=True)), Tell).error
+    assert str(FORGED) in str(error)
+    assert str(liar) in str(error)
+    request = connect(machine, Waited(), ONLY_ORDERS)
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (105, -1)
+
+
+def test_the_newest_that_no_relay_has_is_asked_for_again() -> None:
+    machine, _ = stream_machine(start="latest")
+    machine.handle(answered(resume=(FORGED, -1)))
+    machine.handle(answered(is_ahead=True))
+    assert connect(machine, Waited(), ONLY_ORDERS).is_from_latest
+
+
+def test_a_place_is_told_of_once_a_relay_that_was_asked_there_has_it() -> None:
+    machine, _ = stream_machine(start="100")
+    machine.handle(answered(resume=(200, -1)))
+    instructions = machine.handle(answered(resume=(300, -1)))
+    assert only(instructions, MoveOn).position.scn == 200
+    assert only(instructions, GetStream).checkpoint.window_scn == 300
+    # What comes from there on says it, too, and is told of by itself.
+    assert not [i for i in machine.handle(answered(301)) if isinstance(i, MoveOn)]
+    assert only(machine.handle(answered(is_ahead=True)), Wait)
+    assert machine.position.scn == 301
+
+
+def test_before_a_bootstrap_nothing_is_taken_for_read_that_only_a_header_said() -> None:
+    machine, _ = stream_machine(start="100", bootstraps=("http://x",))
+    machine.handle(answered(105))
+    machine.handle(answered(resume=(FORGED, -1)))
+    begun = only(machine.handle(PointNotFound(ScnNotFoundError(FORGED, 5))), BeginBootstrap)
+    assert begun.checkpoint.bootstrap_since_scn == 105
+
+
+@pytest.mark.parametrize("resume", [(110, 3), (110, 0), (109, -1), (109, 8)])
+def test_a_place_before_what_was_read_is_refused(resume: tuple[int, int]) -> None:
+    machine, _ = stream_machine(A, B, start="100")
+    error = only(machine.handle(answered(110, resume=resume)), Tell).error
+    assert f"go on at {resume[0]}, {resume[1]}" in str(error)
+    assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(110, 1110)
+
+
+def test_within_a_window_that_is_left_out_the_place_does_not_go_back() -> None:
+    machine, _ = stream_machine(A, B, start="100")
+    machine.handle(answered(resume=(101, 50)))
+    assert only(machine.handle(answered(resume=(101, 90))), GetStream)
+    assert only(machine.handle(answered(resume=(101, 60))), Tell)
+    assert connect(machine, Waited(), ONLY_ORDERS).checkpoint.window_scn == 100
 
 
 def test_new_servers_that_have_the_present_one_change_nothing() -> None:

@@ -1,0 +1,105 @@
+"""Section 1: the source's log is not the one that it was.
+
+A transaction of the new log that ends where the old one was read to must never be gone on after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+
+from benchmarks.adversity.attacks.attack import Attack
+from benchmarks.adversity.servers import SavedData
+from benchmarks.adversity.stage import Scene
+from benchmarks.adversity.writer import create_table
+
+STOPS = "capture stops, naming both logs and the ways on; nothing of the new log is delivered"
+BEFORE, AFTER = 60, 120
+# The ways on, of which the message has to name one.
+WAYS = "epoch|start anew|begin anew|move its ring"
+QUIET_S = 1.5  # in which what must not come would come
+
+# What is done before anything is captured; returns what is done later.
+Prepare = Callable[[Scene], Callable[[], None]]
+
+
+def replaced_logs() -> Iterator[Attack]:
+    """Yield the matrix: how it was replaced, what the relay was doing, which sizes and log."""
+    hows: dict[str, Prepare] = {"reset": _reset, "another": _another, "restored": _restored}
+    for how, when in product(hows, ("down", "paused", "streaming", "rotating")):
+        for sizes, options in (("equal", {}), ("random", {"binlog-checksum": "NONE"})):
+            yield Attack(
+                f"log-{how}-while-{when}-{sizes}",
+                1,
+                STOPS,
+                partial(_replace, hows[how], when),
+                setting={"is_equal": sizes == "equal", "server_options": options},
+                is_short=(how, when, sizes) == ("reset", "down", "equal"),
+            )
+
+
+def _replace(prepare: Prepare, when: str, scene: Scene) -> None:
+    _align(scene)
+    scene.start()
+    replace = prepare(scene)
+    scene.write(BEFORE)
+    if when == "rotating":
+        scene.execute("FLUSH BINARY LOGS")
+        scene.write(3)
+    scene.await_all()
+    before = scene.writer.committed
+    if when == "down":
+        scene.stop_relay()
+    elif when == "paused":
+        scene.post("pause")
+        scene.wait(lambda: scene.state() == "paused", "the pause")
+    replace()
+    scene.writer.begin_another_history()
+    if when == "rotating":
+        scene.execute("FLUSH BINARY LOGS")
+    scene.write(AFTER)
+    if when == "down":
+        scene.relay.start()
+    elif when == "paused":
+        scene.post("resume")
+    scene.saw = ""
+    scene.await_stop("binlog", WAYS, after=before)
+    scene.write(5)
+    scene.rest(QUIET_S)
+    scene.check_nothing_came(before)
+
+
+def _align(scene: Scene) -> None:
+    """Have the log begin with the transactions: those of two logs then end at the same places."""
+    scene.execute("RESET MASTER")
+
+
+def _reset(scene: Scene) -> Callable[[], None]:
+    return partial(scene.execute, "RESET MASTER")
+
+
+def _another(scene: Scene) -> Callable[[], None]:
+    def replace() -> None:
+        other = scene.new_server("other", **{"server-id": 2})
+        scene.writer.move_to(scene.database_of(other))
+        scene.execute(create_table(scene.dialect))
+        _align(scene)
+        scene.the_proxy().target = other.port
+        scene.the_proxy().cut()
+
+    return replace
+
+
+def _restored(scene: Scene) -> Callable[[], None]:
+    # A backup is of a server that was stopped: it begins the same file again as the one after.
+    scene.write(BEFORE // 2)
+    scene.await_all()
+    scene.writer.close()
+    saved = SavedData(scene.the_server(), scene.folder / "saved")
+
+    def replace() -> None:
+        scene.writer.close()
+        saved.restore()
+
+    return replace

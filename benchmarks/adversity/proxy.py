@@ -1,0 +1,121 @@
+"""Between a relay and its database: cuts, swallows, and tampers with packets of the log.
+
+A `Tamper` is given each packet of a dump on its way to the relay and says what is sent in its
+place. It tampers once: the next connection is an honest one, as after a bad cable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import select
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from databus.demo.private_mariadb import HOST
+
+_DUMPS = (b"\0\x12", b"\0\x1e")  # the first packet of a command: COM_BINLOG_DUMP, …_GTID
+_HEADER = 4
+_POLL_S = 0.1
+# What a packet of the dump is sent on as.
+Tamper = Callable[[bytes], list[bytes]]
+
+
+class WireProxy:
+    """Passes everything on until told otherwise; a context manager.
+
+    `target` may be changed: another server at the same address, from the next connection on.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.is_swallowing = False  # nothing passes, nothing is closed
+        self.is_refusing = False  # whoever comes is turned away
+        self.tamper: Tamper | None = None  # of the next dump
+        self._is_closed = False
+        self._listener = socket.create_server((HOST, 0), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+        self._links: set[socket.socket] = set()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def __enter__(self) -> WireProxy:
+        self._threads[0].start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def cut(self) -> None:
+        """End every connection that there is."""
+        for link in list(self._links):
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while not self._is_closed:
+                client = self._listener.accept()[0]
+                if self.is_refusing:
+                    client.close()
+                    continue
+                thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            server = socket.create_connection((HOST, self.target))
+            with server:
+                self._links |= {client, server}
+                try:
+                    self._pass_on(client, server)
+                finally:
+                    self._links -= {client, server}
+
+    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+        tamper: Tamper | None = None
+        waiting = b""
+        while not self._is_closed:
+            ready = select.select([client, server], [], [], _POLL_S)[0]
+            if self.is_swallowing:
+                # Nobody is told that the other one went: the network is gone.
+                threading.Event().wait(_POLL_S)
+                continue
+            for link in ready:
+                data = link.recv(1 << 16)
+                if not data:
+                    return
+                if link is client:
+                    if data[3:5] in _DUMPS:
+                        tamper, self.tamper = self.tamper, None
+                    server.sendall(data)
+                elif tamper is None:
+                    client.sendall(data)
+                else:
+                    packets, waiting = split_packets(waiting + data)
+                    client.sendall(b"".join(itertools.chain(*map(tamper, packets))))
+
+
+def split_packets(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the whole packets, and the beginning of the next one."""
+    found, at = [], 0
+    while len(data) - at >= _HEADER:
+        end = at + _HEADER + int.from_bytes(data[at : at + 3], "little")
+        if end > len(data):
+            break
+        found.append(data[at:end])
+        at = end
+    return found, data[at:]

@@ -1,0 +1,448 @@
+"""One scene: database, proxy, relay, bootstrap pair and consumer, each as users run them.
+
+An attack is written in the verbs of `Scene`. What it waits for in vain is raised as `Broken`, and
+is a finding like those of the judge.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import socket
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.adversity.consumer import LOG, read_notes
+from benchmarks.adversity.judge import Cause, Evidence, Look, Who, hangs, judge
+from benchmarks.adversity.monitor import Monitor, fetch, look_at
+from benchmarks.adversity.proxy import WireProxy
+from benchmarks.adversity.servers import Kind, Options, Servers
+from benchmarks.adversity.writer import SOURCE, Writer, create_table
+from benchmarks.torture.log import Delivery
+from benchmarks.torture.shared_number import SharedNumber
+from databus.demo.databases import Database, Dialect
+from databus.demo.private_mariadb import HOST, PrivateMariaDB
+from databus.demo.processes import Child, ChildError, check_signals, python_module
+from databus.demo.stage import bootstrap_settings
+
+PATIENCE_S = 60.0
+POLL_S = 0.02
+PHYSICAL = "shop"
+
+
+class Broken(Exception):  # noqa: N818 - what an attack has found, not an error of the program
+    """Something that had to happen did not."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a scene is made of."""
+
+    kind: Kind = "mariadb"
+    seed: int = 1
+    is_equal: bool = False  # all transactions as long as each other
+    server_options: Options = field(default_factory=dict)
+    relay_options: Mapping[str, Any] = field(default_factory=dict)
+    http_options: Mapping[str, Any] = field(default_factory=dict)
+    source_options: Mapping[str, Any] = field(default_factory=dict)
+    has_bootstrap: bool = False
+    without: str = ""  # the check of the product that is switched off
+
+
+class Scene:
+    """All of it; a context manager. `draw` is the attack's own chance, from its seed."""
+
+    def __init__(self, name: str, setting: Setting, servers: Servers) -> None:
+        self.setting = setting
+        self.draw = random.Random(f"{setting.seed} {name}")
+        self.monitor = Monitor()
+        self.server: PrivateMariaDB | None = None
+        self.proxy: WireProxy | None = None
+        self.saw = ""  # for people: what it came to
+        self.wants_all = True
+        self._servers = servers
+        self._stack = ExitStack()
+        self._causes: list[Cause] = []
+        self._broken: list[str] = []
+        self._may_end: set[str] = set()
+        self._children: list[Child] = []
+        self._asked_s = 0.0
+
+    def __enter__(self) -> Scene:
+        self.folder = Path(tempfile.mkdtemp(prefix="databus-adversity-"))
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _set_up(self) -> None:
+        self.data_dir = self.folder / "relay"
+        self.checkpoints = self.folder / "checkpoints"
+        self.relay_port, self.bootstrap_port, self.client_port = (_quiet_port() for _ in range(3))
+        self.database = self._make_database()
+        session = self.database.connect()
+        session.execute(create_table(self.dialect))
+        session.close()
+        self.writer = Writer(self.database, self.setting.seed, is_equal=self.setting.is_equal)
+        self._stack.callback(self.writer.close)
+        (self.folder / "relay.toml").write_text(self._relay_settings(), encoding="utf-8")
+        text = bootstrap_settings(
+            self._as_seen_by_the_relay(), (SOURCE,), self.relay_url, self.bootstrap_port, PHYSICAL
+        )
+        (self.folder / "bootstrap.toml").write_text(text, encoding="utf-8")
+        self.relay = self._daemon("relay", "relay", "run")
+        self.bootstrap = self._daemon("bootstrap", "bootstrap", "run")
+        self.consumer = self._child("consumer", self._consumer_command())
+        self._applied = self._stack.enter_context(SharedNumber(self.folder / "applied"))
+        self._stack.enter_context(self.monitor)
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the writer speaks."""
+        return "sqlite" if self.setting.kind == "sqlite" else "mysql"
+
+    @property
+    def relay_url(self) -> str:
+        """Where the relay is."""
+        return f"http://{HOST}:{self.relay_port}"
+
+    @property
+    def bootstrap_url(self) -> str:
+        """Where the bootstrap server is."""
+        return f"http://{HOST}:{self.bootstrap_port}"
+
+    @property
+    def client_url(self) -> str:
+        """Where the consumer's client tells how it is."""
+        return f"http://{HOST}:{self.client_port}"
+
+    # Servers and processes
+
+    def new_server(self, name: str, **options: str | int) -> PrivateMariaDB:
+        """Start a server of the scene's kind, with the account that the relay has."""
+        wanted = {**self.setting.server_options, **options}
+        server = self._servers.make(self.setting.kind, self.folder / name, wanted)
+        if self.server is not None:
+            server.password = self.server.password
+        self._stack.callback(_end_server, server)
+        server.start()
+        return server
+
+    def database_of(self, server: PrivateMariaDB) -> Database:
+        """Return a server as the writer reaches it."""
+        return Database("mysql", server.uri, self.folder / "password")
+
+    def the_server(self) -> PrivateMariaDB:
+        """Return the server; of SQLite there is none."""
+        assert self.server is not None, "an attack for servers alone"
+        return self.server
+
+    def the_proxy(self) -> WireProxy:
+        """Return the proxy; of SQLite there is none."""
+        assert self.proxy is not None, "an attack for servers alone"
+        return self.proxy
+
+    def start(self) -> None:
+        """Start relay and consumer, and the bootstrap pair where there is one."""
+        self.start_relay()
+        if self.setting.has_bootstrap:
+            self.write(5)
+            self.bootstrap.start()
+            self.monitor.watched["bootstrap"] = self.bootstrap_url
+            self.wait(lambda: look_at("bootstrap", self.bootstrap_url).status == 200, "the pair")
+        self.start_consumer()
+
+    def start_relay(self) -> None:
+        """Start the relay and wait until it captures."""
+        self.relay.start()
+        self.monitor.watched["relay"] = self.relay_url
+        self.wait(self.is_well, "the relay to be well")
+
+    def start_consumer(self) -> None:
+        """Start the consumer."""
+        self.consumer.start()
+        self.monitor.watched["client"] = self.client_url
+
+    def stop_relay(self) -> None:
+        """Stop the relay in good order."""
+        self.relay.stop(PATIENCE_S)
+
+    # Waiting and looking
+
+    def wait(self, is_so: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait until something is so; raises Broken."""
+        end = time.monotonic() + patience_s
+        while not is_so():
+            check_signals()
+            if time.monotonic() > end:
+                raise Broken(f"waited {patience_s:g} s in vain for {what}: {self.tell()}")
+            time.sleep(POLL_S)
+
+    def look(self) -> Look:
+        """Look at the relay now."""
+        return look_at("relay", self.relay_url)
+
+    def problem(self) -> str:
+        """Return what the relay says is wrong with its source; empty when nothing is."""
+        status, text = fetch(f"{self.relay_url}/health")
+        with contextlib.suppress(ValueError, KeyError):
+            return str(json.loads(text)["physicalSources"][PHYSICAL]["problem"])
+        return text if status != 200 else ""
+
+    def state(self) -> str:
+        """Return the state of the relay's source; empty when it does not answer."""
+        with contextlib.suppress(ValueError, KeyError):
+            found = json.loads(fetch(f"{self.relay_url}/health")[1])
+            return str(found["physicalSources"][PHYSICAL]["state"])
+        return ""
+
+    def is_well(self) -> bool:
+        """Say whether the relay calls itself well."""
+        return fetch(f"{self.relay_url}/health")[0] == 200
+
+    def delivered(self) -> int:
+        """Return the newest transaction that the consumer has."""
+        return self._applied.get()
+
+    def deliveries(self) -> list[Delivery]:
+        """Return what the consumer has written down."""
+        return list(read_notes(self.folder / LOG))
+
+    def tell(self) -> str:
+        """Return what is known, in a line."""
+        stops = [d.text for d in self.deliveries() if d.text and d.kind not in ("mode", "start")]
+        return (
+            f"{self.delivered()} of {self.writer.committed} delivered; the relay is "
+            f"{self.state() or 'not answering'}: {self.problem() or 'no problem'}"
+            + (f"; the consumer: {stops[-1]}" if stops else "")
+        )[:700]
+
+    # Verbs
+
+    def write(self, transactions: int) -> None:
+        """Commit so many transactions."""
+        self.writer.write(transactions)
+
+    def execute(self, statement: str) -> None:
+        """Run a statement where the writer writes."""
+        session = self.writer.database.connect()
+        try:
+            session.execute(statement)
+        finally:
+            session.close()
+
+    def post(self, verb: str) -> None:
+        """Have the relay's source paused, resumed and the like."""
+        url = f"{self.relay_url}/api/v1/physicalSources/{PHYSICAL}/{verb}"
+        request = urllib.request.Request(url, method="POST")
+        urllib.request.urlopen(request, timeout=PATIENCE_S).close()
+
+    def await_all(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait until the consumer has everything: what was in the way is over."""
+        committed = self.writer.committed
+        what = "everything to be delivered after the cause was gone"
+        self.wait(lambda: self.delivered() >= committed, what, patience_s)
+        self.saw = self.saw or f"went on by itself, {committed} transactions"
+
+    def await_well(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait until the relay is well again, by itself."""
+        self.wait(self.is_well, "the relay to be well again by itself", patience_s)
+
+    def await_stop(self, *words: str, after: int, patience_s: float = PATIENCE_S) -> str:
+        """Wait until capture has stopped, with an error that says these words; nothing comes."""
+        self.wants_all = False
+
+        def has_stopped() -> bool:
+            self.check_nothing_came(after)
+            return self.state() == "error"
+
+        self.wait(has_stopped, "capture to stop with an error", patience_s)
+        return self.check_words(self.problem(), *words)
+
+    def check_nothing_came(self, after: int) -> None:
+        """Raise Broken when a transaction of another history was delivered."""
+        if self.delivered() > after:
+            raise Broken(f"silent loss: after {after} of the old log came {self.delivered()}")
+
+    def check_words(self, text: str, *words: str) -> str:
+        """Note words that an error lacks; a word may be several, of which one is enough."""
+        lacking = [w for w in words if not any(one in text for one in w.split("|"))]
+        if lacking:
+            self.found(f"unclear error: it does not say {', '.join(lacking)}: {text[:400]}")
+        self.saw = self.saw or f"stopped: {text[:160]}"
+        return text
+
+    def found(self, problem: str) -> None:
+        """Note something that is wrong."""
+        self._broken.append(problem)
+
+    @contextlib.contextmanager
+    def ill(
+        self, text: str, *who: Who, within_s: float = 10.0, hold_s: float = 2.0
+    ) -> Iterator[None]:
+        """Say that something is the matter as long as the block lasts: these have to say so.
+
+        The block is held open until they had the time to, and `hold_s` more.
+        """
+        begin_s = time.monotonic()
+        yield
+        self.rest(begin_s + within_s + hold_s - time.monotonic())
+        self._causes.append(Cause(text, begin_s, time.monotonic(), within_s, who or ("relay",)))
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass: nothing is to happen in it."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            check_signals()
+            time.sleep(min(POLL_S, max(0.0, end - time.monotonic())))
+
+    def may_end(self, *names: str) -> None:
+        """Say that a process is to end by itself."""
+        self._may_end.update(names)
+
+    # The end
+
+    def verdict(self) -> list[str]:
+        """Return everything that is wrong; the consumer and the relay are stopped."""
+        end_s = time.monotonic()
+        ended = {
+            child.name: code
+            for child in self._children
+            if (code := child.exit_code) is not None and child.name not in self._may_end
+        }
+        for child in reversed(self._children):
+            child.stop()
+        evidence = Evidence(
+            self.deliveries(),
+            self.writer.committed if self.wants_all and not self._broken else None,
+            list(self.monitor.looks),
+            self._causes,
+            ended,
+            self._broken,
+        )
+        found = judge(evidence)
+        silent = hangs(evidence.looks, "relay", self._asked_s, end_s) if self._asked_s else ""
+        return [*found, *filter(None, [silent])]
+
+    def must_answer_from_now_on(self) -> None:
+        """Say that the relay is to answer until the end, whatever is done to it."""
+        self._asked_s = time.monotonic()
+
+    def keep_logs(self, folder: Path) -> None:
+        """Copy what the processes said."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for pattern in ("*.log", "*.toml", "*.jsonl"):
+            for file in self.folder.glob(pattern):
+                shutil.copy(file, folder / file.name)
+
+    def close(self) -> None:
+        """End everything, and remove the folder."""
+        for child in reversed(self._children):
+            with contextlib.suppress(ChildError, OSError):
+                child.kill()
+        self._stack.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # How things are made
+
+    def _make_database(self) -> Database:
+        if self.setting.kind == "sqlite":
+            return Database("sqlite", f"sqlite:{self.folder / 'shop.db'}")
+        self.server = server = self.new_server("server")
+        password = self.folder / "password"
+        password.touch(0o600)
+        password.write_text(server.password)
+        self.proxy = self._stack.enter_context(WireProxy(server.port))
+        return self.database_of(server)
+
+    def _as_seen_by_the_relay(self) -> Database:
+        if self.proxy is None or self.server is None:
+            return self.database
+        uri = f"mysql://{self.server.user}@{HOST}:{self.proxy.port}"
+        return Database("mysql", uri, self.folder / "password")
+
+    def _relay_settings(self) -> str:
+        database = self._as_seen_by_the_relay()
+        physical = {
+            "name": PHYSICAL,
+            "uri": database.uri,
+            "sources": [SOURCE],
+            "start": "earliest",
+            "ring_bytes": "16MiB",
+            "reconnect_min_s": 0.05,
+            "reconnect_max_s": 1.0,
+            **({"password_file": str(database.password_file)} if database.password_file else {}),
+            **self.setting.source_options,
+        }
+        top = {"data_dir": str(self.data_dir), **self.setting.relay_options}
+        http = {"port": self.relay_port, **self.setting.http_options}
+        parts: Sequence[tuple[str, Mapping[str, Any]]] = (
+            ("", top),
+            ("[http]", http),
+            ("[[physical_sources]]", physical),
+        )
+        lines = []
+        for title, table in parts:
+            lines += [title, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        return "\n".join([*lines, ""])
+
+    def _daemon(self, name: str, *words: str) -> Child:
+        file = self.folder / f"{words[0]}.toml"
+        return self._child(name, self.command(*words, "-c", file))
+
+    def command(self, *words: object) -> list[str]:
+        """Return the command line of `databus`, with the check switched off that is to be."""
+        if not self.setting.without:
+            return python_module("databus.conf.cli", *words)
+        off = ("--without", self.setting.without, "--module", "databus.conf.cli", "--")
+        return python_module("benchmarks.adversity.disarmed", *off, *words)
+
+    def _consumer_command(self) -> list[str]:
+        arguments = [
+            *("--relay", self.relay_url, "--port", self.client_port, "--folder", self.folder),
+            *("--seed", self.setting.seed, "--checkpoints", self.checkpoints),
+            *(("--bootstrap", self.bootstrap_url) if self.setting.has_bootstrap else ()),
+        ]
+        module = "benchmarks.adversity.consumer"
+        if not self.setting.without:
+            return python_module(module, *arguments)
+        off = ("--without", self.setting.without, "--module", module, "--")
+        return python_module("benchmarks.adversity.disarmed", *off, *arguments)
+
+    def _child(self, name: str, command: Sequence[str]) -> Child:
+        made = Child(name, command, self.folder)
+        self._children.append(made)
+        return made
+
+
+def _quiet_port() -> int:
+    """Return a free port below those that connections are given: nobody takes it meanwhile."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+
+
+def _end_server(server: PrivateMariaDB) -> None:
+    server.kill()
+    server.close()

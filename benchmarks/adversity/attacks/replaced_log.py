@@ -35,7 +35,6 @@ def replaced_logs() -> Iterator[Attack]:
                 STOPS,
                 partial(_replace, hows[how], when),
                 setting={"is_equal": sizes == "equal", "server_options": options},
-                is_short=(how, when, sizes) == ("reset", "down", "equal"),
             )
 
 

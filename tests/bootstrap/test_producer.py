@@ -20,6 +20,8 @@ from databus.bootstrap.producer import Producer
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
+from databus.client.client import DatabusClient
+from databus.client.states import Lifecycle
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
 from databus.schemas.control import ddl_event
@@ -76,6 +78,11 @@ def relay() -> Iterator[FakeRelay]:
 def opened(path: Path) -> Iterator[Store]:
     with closing(Store.open(path)) as store:
         yield store
+
+
+def is_another_paused(client: DatabusClient | None, known: DatabusClient) -> bool:
+    """Say whether a client was made anew, and rests."""
+    return client is not None and client is not known and client.state is Lifecycle.PAUSED
 
 
 def at(store: Store, scn: int) -> None:
@@ -298,6 +305,55 @@ def test_what_is_too_old_is_deleted_in_the_background(path: Path, relay: FakeRel
             assert len(rows_of(store)) == 45
     finally:
         assert producer.stop(10)
+
+
+def test_one_round_of_deletion_takes_all_its_steps(path: Path, relay: FakeRelay) -> None:
+    rounds: list[int] = []
+
+    class ThreeSteps:
+        def __init__(self, *_: object) -> None:
+            rounds.append(0)
+
+        def step(self) -> bool:
+            rounds[-1] += 1
+            return rounds[-1] < 3
+
+    settings, physical = settings_for(path, relay.url, sources=BOTH)
+    producer = Producer(settings.model_copy(update={"retention_every_s": 0.01}), physical)
+    with patch("databus.bootstrap.producer.Retention", ThreeSteps):
+        producer.start()
+        try:
+            wait_until(lambda: len(rounds) > 2)
+        finally:
+            assert producer.stop(10)
+    assert rounds[:2] == [3, 3]
+
+
+def test_a_paused_producer_stays_paused_when_its_client_is_made_anew(
+    path: Path, relay: FakeRelay
+) -> None:
+    relay.windows = orders(range(5, 9))
+    real = Store.apply_window
+    clients: list[Any] = []
+
+    def apply(self: Store, scn: int, *rest: Any) -> bool:
+        if scn == 7 and not clients:
+            clients.append(producer._client)
+            producer.pause()
+            raise BootstrapError("store shop.db: the disk is full: make room")
+        return real(self, scn, *rest)
+
+    producer = Producer(*settings_for(path, relay.url, sources=BOTH), path)
+    with patch.object(Store, "apply_window", apply):
+        producer.start()
+        try:
+            wait_until(lambda: bool(clients) and is_another_paused(producer._client, clients[0]))
+            with opened(path) as store:
+                assert store.position().scn == 6
+                producer.resume()
+                at(store, 8)
+        finally:
+            assert producer.stop(10)
 
 
 def test_stopping_one_that_never_began_is_no_error(path: Path) -> None:

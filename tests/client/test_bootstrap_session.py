@@ -222,10 +222,26 @@ def test_a_restart_at_any_step_asks_for_what_would_have_come_next(order: str) ->
         assert again.handle(SchemasAnswered(SCHEMAS))[-1] == expected
 
 
+def checkpoint_in_catch_up(of: str) -> Checkpoint:
+    """Return one whose snapshots are those of SOURCES, and whose catch-up is of `of`."""
+    begun = Checkpoint.at(3).start_bootstrap().with_extra(bootstrap_order="linear")
+    read = begun.with_start_scn(5).start_snapshot(SOURCES[1], 1).end_snapshot()
+    return read.with_target_scn(20).start_catch_up(of, 1)
+
+
+def test_a_catch_up_of_the_sources_asked_for_goes_on() -> None:
+    machine = make_machine(subscription=Subscription(SOURCES), bootstraps=(X,))
+    machine.position = Position(checkpoint_in_catch_up(SOURCES[1]))
+    for each in (Started(), SourcesAnswered(BOTH)):
+        machine.handle(each)
+    assert only(machine.handle(SchemasAnswered(SCHEMAS)), GetSchemas).server == X
+
+
 def test_a_checkpoint_of_other_sources_is_refused() -> None:
     checkpoint = Checkpoint.at(3).start_bootstrap().with_extra(bootstrap_order="linear")
     checkpoint = checkpoint.with_start_scn(5).start_snapshot("shop.others", 0)
-    for damaged in (checkpoint, Checkpoint.at(3).start_bootstrap()):
+    catching_up = checkpoint_in_catch_up("shop.others")
+    for damaged in (checkpoint, catching_up, Checkpoint.at(3).start_bootstrap()):
         machine = make_machine(subscription=Subscription(SOURCES), bootstraps=(X,))
         machine.position = Position(damaged)
         for each in (Started(), SourcesAnswered(BOTH)):
@@ -363,6 +379,7 @@ def test_a_server_that_knows_no_register_is_read_with_the_relays_schemas() -> No
 def test_a_schema_is_asked_for_once_more_and_then_the_client_stops() -> None:
     machine, asked = at_snapshot()
     assert kinds(machine.handle(SchemaUnknown(b"?" * 16))) == ["Disconnect", "GetSchemas"]
+    assert machine.state is Connection.REGISTERING_AT_BOOTSTRAP
     assert machine.handle(SchemasAnswered(SCHEMAS))[-1] == asked
     error = only(machine.handle(SchemaUnknown(b"?" * 16)), Fail).error
     assert isinstance(error, SchemaNotFoundError)

@@ -137,6 +137,12 @@ def test_a_crash_while_writing_leaves_the_old_one(store: FileCheckpoints) -> Non
     assert store.load("default", SOURCES) == Checkpoint.at(6)
 
 
+def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
+    store = FileCheckpoints(tmp_path / "var" / "lib" / "state")
+    store.save("default", SOURCES, Checkpoint.at(5))
+    assert store.load("default", SOURCES) == Checkpoint.at(5)
+
+
 def test_a_directory_that_cannot_be_written_is_an_error_that_names_the_setting(
     tmp_path: Path,
 ) -> None:

@@ -258,6 +258,18 @@ def test_a_window_larger_than_size_goes_on_where_the_relay_says() -> None:
     assert request.position.scn == 5
 
 
+@pytest.mark.parametrize("resume", [(7, 5), (7, -1), (6, 1), (6, -1), (4, 9)])
+def test_a_relay_that_would_leave_out_the_rest_of_a_window_is_refused(
+    resume: tuple[int, int],
+) -> None:
+    machine, _ = stream_machine(A, B)
+    machine.handle(answered(5))
+    instructions = machine.handle(answered(None, HalfWindow(6, 3), resume=resume))
+    assert f"says to go on at {resume[0]}, {resume[1]}" in str(only(instructions, Tell).error)
+    assert RollBack(5) in instructions
+    assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(5, 1005)
+
+
 def test_without_word_from_the_relay_events_are_counted_when_all_are_sent() -> None:
     machine, _ = stream_machine(offered=ONLY_ORDERS)
     request = only(machine.handle(answered(5, HalfWindow(6, 3))), GetStream)
@@ -414,6 +426,13 @@ def test_from_the_newest_of_a_relay_that_never_held_a_window_nothing_is_missed()
     request = only(machine.handle(Waited()) or instructions, GetStream)
     assert not request.is_from_latest
     assert request.checkpoint.is_flexible
+
+
+def test_from_the_newest_of_a_relay_whose_source_is_at_its_beginning_is_after_scn_0() -> None:
+    machine, _ = stream_machine(start="latest")
+    request = only(machine.handle(answered(resume=(0, -1))), GetStream)
+    assert not request.is_from_latest
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (0, -1)
 
 
 def test_from_the_newest_on_a_half_window_that_breaks_is_not_skipped() -> None:

@@ -8,13 +8,14 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 from databus.relay.ring import Ring
 from databus.relay.ring_reader import RingReader
 from tests.relay.ring_child import follow
-from tests.relay.ring_model import window_of
+from tests.relay.ring_model import make_window, window_of
 
 CAPACITY = 64 << 10
 WRAPS = 5
@@ -89,6 +90,19 @@ def test_five_wraps_with_four_readers_at_different_speeds(tmp_path: Path) -> Non
         assert seen["scn"] == last_scn
         assert seen["windows"] + seen["missed"] == last_scn
     assert results[3]["missed"] == 0, "the one the writer waited for missed a window"
+
+
+def test_a_reader_remembers_the_ends_of_a_few_windows_only(tmp_path: Path) -> None:
+    path = tmp_path / "shop.ring"
+    with closing(Ring.open(path, "shop", 1 << 20, start_scn=0)) as ring:
+        ring.append([make_window(scn) for scn in range(1, 2000)])
+        with closing(RingReader.open(path)) as reader:
+            for scn in range(1, 2000):
+                found = reader.find(scn, -1)
+                assert found is not None
+                reader.remember_end(scn, found)
+                assert len(reader._remembered) <= 256
+            assert reader.find(1000, -1) is not None
 
 
 def test_a_reader_sees_in_another_mapping_what_was_appended_before_it_asked(

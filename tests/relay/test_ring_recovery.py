@@ -21,6 +21,7 @@ from databus.relay.ring import EncodedWindow, Ring
 from databus.relay.ring_layout import (
     FIRST,
     HEAD,
+    MASK,
     NEXT,
     PAGE_BYTES,
     PREV_SCN,
@@ -245,6 +246,20 @@ def test_any_number_in_a_cell_loses_nothing(image: RingImage, pair: int, garbage
         content = bytearray(image.content)
         content[cell * 8 : cell * 8 + 8] = garbage.to_bytes(8, "little")
         assert image.open_with(bytes(content)) == (image.prev_scn, image.max_scn)
+
+
+def test_of_two_readings_of_first_that_are_both_entries_the_one_at_head_is_taken(
+    image: RingImage,
+) -> None:
+    first, end = (
+        int.from_bytes(image.content[cell * 8 : cell * 8 + 8], "little") for cell in (FIRST, NEXT)
+    )
+    assert end - first > 3
+    for other in range(first + 1, end):
+        for cell, value in ((FIRST, other), (FIRST + 1, other ^ MASK)):
+            content = bytearray(image.content)
+            content[cell * 8 : cell * 8 + 8] = value.to_bytes(8, "little")
+            assert image.open_with(bytes(content)) == (image.prev_scn, image.max_scn)
 
 
 def test_dropped_windows_are_zeroed_so_that_no_later_walk_takes_them(image: RingImage) -> None:

@@ -41,6 +41,15 @@ def test_an_empty_slot_holds_no_entry(cells: memoryview) -> None:
     assert [index.get(number) for number in range(SLOTS)] == [None] * SLOTS
 
 
+def test_a_wiped_slot_has_nothing_left_and_its_neighbours_have_all(cells: memoryview) -> None:
+    index = ScnIndex(cells, SLOTS)
+    for number in (2, 3, 4):
+        index.put(number, entry_of(number))
+    index.wipe(3)
+    assert cells[BEGIN + 12 : BEGIN + 16].tolist() == [0, 0, 0, 0]
+    assert (index.get(2), index.get(4)) == (entry_of(2), entry_of(4))
+
+
 def test_an_entry_of_another_lap_is_not_taken_for_the_one_asked_for(cells: memoryview) -> None:
     index = ScnIndex(cells, SLOTS)
     index.put(3 + SLOTS, entry_of(3 + SLOTS))

@@ -86,6 +86,13 @@ def test_everything_is_copied_straight_out_of_the_ring(rings: Rings) -> None:
     assert response.resume == (49, -1)
 
 
+def test_an_empty_ring_of_an_unknown_start_has_come_to_scn_0(rings: Rings) -> None:
+    _, reader = rings.make(start_scn=UNKNOWN_SCN)
+    response = run(job(reader, Checkpoint.at(0)))
+    assert (response.is_ahead, response.is_caught_up) == (False, True)
+    assert run(job(reader, Checkpoint.at(1))).is_ahead
+
+
 def test_only_whole_windows_are_copied(rings: Rings) -> None:
     ring, reader = rings.make()
     windows = [make_window(scn) for scn in range(1, 50)]

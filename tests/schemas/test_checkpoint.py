@@ -123,6 +123,17 @@ def test_a_bad_check_point_mult_is_refused(text: str) -> None:
         CheckpointMult.from_json(text)
 
 
+@pytest.mark.parametrize(("over", "is_read"), [(0, True), (1, False)])
+def test_a_check_point_mult_may_be_as_long_as_64_checkpoints(over: int, is_read: bool) -> None:
+    text = CheckpointMult({"p": Checkpoint.at(5)}).to_json()
+    text = text.ljust((64 << 16) + over)
+    if is_read:
+        assert CheckpointMult.from_json(text).by_partition == {"p": Checkpoint.at(5)}
+    else:
+        with pytest.raises(CheckpointError, match="too long"):
+            CheckpointMult.from_json(text)
+
+
 def test_flexible_is_online_without_a_place_and_a_time() -> None:
     assert Checkpoint.flexible().is_flexible
     assert Checkpoint.from_json(Checkpoint.flexible().to_json()).is_flexible

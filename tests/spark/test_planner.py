@@ -173,6 +173,15 @@ def test_a_snapshot_that_is_no_more_is_begun_anew_before_it_counts_as_complete()
     assert (anew.store, anew.row) == ("store-2", 6)
 
 
+def test_the_server_that_began_a_snapshot_is_asked_first_for_the_rest() -> None:
+    bootstrap = FakeBootstrap()
+    planning = planner(FakeRelay(floor=80), bootstrap)
+    begun = step(planning, None, 6)
+    bootstrap.preferred.clear()
+    step(planning, replace(begun, server="http://the-one"), 6)
+    assert bootstrap.preferred == ["http://the-one"]
+
+
 def test_a_server_that_still_seeds_is_waited_for() -> None:
     bootstrap = FakeBootstrap(is_seeded=False)
     assert step(planner(FakeRelay(floor=80), bootstrap), None) is None

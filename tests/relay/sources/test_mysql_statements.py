@@ -139,6 +139,11 @@ def test_renames_after_which_a_table_has_the_rows_that_it_had(text: str) -> None
          ["a int(11)", "e decimal(10,2)", "c int(11)"]),
         ("ALTER TABLE t CHANGE a b BIGINT, MODIFY c TEXT FIRST", ["c text", "b bigint(20)"]),
         ("ALTER TABLE t RENAME COLUMN c TO e", ["a int(11)", "e int(11)"]),
+        ("ALTER TABLE t RENAME COLUMN IF EXISTS c TO e", ["a int(11)", "e int(11)"]),
+        ("ALTER TABLE t RENAME COLUMN IF EXISTS z TO e", ["a int(11)", "c int(11)"]),
+        ("ALTER TABLE t ADD VECTOR INDEX (c), ADD VECTOR KEY v (c) M = 8",
+         ["a int(11)", "c int(11)"]),
+        ("ALTER TABLE t ADD vector VECTOR(3)", ["a int(11)", "c int(11)", "vector vector(3)"]),
         ("ALTER TABLE t DROP c", ["a int(11)"]),
         ("ALTER TABLE t DROP c, ADD c CHAR(3), ORDER BY a, c DESC", ["a int(11)", "c char(3)"]),
         ("ALTER TABLE t ADD IF NOT EXISTS c INT, DROP IF EXISTS z", ["a int(11)", "c int(11)"]),
@@ -156,6 +161,21 @@ def test_renames_after_which_a_table_has_the_rows_that_it_had(text: str) -> None
 )  # fmt: skip
 def test_definitions_follow_statements(text: str, columns: list[str]) -> None:
     assert columns_after(text) == columns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE t ADD e DATE, ADD f DATE, ADD PERIOD FOR p (e, f)",
+        "ALTER TABLE t ADD (e DATE, f DATE, PERIOD FOR p (e, f))",
+        "CREATE OR REPLACE TABLE t (e DATE, f DATE, PERIOD FOR p(e, f))",
+    ],
+)
+def test_the_columns_of_a_period_are_not_null(text: str) -> None:
+    tables = tables_with()
+    tables.apply(Query("d", text), SCN)
+    (table,) = (table for table in tables.tables() if table.source == "d.t")
+    assert {c.name: c.nullable for c in table.columns if c.name in "ef"} == {"e": False, "f": False}
 
 
 def test_definitions_follow_a_table_through_online_schema_changes() -> None:

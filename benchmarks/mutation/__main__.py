@@ -1,0 +1,5 @@
+"""`python -m benchmarks.mutation`."""
+
+from benchmarks.mutation.run import main
+
+main()

@@ -86,6 +86,7 @@ class RelayCollector(Collector):
                 gauge.add_metric([source.name], figure(source))
             yield gauge
         yield from self._of_late()
+        yield from self._checked()
         yield from self._logs()
         yield self._states()
         yield from self._traffic()
@@ -113,6 +114,28 @@ class RelayCollector(Collector):
                 ages.add_metric([name], max(0.0, at - oldest_ns / 1e9))
         yield rates
         yield ages
+
+    def _checked(self) -> Iterator[Metric]:
+        """Yield what the slow look at the rings' files has found."""
+        relay, watched = self._relay, self._relay.ring_watch.watched
+        counter = CounterMetricFamily(
+            "databus_relay_ring_checked_bytes", "Bytes of rings looked at again", labels=_LABELS
+        )
+        ages = GaugeMetricFamily(
+            "databus_relay_ring_checked_age_seconds",
+            "Since when all of the ring's file was looked at last",
+            labels=_LABELS,
+        )
+        damaged = GaugeMetricFamily(
+            "databus_relay_ring_is_damaged", "1: windows cannot be read", labels=_LABELS
+        )
+        for name in relay.physical_sources:
+            counter.add_metric([name], watched[name].checked_bytes)
+            round_at_s = watched[name].round_at_s
+            if round_at_s is not None:
+                ages.add_metric([name], relay.clock.monotonic_s() - round_at_s)
+            damaged.add_metric([name], float(bool(relay.damage_of(name))))
+        yield from (counter, ages, damaged)
 
     def _logs(self) -> Iterator[Metric]:
         standings = {s.name: s.watch.standing for s in self._relay.physical_sources.values()}

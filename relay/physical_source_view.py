@@ -65,6 +65,7 @@ def physical_source_view(
     sources: list[SourceName],
     history: SourceHistory,
     drain: DrainView | None,
+    damage: str,
     at: float,
 ) -> PhysicalSourceView:
     """Return all that is told of a physical source."""
@@ -75,7 +76,7 @@ def physical_source_view(
         name=source.name,
         uri=without_password(source.settings.uri),
         state=status.state.value,
-        problem=status.problem,
+        problem=status.problem or damage,
         warnings=list(status.warnings),
         sources=sources,
         ring=ring_view(source.reader, history.rate_of_minutes(sample)),

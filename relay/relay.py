@@ -30,15 +30,22 @@ from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.observed import Observed
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
+from databus.relay.ring_watch import RingWatch
 from databus.relay.sources import open_log_look
 from databus.relay.sources import open_source as open_kept_source
 from databus.relay.sources.source import Source
 from databus.relay.sources.standing import LogLook, Standing
-from databus.schemas.errors import RingError, UnknownSourceError, UnusableSourceError
+from databus.schemas.errors import (
+    DatabusError,
+    RingError,
+    UnknownSourceError,
+    UnusableSourceError,
+)
 
 log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
+_MOST_SAID = 3  # damaged stretches
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
@@ -105,6 +112,7 @@ class Relay:
             self.catalog = self._make_catalog()
             self.unusable: dict[str, UnusableSourceError] = {}
             self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
+            self.ring_watch = self._make_ring_watch()
             self._opened = opened.pop_all()
 
     @property
@@ -129,6 +137,7 @@ class Relay:
         for source in self.physical_sources.values():
             source.capture.start()
             source.watch.start()
+        self.ring_watch.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop capturing, save MaxSCN, close every file; may be called twice."""
@@ -140,6 +149,7 @@ class Relay:
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
         for source in self.physical_sources.values():
             source.watch.stop(max(0.0, end - time.monotonic()))
+        self.ring_watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
             # Otherwise a thread may still write: the process ends with it.
             self._opened.close()
@@ -156,14 +166,28 @@ class Relay:
             name: {"state": State.ERROR.value, "problem": str(error)}
             for name, error in self.unusable.items()
         }
-        return unusable | {n: _status(source) for n, source in self.physical_sources.items()}
+        return unusable | {
+            name: _status(source, self.damage_of(name))
+            for name, source in self.physical_sources.items()
+        }
+
+    def damage_of(self, name: str) -> str:
+        """Return what is wrong with the windows in a physical source's ring; "" when nothing is."""
+        reader, watched = self.physical_sources[name].reader, self.ring_watch.watched[name]
+        head = reader.head
+        found = {str(reader.check.error(damage)): None for damage in reader.check.damages()}
+        found |= {str(error): None for damage, error in watched.damages if damage.end > head}
+        more = [f"{len(found) - _MOST_SAID} more such"] if len(found) > _MOST_SAID else []
+        return "; ".join(filter(None, [*list(found)[:_MOST_SAID], *more, watched.problem]))
 
     @property
     def is_healthy(self) -> bool:
-        """Whether no physical source is unusable, in the error state or out of reach."""
+        """Whether no physical source is unusable, in the error state, out of reach or damaged."""
         return not self.unusable and not any(
-            status.state is State.ERROR or status.problem
-            for status in (s.capture.status for s in self.physical_sources.values())
+            source.capture.status.state is State.ERROR
+            or source.capture.status.problem
+            or self.damage_of(name)
+            for name, source in self.physical_sources.items()
         )
 
     @property
@@ -173,6 +197,14 @@ class Relay:
             source.capture.status.was_opened or source.reader.head < source.reader.tail
             for source in self.physical_sources.values()
         )
+
+    def _make_ring_watch(self) -> RingWatch:
+        paths = {name: self.settings.data_dir / f"{name}.ring" for name in self.physical_sources}
+        return RingWatch(paths, self._note_damage, self._clock)
+
+    def _note_damage(self, name: str, error: DatabusError, until: int) -> None:
+        self._note_problem(name, error)
+        self.physical_sources[name].reader.check.distrust(until)
 
     def _note_problem(self, physical_source: str, error: Exception) -> None:
         self.observed.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)
@@ -240,11 +272,11 @@ class Relay:
         return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
 
 
-def _status(source: PhysicalSource) -> dict[str, Any]:
+def _status(source: PhysicalSource, damage: str) -> dict[str, Any]:
     status = source.capture.status
     return {
         "state": status.state.value,
-        "problem": status.problem,
+        "problem": status.problem or damage,
         "scn": status.scn,
         "timestampNs": status.timestamp_ns,
         "delaySeconds": round(status.delay_s, 6),

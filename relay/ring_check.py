@@ -58,6 +58,16 @@ class RingCheck:
         head: int = self._cells[HEAD]
         return sorted(damage for damage in self._damages if damage.end > head)
 
+    def distrust(self, end: int) -> None:
+        """Forget what is known of what lies before `end`: it is checked again before it is given.
+
+        For who has another look at the file, and found it changed.
+        """
+        with self._lock:
+            self._begins.clear()
+            self._ends.clear()
+            self._written_from = max(self._written_from, end)
+
     def reach(self, position: int, end: int) -> int:
         """Return how far from `position` towards `end` the bytes may be believed.
 

@@ -93,7 +93,7 @@ class RingReader:
 
     def follow(self) -> None:
         """Open the ring again when another file has taken its name; raises RingError."""
-        if not self._cells[REPLACED]:
+        if not self.is_replaced:
             return
         ring_file = _map(self._file.path)
         if ring_file.cells[REPLACED]:
@@ -101,6 +101,11 @@ class RingReader:
             raise RingError(f"ring {self._file.path}: it is being replaced; ask again")
         self._file.close()
         self._use(ring_file)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another file has taken this one's name."""
+        return bool(self._cells[REPLACED])
 
     @property
     def opening(self) -> int:

@@ -1,0 +1,127 @@
+"""A relay whose ring was damaged at rest: what it answers, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from databus.relay import ring_recovery
+from databus.relay.capture import Clock
+from databus.relay.ring import Ring
+from databus.relay.ring_watch import RingWatch
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DamagedWindowsError, DatabusError, RingError
+from databus.schemas.wire import walk
+from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
+from tests.relay.ring_model import window_of
+from tests.relay.test_ring_check import flip, old_byte
+
+LAST = 300
+RINGS = {"name": "shop", "uri": "fake:", "sources": ["shop.person", "shop.orders"]}
+
+
+@pytest.fixture
+def ring_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A relay's ring of some blocks, damaged while the relay was down."""
+    monkeypatch.setattr(ring_recovery, "_CHECKED_BYTES", 1)
+    relay = ServedRelay(tmp_path, physical_sources=[RINGS | {"ring_bytes": 1 << 18}])
+    relay.put(*(transaction(scn, insert(scn, "x" * 300, ORDERS)) for scn in range(1, LAST + 1)))
+    relay.close()
+    path = tmp_path / "data" / "shop.ring"
+    flip(path, old_byte(path, 0.5))
+    return path
+
+
+@pytest.fixture
+def damaged(ring_path: Path, tmp_path: Path) -> Iterator[ServedRelay]:
+    relay = ServedRelay(tmp_path, physical_sources=[RINGS | {"ring_bytes": 1 << 18}])
+    yield relay
+    relay.close()
+
+
+def test_the_slow_look_finds_it_and_everything_says_so(
+    damaged: ServedRelay, ring_path: Path
+) -> None:
+    wait_until(lambda: damaged.relay.ring_watch.watched["shop"].round_at_s is not None)
+    health = damaged.get("/health")
+    assert health.status == 503
+    assert str(ring_path) in json.loads(health.body)["physicalSources"]["shop"]["problem"]
+    view = json.loads(damaged.get("/api/v1/physicalSources/shop").body)
+    assert str(ring_path) in view["problem"]
+    (noted,) = json.loads(damaged.get("/api/v1/problems").body)["problems"]
+    assert str(ring_path) in noted["text"]
+    metrics = damaged.get("/metrics").body.decode()
+    assert 'databus_relay_ring_is_damaged{physical_source="shop"} 1.0' in metrics
+    assert 'databus_relay_ring_checked_age_seconds{physical_source="shop"}' in metrics
+    assert "ring_checked_bytes_total" in metrics
+
+
+def test_a_request_across_it_is_refused_at_once_and_one_behind_it_is_served(
+    damaged: ServedRelay, ring_path: Path
+) -> None:
+    scn = 1
+    while (answer := damaged.stream(checkPoint=Checkpoint.at(scn).to_json())).status == 200:
+        scn = int(answer.headers["x-databus-resume"].split(",")[0])
+    assert 1 < scn < LAST
+    assert answer.status == 404
+    assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    text = answer.headers["x-dbus-error-cause-message"]
+    assert str(ring_path) in text
+    until = int(text.split("oldest held is ")[1].split(";")[0])
+    rest = damaged.stream(checkPoint=Checkpoint.at(until).to_json())
+    assert [e.scn for e in walk(rest.body) if e.is_eop] == list(range(until + 1, LAST + 1))
+    assert damaged.get("/health").status == 503
+
+
+def test_all_is_well_again_once_the_ring_has_gone_round(damaged: ServedRelay) -> None:
+    wait_until(lambda: damaged.get("/health").status == 503)
+    later = range(LAST + 1, 4 * LAST)
+    damaged.put(*(transaction(scn, insert(scn, "x" * 300, ORDERS)) for scn in later))
+    assert damaged.get("/health").status == 200
+    assert damaged.stream().status == 200
+
+
+class Watching:
+    """A ring and a watch of it, which notes what it says."""
+
+    def __init__(self, path: Path) -> None:
+        self.ring = Ring.open(path, "shop", 1 << 18, start_scn=0)
+        self.said: list[tuple[str, DatabusError, int]] = []
+        self.watch = RingWatch({"shop": path}, lambda *said: self.said.append(said), Clock())
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Watching]:
+    made = Watching(tmp_path / "shop.ring")
+    yield made
+    made.ring.close()
+
+
+def test_a_watch_says_a_damage_once_and_counts_what_it_looked_at(
+    watching: Watching, tmp_path: Path
+) -> None:
+    watching.ring.append([window_of(scn) for scn in range(1, 400)])
+    watching.watch.look_at("shop")
+    assert watching.watch.watched["shop"].checked_bytes == watching.ring.tail
+    assert watching.said == []
+    flip(tmp_path / "shop.ring", old_byte(tmp_path / "shop.ring", 0.9))
+    for _ in range(2):
+        watching.watch.look_at("shop")
+    ((name, error, until),) = watching.said
+    assert name == "shop"
+    assert isinstance(error, DamagedWindowsError)
+    assert 0 < until <= watching.ring.tail
+
+
+def test_a_ring_that_cannot_be_looked_at_is_said(watching: Watching, tmp_path: Path) -> None:
+    (tmp_path / "shop.ring").rename(tmp_path / "elsewhere")
+    watching.watch.look_at("shop")
+    ((_, error, _),) = watching.said
+    assert isinstance(error, RingError)
+    assert watching.watch.watched["shop"].problem == str(error)
+    (tmp_path / "elsewhere").rename(tmp_path / "shop.ring")
+    watching.watch.look_at("shop")
+    assert watching.watch.watched["shop"].problem == ""

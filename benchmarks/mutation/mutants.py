@@ -123,11 +123,22 @@ def _behaviour(source: str) -> str:
             node.annotation = ast.Constant(None)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [one for one in node.body if not _is_text(one)]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [*node.body[:-1], *(one for one in node.body[-1:] if not _is_end(one))]
     return ast.dump(tree)
 
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_end(node: ast.stmt) -> bool:
+    """Say whether a function's last statement is one that it may as well lack."""
+    if isinstance(node, ast.Return):
+        return node.value is None or (
+            isinstance(node.value, ast.Constant) and node.value.value is None
+        )
+    return isinstance(node, ast.Pass)
 
 
 __all__: Sequence[str] = ("Mutant", "difference", "mutants_of", "mutate", "sample")

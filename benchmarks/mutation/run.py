@@ -104,11 +104,7 @@ class Runner:
 
 
 def show(tried: Sequence[Tried], console: Console) -> None:
-    """Print what survived, and a table by module."""
-    for one in tried:
-        if one.verdict is Verdict.SURVIVED and one.counts:
-            console.print(f"[red]survived[/] {one.mutant.name}", highlight=False)
-            console.print(one.change, highlight=False, markup=False)
+    """Print a table by module."""
     table = Table("module", "mutants", "killed", "timed out", "survived", "equivalent", "share")
     for path in [*dict.fromkeys(one.mutant.path for one in tried), ""]:
         of_path = [one for one in tried if path in ("", one.mutant.path)]
@@ -150,7 +146,11 @@ def _try_all(
         task = bar.add_task("mutants", total=len(chosen))
         for mutant in chosen:
             bar.update(task, description=mutant.path, refresh=True)
-            yield runner.run(mutant, sources[mutant.path])
+            one = runner.run(mutant, sources[mutant.path])
+            if one.verdict is Verdict.SURVIVED and one.counts:
+                console.print(f"[red]survived[/] {mutant.name}", highlight=False)
+                console.print(one.change, highlight=False, markup=False)
+            yield one
             bar.advance(task)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ from databus.client.connection_messages import (
     UseBindings,
     Wait,
     Waited,
+    WindowTooLarge,
 )
 from databus.client.position import Position
 from databus.client.server_set import Servers
@@ -50,6 +52,7 @@ from databus.schemas.errors import (
     SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
+    WindowTooLargeError,
 )
 from databus.schemas.filters import ModFilter
 from tests.client.shop import CUSTOMERS, CUSTOMERS_ID, ORDERS, ORDERS_ID, registered
@@ -237,11 +240,56 @@ def test_a_catch_up_of_the_sources_asked_for_goes_on() -> None:
     assert only(machine.handle(SchemasAnswered(SCHEMAS)), GetSchemas).server == X
 
 
+def test_a_row_too_large_for_this_client_ends_a_bootstrap_with_what_to_do() -> None:
+    machine, _ = at_snapshot()
+    error = WindowTooLargeError(9, 5)
+    assert only(machine.handle(WindowTooLarge(error)), Fail).error is error
+
+
+def test_failures_are_counted_from_one_page_to_the_next() -> None:
+    machine, asked = at_snapshot(X, Y)
+    for row in range(1, 2 * STICKY_TRIES):
+        machine.handle(failed("down", asked.server))
+        assert only(machine.handle(Waited()), GetSchemas).server == asked.server
+        asked = only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
+        asked = only(machine.handle(page(asked, to=row)), GetPage)
+    assert asked.checkpoint.snapshot_offset == 2 * STICKY_TRIES - 1
+
+
+def test_failures_at_the_target_do_not_count_at_the_next_snapshot() -> None:
+    machine, asked = at_snapshot(X, Y, bootstrap_order="classic")
+    holder = asked.server
+    only(machine.handle(page(asked)), GetTargetScn)
+    for _ in range(STICKY_TRIES - 1):
+        machine.handle(failed("down", holder))
+        assert only(machine.handle(Waited()), GetSchemas).server == holder
+        only(machine.handle(SchemasAnswered(SCHEMAS)), GetTargetScn)
+    asked = only(machine.handle(TargetScnAnswered(10)), GetPage)
+    assert asked.checkpoint.snapshot_source == SOURCES[1]
+    machine.handle(failed("down", holder))
+    assert only(machine.handle(Waited()), GetSchemas).server == holder
+
+
+def test_waits_between_tries_are_short_again_after_a_page_with_rows() -> None:
+    machine, asked = at_snapshot()
+    waits = []
+    for is_after_a_page in (False, False, True):
+        if is_after_a_page:
+            asked = only(machine.handle(page(asked, to=7)), GetPage)
+        waits.append(only(machine.handle(failed("down")), Wait).seconds)
+        machine.handle(Waited())
+        asked = only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
+    assert waits[0] < waits[1]
+    assert waits[2] < waits[1]
+
+
 def test_a_checkpoint_of_other_sources_is_refused() -> None:
     checkpoint = Checkpoint.at(3).start_bootstrap().with_extra(bootstrap_order="linear")
     checkpoint = checkpoint.with_start_scn(5).start_snapshot("shop.others", 0)
     catching_up = checkpoint_in_catch_up("shop.others")
-    for damaged in (checkpoint, catching_up, Checkpoint.at(3).start_bootstrap()):
+    without_start = replace(checkpoint_in_catch_up(SOURCES[1]), bootstrap_start_scn=-1)
+    not_begun = Checkpoint.at(3).start_bootstrap()
+    for damaged in (checkpoint, catching_up, without_start, not_begun):
         machine = make_machine(subscription=Subscription(SOURCES), bootstraps=(X,))
         machine.position = Position(damaged)
         for each in (Started(), SourcesAnswered(BOTH)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints
+from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints, hold_in, save_in
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 
@@ -149,6 +149,27 @@ def test_a_directory_that_cannot_be_written_is_an_error_that_names_the_setting(
     (tmp_path / "state").write_text("a file where the directory should be")
     with pytest.raises(CheckpointError, match="checkpoint_dir"):
         FileCheckpoints(tmp_path / "state").save("default", SOURCES, Checkpoint.at(5))
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_names_the_setting(
+    store: FileCheckpoints,
+) -> None:
+    store.path("default", SOURCES).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"cannot be read.*checkpoint_dir"):
+        store.load("default", SOURCES)
+
+
+def test_what_a_store_of_somebodys_own_raises_is_an_error_of_the_checkpoint() -> None:
+    class Broken(MemoryCheckpoints):
+        def save(self, *_: object) -> None:
+            raise KeyError("no such table")
+
+    memory = MemoryCheckpoints()
+    save_in(memory, "default", SOURCES, Checkpoint.at(5))
+    assert memory.load("default", SOURCES) == Checkpoint.at(5)
+    hold_in(memory, "default", SOURCES)()
+    with pytest.raises(CheckpointError, match=r"'default' cannot be written: KeyError"):
+        save_in(Broken(), "default", SOURCES, Checkpoint.at(5))
 
 
 def test_memory_keeps_each_registration_apart() -> None:

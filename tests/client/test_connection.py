@@ -513,6 +513,57 @@ def test_within_a_window_that_is_left_out_the_place_does_not_go_back() -> None:
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint.window_scn == 100
 
 
+def test_a_relay_that_was_behind_once_is_asked_again_after_another_has_served() -> None:
+    machine, first = stream_machine(A, B, start="5")
+    machine.handle(PointNotFound(ScnNotFoundError(5, 100)))
+    second = connect(machine, Waited(), ONLY_ORDERS)
+    assert second.server != first.server
+    machine.handle(answered(110))
+    instructions = machine.handle(PointNotFound(ScnNotFoundError(110, 200)))
+    assert not [one for one in instructions if isinstance(one, Fail)]
+    assert connect(machine, Waited(), ONLY_ORDERS).server == first.server
+
+
+def test_a_relay_that_was_refused_once_may_refuse_again_after_another_has_served() -> None:
+    refusal = failed("status 400 InvalidRequestParamValueException sources")
+    machine, _ = stream_machine(A, B)
+    for scn in (10, 20, 30):
+        machine.handle(refusal)
+        connect(machine, Waited(), ONLY_ORDERS)
+        machine.handle(answered(scn))
+    machine.handle(refusal)
+    assert machine.state is Connection.PICKING_RELAY
+
+
+def test_what_the_newest_turned_out_to_be_is_kept_when_a_relay_does_not_have_it() -> None:
+    machine, _ = stream_machine(A, B, start="latest")
+    machine.handle(answered(resume=(50, -1)))
+    machine.handle(PointNotFound(ScnNotFoundError(50, 100)))
+    request = connect(machine, Waited(), ONLY_ORDERS)
+    assert (request.is_from_latest, request.checkpoint.window_scn) == (False, 50)
+
+
+def test_a_relay_that_has_not_come_where_another_has_led_is_told_of_with_that_one() -> None:
+    machine, first = stream_machine(A, B, start="5")
+    machine.handle(answered(resume=(90, -1)))
+    machine.handle(failed())
+    second = connect(machine, Waited(), ONLY_ORDERS)
+    assert second.checkpoint.window_scn == 90
+    told = only(machine.handle(answered(is_ahead=True)), Tell).error
+    assert f"scn 90, where {first.server} said to go on" in str(told)
+    again = connect(machine, Waited(), ONLY_ORDERS)
+    assert again.checkpoint.window_scn == 5
+    # It has gone back: from here on it is the relay that is behind.
+    assert "if that lasts" in str(only(machine.handle(answered(is_ahead=True)), Tell).error)
+
+
+def test_while_it_waits_a_new_set_of_servers_is_tried_at_once() -> None:
+    machine, _ = stream_machine(A)
+    machine.handle(failed())
+    assert machine.state is Connection.PICKING_RELAY
+    assert only(machine.handle(ServersTaken(Servers((A,)))), GetSources).server == A
+
+
 def test_new_servers_that_have_the_present_one_change_nothing() -> None:
     machine, _ = stream_machine()
     assert machine.handle(ServersTaken(Servers((A, B)))) == []

@@ -227,8 +227,29 @@ def test_a_callback_that_does_not_come_back_is_overdue() -> None:
     assert early is None
     assert late is not None
     assert late.scn == 7
-    assert "has not come back for 2.2 s" in str(late)
+    assert ".callback has not come back for 2.2 s" in str(late)
     assert dispatch.overdue() is None, "nobody is called now"
+
+
+def test_the_begin_and_the_end_are_told_to_every_consumer() -> None:
+    one, other = Recorder(on_start_consumption=Result.ERROR), Recorder()
+    dispatch = make_dispatch(one, other)
+    assert dispatch.start().result is Result.ERROR
+    assert dispatch.stop().result is Result.SUCCESS
+    for consumer in (one, other):
+        names = [name for name, *_ in consumer.calls]
+        assert names == ["on_start_consumption", "on_stop_consumption"]
+
+
+def test_a_failure_says_how_often_it_was_tried_when_it_was_more_than_once() -> None:
+    for retries, text in ((0, ""), (1, " (2 tries)")):
+        dispatch = make_dispatch(Recorder(on_data_event=Result.ERROR), retries=retries)
+        for _ in range(retries + 1):
+            failure = dispatch.deliver(read(7, order(7))).failure
+            assert failure is not None
+            error = dispatch.judge(failure)
+        assert error is not None
+        assert str(error).endswith(failure.problem + text)
 
 
 def test_a_rollback_is_told_to_every_consumer() -> None:

@@ -67,6 +67,17 @@ def rings(tmp_path: Path) -> Iterator[Rings]:
     made.close()
 
 
+class TwoReaders:
+    """A reader whose ring becomes another one."""
+
+    def __init__(self, *readers: RingReader) -> None:
+        self._readers = readers
+        self.opening = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._readers[self.opening], name)
+
+
 def job(
     reader: RingReader,
     checkpoint: Checkpoint = FLEXIBLE,
@@ -109,6 +120,72 @@ def test_reading_goes_on_after_the_window_of_the_checkpoint(rings: Rings) -> Non
     ring.append(windows)
     assert run(job(reader, Checkpoint.at(3))).body == windows[1].data + windows[2].data
     assert run(job(reader, Checkpoint.at(6))).body == windows[2].data
+
+
+EVERY_ROW = {40: RangeFilter(0, 1 << 62)}  # nothing is left out, and each event is looked at
+
+
+@pytest.mark.parametrize("filters", [{}, EVERY_ROW], ids=["copied", "walked"])
+@pytest.mark.parametrize("size", [400, 1 << 20])
+def test_reading_ends_with_the_window_that_it_is_told_to_end_with(
+    rings: Rings, filters: dict[int, Any], size: int
+) -> None:
+    ring, reader = rings.make()
+    windows = [make_window(scn) for scn in range(1, 50)]
+    ring.append(windows)
+    scn, got = 3, b""
+    while scn < 40:
+        response = run(job(reader, Checkpoint.at(scn), size=size, filters=filters, until_scn=40))
+        assert response.resume is not None
+        assert scn < response.resume[0] <= 40
+        scn, got = response.resume[0], got + response.body
+    assert got == b"".join(w.data for w in windows[3:40])
+    for checkpoint in (Checkpoint.at(40), Checkpoint.at(41)):
+        response = run(job(reader, checkpoint, filters=filters, until_scn=40))
+        assert (response.body, response.resume) == (b"", (40, -1))
+
+
+def test_an_end_that_is_yet_to_come_is_waited_for(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(1)])
+    response = run(job(reader, until_scn=9))
+    assert (response.body, response.resume) == (make_window(1).data, (1, -1))
+    response = run(job(reader, Checkpoint.at(1), until_scn=9))
+    assert response.is_caught_up
+
+
+def test_an_end_before_the_oldest_window_is_gone(rings: Rings) -> None:
+    ring, reader = rings.make(capacity_bytes=3000)
+    ring.append([make_window(scn, [100]) for scn in range(1, 50)])
+    with pytest.raises(ScnNotFoundError):
+        run(job(reader, until_scn=3))
+
+
+def test_a_request_begins_where_its_checkpoint_is(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(scn) for scn in range(1, 5)])
+    for checkpoint, begin in ((FLEXIBLE, None), (Checkpoint.at(2), (2, -1))):
+        asked = job(reader, checkpoint)
+        assert asked.position is None
+        asked.start()
+        place = reader.head if begin is None else reader.find(*begin)
+        assert (asked.begin, asked.position) == (begin, place)
+
+
+def test_a_request_whose_ring_is_emptied_meanwhile_is_answered_from_the_new_one(
+    rings: Rings,
+) -> None:
+    ring, old = rings.make()
+    ring.append([make_window(scn) for scn in range(1, 50)])
+    other, new = rings.make("b", start_scn=49)
+    other.append([make_window(50)])
+    reader = TwoReaders(old, new)
+    asked = job(reader, Checkpoint.at(49))  # type: ignore[arg-type]
+    asked.start()
+    reader.opening = 1
+    steps = [asked.step() for _ in range(3)]
+    (response,) = {step.body for step in steps if step is not None}
+    assert response == make_window(50).data
 
 
 def test_a_window_larger_than_size_is_cut_at_an_event_and_continued(rings: Rings) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given
@@ -226,6 +226,41 @@ def test_a_catch_up_goes_by_window_and_rows_of_it() -> None:
         within.after_log_rows(12, 3)
     with pytest.raises(CheckpointError):
         begun.after_log_rows(12, 3)
+
+
+SNAPSHOT = Checkpoint.at(3).start_bootstrap().with_start_scn(5).start_snapshot("a", 0)
+CATCHUP = SNAPSHOT.end_snapshot().with_target_scn(9).start_catch_up("a", 0)
+
+
+@pytest.mark.parametrize(
+    ("step", "modes"),
+    [
+        (lambda c: replace(c, bootstrap_start_scn=5).start_snapshot("a", 0), "SNAPSHOT CATCHUP"),
+        (lambda c: replace(c, snapshot_offset=0).after_snapshot_row(5), "SNAPSHOT"),
+        (lambda c: replace(c, snapshot_source="a").end_snapshot(), "SNAPSHOT"),
+        (
+            lambda c: replace(c, bootstrap_target_scn=9).start_catch_up("a", 0),
+            "SNAPSHOT CATCHUP",
+        ),
+        (lambda c: replace(c, bootstrap_target_scn=9).after_log_rows(8, -1), "CATCHUP"),
+    ],
+)
+def test_each_step_of_a_bootstrap_is_refused_in_any_other_mode(
+    step: Callable[[Checkpoint], Checkpoint], modes: str
+) -> None:
+    for checkpoint in (Checkpoint.at(3), SNAPSHOT, CATCHUP):
+        if checkpoint.mode.name in modes.split():
+            step(checkpoint)
+        else:
+            with pytest.raises(CheckpointError, match="in mode"):
+                step(checkpoint)
+
+
+def test_a_checkpoint_says_which_server_holds_its_session() -> None:
+    held = SNAPSHOT.held_by("host:1")
+    assert (held.server_info, held.snapshot_source) == ("host:1", "a")
+    with pytest.raises(FrozenInstanceError):
+        held.server_info = "host:2"  # type: ignore[misc]
 
 
 def test_a_bootstrap_out_of_order_is_refused() -> None:

@@ -109,6 +109,7 @@ class FakeBootstrap:
             return answer(measure(checkpoint.window_scn, end, parameters))
         if checkpoint.extra["bootstrap_store_id"] != self.store:
             raise refusal(BootstrapTooYoungError, "another store")
+        assert int(parameters["rows"]) > 0, "a server refuses to count no rows"
         left = self.rows[checkpoint.snapshot_source] - checkpoint.snapshot_offset
         count = max(0, min(left, int(parameters["rows"])))
         end_row = checkpoint.snapshot_offset + count

@@ -173,6 +173,16 @@ def test_a_snapshot_that_is_no_more_is_begun_anew_before_it_counts_as_complete()
     assert (anew.store, anew.row) == ("store-2", 6)
 
 
+def test_a_ring_that_has_evicted_up_to_scn_0_is_read_from_there() -> None:
+    assert step(planner(FakeRelay(newest=9, oldest=4), start="earliest"), None).from_scn == 0
+
+
+def test_a_query_in_a_snapshot_that_lost_its_bootstrap_servers_is_told_which_one_it_needs() -> None:
+    begun = step(planner(FakeRelay(floor=80), FakeBootstrap()), None, 6)
+    with pytest.raises(SettingsError, match=f"bootstrapServers, {begun.server} among them"):
+        step(planner(FakeRelay(floor=80), start="earliest"), begun, 6)
+
+
 def test_the_server_that_began_a_snapshot_is_asked_first_for_the_rest() -> None:
     bootstrap = FakeBootstrap()
     planning = planner(FakeRelay(floor=80), bootstrap)

@@ -149,7 +149,7 @@ def _try_all(
             one = runner.run(mutant, sources[mutant.path])
             if one.verdict is Verdict.SURVIVED and one.counts:
                 console.print(f"[red]survived[/] {mutant.name}", highlight=False)
-                console.print(one.change, highlight=False, markup=False)
+                console.print(one.change, highlight=False, markup=False, soft_wrap=True)
             yield one
             bar.advance(task)
 

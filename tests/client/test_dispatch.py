@@ -248,7 +248,7 @@ def test_a_failure_says_how_often_it_was_tried_when_it_was_more_than_once() -> N
             failure = dispatch.deliver(read(7, order(7))).failure
             assert failure is not None
             error = dispatch.judge(failure)
-        assert error is not None
+        assert failure is not None
         assert str(error).endswith(failure.problem + text)
 
 

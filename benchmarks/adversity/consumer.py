@@ -25,6 +25,7 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.schemas.errors import DatabusError
 
 LOG = "consumer.jsonl"
+STOPPED = "stopped"  # why the client ended, beside the kinds of `Delivery`
 ERROR_EXIT = 3
 
 
@@ -45,15 +46,25 @@ class Notebook:
 def read_notes(path: Path) -> Iterator[Delivery]:
     """Yield what a consumer has written down; a last line that is cut short never counted."""
     run = 0
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for line in text.splitlines(keepends=True):
-        if not line.endswith("\n"):
-            return
-        found = json.loads(line)
+    for found in _lines(path):
+        if found["kind"] == STOPPED:
+            continue
         run += found["kind"] == "start"
         stamps = [(tx, row, rows) for tx, row, rows in found["stamps"]]
         kind: Kind = found["kind"]
         yield Delivery(run, kind, found["scn"], stamps, found["text"])
+
+
+def read_stops(path: Path) -> list[str]:
+    """Return why the client has stopped, each time it did."""
+    return [found["text"] for found in _lines(path) if found["kind"] == STOPPED]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)
 
 
 class Noting(Consumer):
@@ -114,7 +125,7 @@ class Noting(Consumer):
 
     def on_error(self, error: BaseException) -> None:
         """Note why the client stops."""
-        self._notes.write("stopped", -1, text=f"{type(error).__name__}: {error}")
+        self._notes.write(STOPPED, -1, text=f"{type(error).__name__}: {error}")
 
     def _begin(self, scn: int) -> None:
         if self._scn is not None:
@@ -142,11 +153,14 @@ class Noting(Consumer):
 @click.command()
 @click.option("--relay", required=True)
 @click.option("--bootstrap", default="")
+@click.option("--start", default="earliest")
 @click.option("--port", type=int, required=True, help="Of its own health and metrics.")
 @click.option("--seed", type=int, required=True)
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
 @click.option("--checkpoints", type=click.Path(path_type=Path), required=True)
-def main(relay: str, bootstrap: str, port: int, seed: int, folder: Path, checkpoints: Path) -> None:
+def main(
+    relay: str, bootstrap: str, start: str, port: int, seed: int, folder: Path, checkpoints: Path
+) -> None:
     """Run as the consumer, until SIGTERM."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -158,6 +172,7 @@ def main(relay: str, bootstrap: str, port: int, seed: int, folder: Path, checkpo
             [relay],
             bootstrap_servers=[bootstrap] if bootstrap else [],
             checkpoint_dir=checkpoints,
+            start=start,
             checkpoint_every_s=0.1,
             report_every_s=0.3,
             wait_ms=1000,
@@ -169,7 +184,7 @@ def main(relay: str, bootstrap: str, port: int, seed: int, folder: Path, checkpo
             with client:
                 stop.wait()
     except DatabusError as error:
-        notes.write("stopped", -1, text=f"{type(error).__name__}: {error}")
+        notes.write(STOPPED, -1, text=f"{type(error).__name__}: {error}")
         raise SystemExit(ERROR_EXIT) from error
 
 

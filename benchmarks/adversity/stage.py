@@ -21,14 +21,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.adversity.consumer import LOG, read_notes
+from benchmarks.adversity.consumer import LOG, read_notes, read_stops
+from benchmarks.adversity.disks import SmallDisk
 from benchmarks.adversity.judge import Cause, Evidence, Look, Who, hangs, judge
+from benchmarks.adversity.liar import LyingRelay
 from benchmarks.adversity.monitor import Monitor, fetch, look_at
 from benchmarks.adversity.proxy import WireProxy
 from benchmarks.adversity.servers import Kind, Options, Servers
 from benchmarks.adversity.writer import SOURCE, Writer, create_table
 from benchmarks.torture.log import Delivery
 from benchmarks.torture.shared_number import SharedNumber
+from databus.client.checkpoints import FileCheckpoints
 from databus.demo.databases import Database, Dialect
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.demo.processes import Child, ChildError, check_signals, python_module
@@ -55,6 +58,9 @@ class Setting:
     http_options: Mapping[str, Any] = field(default_factory=dict)
     source_options: Mapping[str, Any] = field(default_factory=dict)
     has_bootstrap: bool = False
+    has_liar: bool = False  # the consumer reaches the relay by one that lies
+    disks_mib: Mapping[str, int] = field(default_factory=dict)  # folders with a disk of their own
+    relay_files: int = 0  # most that the relay may have open
     without: str = ""  # the check of the product that is switched off
 
 
@@ -67,6 +73,9 @@ class Scene:
         self.monitor = Monitor()
         self.server: PrivateMariaDB | None = None
         self.proxy: WireProxy | None = None
+        self.disks: dict[str, SmallDisk] = {}
+        self.liar: LyingRelay | None = None
+        self.did = ""  # for people: what exactly was done
         self.saw = ""  # for people: what it came to
         self.wants_all = True
         self._servers = servers
@@ -97,7 +106,12 @@ class Scene:
     def _set_up(self) -> None:
         self.data_dir = self.folder / "relay"
         self.checkpoints = self.folder / "checkpoints"
+        for name, size_mib in self.setting.disks_mib.items():
+            self.disks[name] = disk = SmallDisk(self.folder / name, size_mib)
+            self._stack.callback(disk.close)
         self.relay_port, self.bootstrap_port, self.client_port = (_quiet_port() for _ in range(3))
+        if self.setting.has_liar:
+            self.liar = self._stack.enter_context(LyingRelay(self.relay_port))
         self.database = self._make_database()
         session = self.database.connect()
         session.execute(create_table(self.dialect))
@@ -109,7 +123,7 @@ class Scene:
             self._as_seen_by_the_relay(), (SOURCE,), self.relay_url, self.bootstrap_port, PHYSICAL
         )
         (self.folder / "bootstrap.toml").write_text(text, encoding="utf-8")
-        self.relay = self._daemon("relay", "relay", "run")
+        self.relay = self._daemon("relay", "relay", "run", files=self.setting.relay_files)
         self.bootstrap = self._daemon("bootstrap", "bootstrap", "run")
         self.consumer = self._child("consumer", self._consumer_command())
         self._applied = self._stack.enter_context(SharedNumber(self.folder / "applied"))
@@ -166,19 +180,35 @@ class Scene:
         self.start_relay()
         if self.setting.has_bootstrap:
             self.write(5)
-            self.bootstrap.start()
-            self.monitor.watched["bootstrap"] = self.bootstrap_url
-            self.wait(lambda: look_at("bootstrap", self.bootstrap_url).status == 200, "the pair")
+            self.start_bootstrap()
         self.start_consumer()
 
     def start_relay(self) -> None:
         """Start the relay and wait until it captures."""
         self.relay.start()
         self.monitor.watched["relay"] = self.relay_url
-        self.wait(self.is_well, "the relay to be well")
+        self.wait(self._is_capturing, "the relay to be well")
 
-    def start_consumer(self) -> None:
-        """Start the consumer."""
+    def start_bootstrap(self) -> None:
+        """Start the bootstrap pair and wait until it serves."""
+        self.bootstrap.start()
+        self.monitor.watched["bootstrap"] = self.bootstrap_url
+        self.wait_for_store()
+
+    def wait_for_store(self) -> None:
+        """Wait until the bootstrap pair is well and has what the relay has."""
+
+        def has_all() -> bool:
+            status, text = fetch(f"{self.bootstrap_url}/bootstrapStatus")
+            is_served = status == 200 and '"active"' in text
+            return is_served and fetch(f"{self.bootstrap_url}/health")[0] == 200
+
+        self.wait(has_all, "the bootstrap pair")
+
+    def start_consumer(self, *more: str) -> None:
+        """Start the consumer, perhaps with more arguments."""
+        if more:
+            self.consumer = self._child("consumer", [*self._consumer_command(), *more])
         self.consumer.start()
         self.monitor.watched["client"] = self.client_url
 
@@ -215,6 +245,59 @@ class Scene:
             return str(found["physicalSources"][PHYSICAL]["state"])
         return ""
 
+    def _is_capturing(self) -> bool:
+        # A table's schema is published once the source is open and watches it.
+        return (
+            self.is_well()
+            and SOURCE in fetch(f"{self.relay_url}/sources")[1]
+            and ("schema" in fetch(f"{self.relay_url}/register?sources=1")[1])
+        )
+
+    def bootstrap_problem(self) -> str:
+        """Return what the bootstrap pair says is wrong; empty when nothing is."""
+        return _complaint(*fetch(f"{self.bootstrap_url}/health"))
+
+    def client_problem(self) -> str:
+        """Return what the consumer's client says is wrong; empty when nothing is."""
+        return _complaint(*fetch(f"{self.client_url}/health"))
+
+    def checkpoint_scn(self) -> int:
+        """Return where the consumer's checkpoint on disk stands."""
+        on_disk = FileCheckpoints(self.checkpoints).load("default", (SOURCE,))
+        return -1 if on_disk is None else on_disk.window_scn
+
+    def wait_for_ring(self, transactions: int) -> None:
+        """Wait until the relay has captured so many transactions."""
+
+        def windows() -> float:
+            figures = self.look().figures
+            return sum(v for name, v in figures.items() if "_relay_events_total{" in name)
+
+        session = self.database.connect()
+        ((rows,),) = session.rows("SELECT count(*) FROM orders")
+        session.close()
+        self.wait(lambda: windows() >= rows, f"{transactions} transactions in the ring")
+
+    def the_liar(self) -> LyingRelay:
+        """Return the relay that lies."""
+        assert self.liar is not None, "an attack with a liar"
+        return self.liar
+
+    def wait_for_words(
+        self, says: Callable[[], str], *words: str, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Wait until somebody says each of these words; a word may be several."""
+
+        def is_said() -> bool:
+            text = says()
+            return all(any(one in text for one in word.split("|")) for word in words)
+
+        try:
+            self.wait(is_said, f"words such as {', '.join(words)}", patience_s)
+        except Broken:
+            said = says()
+            self.found(f"false health: nobody says {', '.join(words)}, only: {said[:300] or '-'}")
+
     def is_well(self) -> bool:
         """Say whether the relay calls itself well."""
         return fetch(f"{self.relay_url}/health")[0] == 200
@@ -227,9 +310,13 @@ class Scene:
         """Return what the consumer has written down."""
         return list(read_notes(self.folder / LOG))
 
+    def stops(self) -> list[str]:
+        """Return why the consumer has stopped, each time it did."""
+        return read_stops(self.folder / LOG)
+
     def tell(self) -> str:
         """Return what is known, in a line."""
-        stops = [d.text for d in self.deliveries() if d.text and d.kind not in ("mode", "start")]
+        stops = self.stops()
         return (
             f"{self.delivered()} of {self.writer.committed} delivered; the relay is "
             f"{self.state() or 'not answering'}: {self.problem() or 'no problem'}"
@@ -366,8 +453,9 @@ class Scene:
 
     def _make_database(self) -> Database:
         if self.setting.kind == "sqlite":
-            return Database("sqlite", f"sqlite:{self.folder / 'shop.db'}")
-        self.server = server = self.new_server("server")
+            (self.folder / "database").mkdir(exist_ok=True)
+            return Database("sqlite", f"sqlite:{self.folder / 'database' / 'shop.db'}")
+        self.server = server = self.new_server("database/server")
         password = self.folder / "password"
         password.touch(0o600)
         password.write_text(server.password)
@@ -405,9 +493,10 @@ class Scene:
             lines += [title, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
         return "\n".join([*lines, ""])
 
-    def _daemon(self, name: str, *words: str) -> Child:
-        file = self.folder / f"{words[0]}.toml"
-        return self._child(name, self.command(*words, "-c", file))
+    def _daemon(self, name: str, *words: str, files: int = 0) -> Child:
+        command = self.command(*words, "-c", self.folder / f"{words[0]}.toml")
+        limit = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
+        return self._child(name, [*limit, *command])
 
     def command(self, *words: object) -> list[str]:
         """Return the command line of `databus`, with the check switched off that is to be."""
@@ -418,7 +507,14 @@ class Scene:
 
     def _consumer_command(self) -> list[str]:
         arguments = [
-            *("--relay", self.relay_url, "--port", self.client_port, "--folder", self.folder),
+            *(
+                "--relay",
+                self._relay_of_the_consumer(),
+                "--port",
+                self.client_port,
+                "--folder",
+                self.folder,
+            ),
             *("--seed", self.setting.seed, "--checkpoints", self.checkpoints),
             *(("--bootstrap", self.bootstrap_url) if self.setting.has_bootstrap else ()),
         ]
@@ -428,10 +524,32 @@ class Scene:
         off = ("--without", self.setting.without, "--module", module, "--")
         return python_module("benchmarks.adversity.disarmed", *off, *arguments)
 
+    def _relay_of_the_consumer(self) -> str:
+        return self.relay_url if self.liar is None else f"http://{HOST}:{self.liar.port}"
+
     def _child(self, name: str, command: Sequence[str]) -> Child:
         made = Child(name, command, self.folder)
         self._children.append(made)
         return made
+
+
+def _complaint(status: int, text: str) -> str:
+    """Return what a health page says when it says that something is wrong."""
+    if status == 0:
+        return ""
+    with contextlib.suppress(ValueError):
+        found = json.loads(text)
+        told = [found.get("problem"), found.get("problems"), *_problems_of(found)]
+        return " | ".join(str(one) for one in told if one)
+    return text if status != 200 else ""
+
+
+def _problems_of(health: Mapping[str, Any]) -> Iterator[Any]:
+    registrations = health.get("registrations") or {}
+    values = registrations.values() if isinstance(registrations, dict) else registrations
+    for one in values:
+        if isinstance(one, dict):
+            yield one.get("problem")
 
 
 def _quiet_port() -> int:

@@ -1,0 +1,159 @@
+"""Section 3: a byte of a file at rest is not what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.adversity.attacks.attack import ALL, SERVERS, Attack
+from benchmarks.adversity.stage import Broken, Scene
+from benchmarks.adversity.tampering import flipped
+
+NAMED = "an error that names the file and the way on, at once, or no harm at all"
+WAYS = "remove|move |restore|put |copy|repair|begin"
+AT_ONCE_S = 30.0
+FLIPS_EACH = 3
+# A ring of which the oldest windows are not looked at when it is opened.
+LARGE = {"ring_bytes": "48MiB"}
+FILLING, FILLING_BYTES = 1700, 3900
+
+
+def damaged_files() -> Iterator[Attack]:
+    """Yield a flipped byte in each file that is read again."""
+    files: tuple[tuple[str, str], ...] = (
+        ("ring-head", "shop.ring"),
+        ("schemas", "schemas.db"),
+        ("max-scn", "shop.scn"),
+    )
+    for number in range(1, FLIPS_EACH + 1):
+        for name, file in files:
+            run = partial(_relay_file, file)
+            yield Attack(f"flip-{name}-{number}", 3, NAMED, run, ALL if number == 1 else SERVERS)
+        yield Attack(f"flip-history-{number}", 3, NAMED, partial(_relay_file, "shop.history"))
+        yield Attack(f"flip-checkpoint-{number}", 3, NAMED, _checkpoint, ("sqlite",))
+        yield Attack(
+            f"flip-bootstrap-store-{number}",
+            3,
+            NAMED,
+            _store,
+            ("sqlite", "mariadb"),
+            setting={"has_bootstrap": True},
+        )
+        for name, is_running in (("at-rest", False), ("while-served", True)):
+            yield Attack(
+                f"flip-old-windows-{name}-{number}",
+                3,
+                NAMED,
+                partial(_old_windows, is_running),
+                ("sqlite",),
+                setting={"source_options": LARGE, "is_equal": True},
+            )
+
+
+def _relay_file(name: str, scene: Scene) -> None:
+    scene.start_relay()
+    scene.write(60)
+    scene.wait_for_ring(60)
+    scene.stop_relay()
+    file = scene.data_dir / name
+    # Of a ring: its first pages, where it says of itself what it holds, and the first windows.
+    _flip(scene, file, most=40_000)
+    scene.may_end("relay")
+    scene.relay.start()
+    scene.start_consumer()
+    scene.write(5)
+    _right_or_named(scene, file)
+
+
+def _old_windows(is_running: bool, scene: Scene) -> None:
+    scene.writer.note_bytes = FILLING_BYTES
+    scene.start_relay()
+    scene.write(FILLING)
+    scene.wait_for_ring(FILLING)
+    file = scene.data_dir / "shop.ring"
+    if not is_running:
+        scene.stop_relay()
+    _flip(scene, file, least=8192, most=4 << 20)
+    if not is_running:
+        scene.relay.start()
+    scene.start_consumer()
+    _right_or_named(scene, file)
+
+
+def _checkpoint(scene: Scene) -> None:
+    scene.start()
+    scene.write(60)
+    scene.await_all()
+    scene.rest(0.5)
+    scene.consumer.stop(30)
+    scene.write(10)
+    (file,) = scene.checkpoints.glob("*.json")
+    before = scene.checkpoint_scn()
+    _flip(scene, file)
+    scene.may_end("consumer")
+    scene.start_consumer()
+    _right_or_named(scene, file)
+    starts = [delivery.scn for delivery in scene.deliveries() if delivery.kind == "start"]
+    if not scene.stops() and starts[-1] != before:
+        scene.found(f"wrong row: the checkpoint was {before}, and was read as {starts[-1]}")
+
+
+def _store(scene: Scene) -> None:
+    scene.start_relay()
+    scene.write(60)
+    scene.start_bootstrap()
+    scene.write(60)
+    scene.wait_for_store()
+    scene.bootstrap.stop(30)
+    file = scene.folder / "bootstrap" / "shop.db"
+    _flip(scene, file)
+    scene.may_end("bootstrap")
+    scene.bootstrap.start()
+    scene.start_consumer("--start", "beginning")
+    _right_or_named(scene, file, AT_ONCE_S * 2)
+
+
+def _flip(scene: Scene, file: Path, least: int = 0, most: int = 1 << 40) -> None:
+    data = file.stat().st_size
+    at = scene.draw.randrange(least, min(data, most))
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        (before,) = opened.read(1)
+        opened.seek(at)
+        opened.write(flipped(bytes([before]), 0, scene.draw))
+    scene.did = f"byte {at} of {data} of {file.name}"
+
+
+def _right_or_named(scene: Scene, file: Path, patience_s: float = AT_ONCE_S) -> None:
+    """Wait until everything is there, or somebody names the file and what to do."""
+    committed = scene.writer.committed
+    said: list[str] = []
+
+    def is_over() -> bool:
+        said[:] = [text for text in _errors(scene) if file.name in text or str(file) in text]
+        return bool(said) or scene.delivered() >= committed
+
+    scene.saw = ""
+    try:
+        scene.wait(is_over, f"everything, or an error that names {file.name}", patience_s)
+    except Broken as broken:
+        said_at_all = " | ".join(filter(None, _errors(scene)))[:400]
+        raise Broken(f"{broken}; {scene.did}; said: {said_at_all or 'nothing'}") from None
+    if said:
+        scene.wants_all = False
+        scene.check_words(said[0], WAYS)
+    else:
+        scene.saw = f"no harm: {scene.did}"
+
+
+def _errors(scene: Scene) -> list[str]:
+    """Return what relay, bootstrap pair and consumer say is wrong."""
+    return [
+        scene.relay.log_tail() if scene.relay.exit_code else "",
+        scene.bootstrap.log_tail() if scene.bootstrap.exit_code else "",
+        scene.problem(),
+        scene.bootstrap_problem(),
+        scene.client_problem(),
+        *scene.stops(),
+    ]

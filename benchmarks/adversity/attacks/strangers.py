@@ -1,0 +1,185 @@
+"""Section 5: what anybody can send, and what a relay that lies can answer."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+
+from benchmarks.adversity import liar
+from benchmarks.adversity.attacks.attack import ALL, Attack
+from benchmarks.adversity.stage import PATIENCE_S, Scene
+from benchmarks.adversity.writer import SOURCE
+from databus.demo.private_mariadb import HOST
+
+CAPTURES = "capture and the consumer go on; well once they are gone"
+HONEST = "taken for an error of the relay: asked again, nothing wrong, nobody stuck"
+IDLE, BURST, UNREAD = 1000, 120, 250
+FILES = 1024
+LIES = 3
+# What a relay says twice of how large an event is has to be believed.
+SINGLE_LIES = frozenset({"pending-size"})
+# docs/operating.md: "within a few seconds"; the machine may be busy.
+STOP_S = 10.0
+STREAM = f"/stream?sources={SOURCE}&size=16000000&maxev=2"
+
+# What only the relay can know is not among them: which windows there are, and which are gone.
+FORGERIES: dict[str, liar.Forge] = {
+    "resume-ahead": liar.with_resume(1 << 40),
+    "resume-before": liar.with_resume(-(1 << 40)),
+    "resume-offset": liar.with_resume(0, 7),
+    "resume-garbage": liar.with_header(liar.RESUME, "x,y"),
+    "resume-negative": liar.with_header(liar.RESUME, "-5,-5"),
+    "ahead": liar.with_header("x-databus-ahead", "true"),
+    "pending-size": liar.with_header("x-dbus-pending-event-size", str(1 << 31)),
+    "length-2g": liar.with_length((1 << 31) - 1),
+    "length-0": liar.with_length(0),
+    "length-49": liar.with_length(49),
+    "header-crc": liar.with_crc,
+    "flip-early": liar.with_flip(0.02),
+    "flip-middle": liar.with_flip(0.5),
+    "flip-late": liar.with_flip(0.98),
+    "cut-middle": liar.cut_at(0.6),
+    "cut-late": liar.cut_at(0.99),
+    "doubled": liar.doubled,
+}
+
+
+def strangers() -> Iterator[Attack]:
+    """Yield who comes, and who lies."""
+    limit = {"relay_files": FILES}
+    yield Attack("idle-connections", 5, CAPTURES, _idle, ALL, setting=limit)
+    yield Attack("idle-connections-few-files", 5, CAPTURES, _idle, setting={"relay_files": 256})
+    yield Attack(
+        "unread-answers-and-sigterm", 5, f"ends within {STOP_S:g} s with 0", _unread, ("sqlite",)
+    )
+    yield Attack(
+        "garbage-on-every-port",
+        5,
+        CAPTURES,
+        _garbage,
+        ("sqlite", "mariadb"),
+        setting={"has_bootstrap": True},
+    )
+    for name, forge in FORGERIES.items():
+        yield Attack(
+            f"lying-relay-{name}",
+            5,
+            HONEST,
+            partial(_lies, forge, 1 if name in SINGLE_LIES else LIES),
+            ("sqlite",),
+            setting={"has_liar": True},
+            is_short=name in ("resume-ahead", "flip-middle"),
+        )
+
+
+def _idle(scene: Scene) -> None:
+    scene.start()
+    scene.write(20)
+    scene.await_all()
+    scene.saw = ""
+    with ExitStack() as stack, scene.writer.flowing(40):
+        for _ in range(IDLE):
+            _connect(stack, scene.relay_port)
+        scene.rest(1.0)
+        for _ in range(BURST):
+            link = _connect(stack, scene.relay_port)
+            with contextlib.suppress(OSError, AttributeError):
+                link.sendall(b"GET /sources HTTP/1.1\r\nHost: a\r\n\r\n")  # type: ignore[union-attr]
+        # Capture needs files of its own meanwhile.
+        if scene.proxy is not None:
+            scene.proxy.cut()
+        scene.rest(3.0)
+    scene.write(20)
+    scene.await_all()
+    scene.await_well()
+
+
+def _unread(scene: Scene) -> None:
+    scene.writer.note_bytes = 3000
+    scene.start()
+    scene.write(800)
+    scene.await_all()
+    scene.saw = ""
+    with ExitStack() as stack:
+        for _ in range(UNREAD):
+            link = _connect(stack, scene.relay_port, buffer_bytes=4096)
+            if link is not None:
+                link.sendall(f"GET {STREAM} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        scene.rest(2.0)
+        begun_s = time.monotonic()
+        scene.relay.stop(PATIENCE_S)
+        took_s = time.monotonic() - begun_s
+    scene.saw = f"ended within {took_s:.1f} s with {scene.relay.exit_code}"
+    if took_s > STOP_S:
+        scene.found(f"hang: SIGTERM took {took_s:.0f} s with {UNREAD} unread answers")
+    if scene.relay.exit_code != 0:
+        scene.found(f"SIGTERM ended it with {scene.relay.exit_code}")
+    scene.start_relay()
+    scene.write(5)
+    scene.await_all()
+
+
+def _garbage(scene: Scene) -> None:
+    scene.start()
+    scene.must_answer_from_now_on()
+    with scene.writer.flowing(40):
+        for port in (scene.relay_port, scene.bootstrap_port, scene.client_port):
+            for data in _rubbish(scene.draw):
+                _send(port, data)
+    scene.await_all()
+    scene.await_well()
+
+
+def _lies(forge: liar.Forge, lies: int, scene: Scene) -> None:
+    scene.start()
+    scene.write(30)
+    scene.await_all()
+    scene.saw = ""
+    lying = scene.the_liar()
+    lying.forge, lying.lies = forge, lies
+    with scene.writer.flowing(60):
+        scene.wait(lambda: lying.told, "a lie to be told")
+        scene.rest(1.0)
+    lying.lies = 0
+    scene.write(20)
+    scene.await_all()
+
+
+def _rubbish(draw: random.Random) -> Iterator[bytes]:
+    for size in (1, 10, 100, 1000, 70_000, 3_000_000):
+        yield draw.randbytes(size)
+    yield b"GET /" + b"a" * 3_000_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+    yield b"GET /stream?" + b"&a=1" * 250_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+    yield b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"
+    yield b"POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999\r\n\r\nx"
+    yield b"POST /stream HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\nx"
+    yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + draw.randbytes(500)
+    for checkpoint in ("{", "[" * 9000, '{"windowScn":1e999}', '{"windowScn":-9,"windowOffset":9}'):
+        yield f"GET {STREAM}&checkPoint={checkpoint} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+
+def _connect(stack: ExitStack, port: int, buffer_bytes: int = 0) -> socket.socket | None:
+    """Open a connection that stays; None when it was turned away."""
+    link = stack.enter_context(contextlib.closing(socket.socket()))
+    if buffer_bytes:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    link.settimeout(5)
+    try:
+        link.connect((HOST, port))
+    except OSError:
+        return None
+    return link
+
+
+def _send(port: int, data: bytes) -> None:
+    with contextlib.suppress(OSError), contextlib.closing(socket.socket()) as link:
+        link.settimeout(5)
+        link.connect((HOST, port))
+        link.sendall(data)
+        link.shutdown(socket.SHUT_WR)
+        link.recv(1 << 16)

@@ -1,0 +1,42 @@
+"""Sections 1 and 4: packets of the log are lost, doubled, swapped or changed on their way, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.adversity.attacks.attack import Attack
+from benchmarks.adversity.stage import Scene
+from benchmarks.adversity.tampering import FLIPS, HOWS, How, Tampering
+
+RECONNECTS = "taken for a broken connection: read again, nothing lost, nobody asked"
+BEFORE, AFTER = 20, 60
+FLIPS_EACH = 4
+
+
+def bad_wires() -> Iterator[Attack]:
+    """Yield each kind of tampering, with the sequence numbers as they were and mended."""
+    for how in HOWS:
+        for renumbers in (False, True):
+            name = f"wire-{how}{'-renumbered' if renumbers else ''}"
+            yield Attack(name, 1, RECONNECTS, partial(_tamper, how, renumbers=renumbers))
+    for how in FLIPS:
+        for number in range(1, FLIPS_EACH + 1):
+            yield Attack(f"wire-{how}-{number}", 4, RECONNECTS, partial(_tamper, how))
+
+
+def _tamper(how: How, scene: Scene, *, renumbers: bool = False) -> None:
+    scene.start()
+    scene.write(BEFORE)
+    scene.await_all()
+    at = scene.draw.randrange(1, 3 * AFTER)
+    tampering = Tampering(how, at, scene.draw, renumbers=renumbers)
+    scene.the_proxy().tamper = tampering
+    scene.the_proxy().cut()
+    scene.write(AFTER)
+    scene.saw = ""
+    # More comes after it: what is lost at the end would be waited for only.
+    scene.wait(lambda: tampering.was_done, "the tampering")
+    scene.write(3)
+    scene.await_all()
+    scene.await_well()

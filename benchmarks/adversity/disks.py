@@ -1,0 +1,73 @@
+"""A disk that can be filled: a tmpfs where one may be mounted, else files that cannot grow."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from databus.demo.processes import Child
+
+_FILLER = "filler"
+_BLOCK = bytes(64 << 10)
+
+
+class SmallDisk:
+    """A folder with a disk of its own, for the length of a scene."""
+
+    def __init__(self, folder: Path, size_mib: int) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        options = f"size={size_mib}m,mode=0700"
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        self.is_mounted = done.returncode == 0
+
+    @contextlib.contextmanager
+    def full(self, *children: Child) -> Iterator[None]:
+        """Leave no byte free as long as the block lasts; for `children` alone without a mount."""
+        if not self.is_mounted:
+            with contextlib.ExitStack() as stack:
+                for child in children:
+                    stack.enter_context(limited(child, resource.RLIMIT_FSIZE, 0))
+                yield
+            return
+        filler = self.folder / _FILLER
+        self._fill(filler)
+        try:
+            yield
+        finally:
+            filler.unlink()
+
+    def close(self) -> None:
+        """Let the disk go, with all that is on it."""
+        if self.is_mounted:
+            subprocess.run(["umount", "-l", str(self.folder)], check=False, capture_output=True)
+
+    @staticmethod
+    def _fill(filler: Path) -> None:
+        with filler.open("wb", buffering=0) as out:
+            for block in (_BLOCK, b"\0"):
+                try:
+                    while out.write(block) == len(block):
+                        pass
+                    while out.write(b"\0"):
+                        pass
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+
+@contextlib.contextmanager
+def limited(child: Child, what: int, most: int) -> Iterator[None]:
+    """Lower a limit of a process that runs, as long as the block lasts."""
+    before = resource.prlimit(child.pid, what)
+    resource.prlimit(child.pid, what, (most, before[1]))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(child.pid, what, before)

@@ -20,7 +20,8 @@
     ├── CheckpointError               a checkpoint that contradicts itself, or cannot be stored
     ├── SchemaError
     │   ├── SchemaNotFoundError       no schema of that id, source or SCN
-    │   └── IncompatibleSchemaError   the reader cannot resolve it; names the field
+    │   ├── IncompatibleSchemaError   the reader cannot resolve it; names the field
+    │   └── ReloadNeededError         rows from before a schema change must be read again
     ├── RowError                      a row that does not fit its table's schema
     ├── RingError
     │   ├── RingCorruptError          the file is damaged beyond what can be served
@@ -260,6 +261,22 @@ class IncompatibleSchemaError(SchemaError):
         self.source = source
         self.field = field
         self.reason = reason
+
+
+class ReloadNeededError(SchemaError):
+    """What rows at rest are after a schema change cannot be told: they must be read again.
+
+    `scn` is of the change: they are to be read as of it, or later.
+    """
+
+    def __init__(self, source: str, table: str, scn: int, why: str) -> None:
+        super().__init__(
+            f"{source}: the rows of {table} from before scn {scn} must be read again: {why}. "
+            "databus spark sync does it by itself where it has --bootstrap; else: "
+            f"databus spark load {source} {table} --again --bootstrap URL"
+        )
+        self.source = source
+        self.scn = scn
 
 
 class RowError(DatabusError):

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
@@ -27,9 +29,10 @@ from databus.client.spark.row_keys import (
     quoted,
     split_moves,
 )
-from databus.client.spark.row_types import CHANGE_COLUMN
+from databus.client.spark.row_types import CHANGE_COLUMN, SCHEMAS
 from databus.client.spark.stages import stages
 from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
+from databus.client.spark.targets.following import Following, Texts, key_in, widen
 from databus.client.spark.targets.target import Applied, Target
 from databus.schemas.errors import SettingsError
 
@@ -38,7 +41,7 @@ __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "rows_of
 # Set by Spark on the thread that runs a query's batches.
 _QUERY_ID = "sql.streaming.queryId"
 # What of `_databus` is needed to apply a change.
-_NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source")
+_NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source", "schema_version")
 
 
 def rows_of(batch: DataFrame, source: str) -> DataFrame:
@@ -62,7 +65,8 @@ def rows_of(batch: DataFrame, source: str) -> DataFrame:
         sf.col(f"{quoted(source)}.{quoted(field.name)}").alias(field.name, metadata=field.metadata)
         for field in row
     ]
-    return mine.select(*columns, meta.alias(CHANGE_COLUMN))
+    told = batch.schema[CHANGE_COLUMN].metadata
+    return mine.select(*columns, meta.alias(CHANGE_COLUMN, metadata=told))
 
 
 def latest_per_key(changes: DataFrame, keys: Sequence[str] | None = None) -> DataFrame:
@@ -119,21 +123,54 @@ def apply_changes(
     last = target.applied(app)
     if last is not None and last >= batch_id:
         return Applied(is_skipped=True, positions=target.positions())
-    held = tuple(key for key in target.keys if key in batch.columns)
-    key = checked_keys(batch, keys or held)
-    meta = [sf.col(f"{CHANGE_COLUMN}.{name}") for name in _NEEDED]
-    if "before" in meta_type(batch).names:
-        images = (sf.col(f"{CHANGE_COLUMN}.before.{quoted(name)}") for name in key)
-        before = sf.col(f"{CHANGE_COLUMN}.before")
-        meta.append(sf.when(before.isNotNull(), sf.struct(*images)).alias("before"))
-    row = [sf.col(quoted(name)) for name in batch.columns if name != CHANGE_COLUMN]
-    table = batch.select(*row, sf.struct(*meta).alias(CHANGE_COLUMN)).toArrow()
+    table, key = _followed(batch, target, keys)
     changes = changes_of(table, key, source_column=target.source_column)
     if last is None:
         # Begins with a snapshot, of a selection of its own: what others saw says nothing.
         for source in snapshots_in(table):
             target.forget_as_of(source)
     return target.apply(app, batch_id, changes)
+
+
+def _followed(
+    batch: DataFrame, target: Target, keys: Sequence[str] | None
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return the batch's rows as they fit the target, which follows their schema, and the key."""
+    schemas = schemas_of(batch)
+    held = tuple(key for key in target.keys if key in batch.columns)
+    known = {name for texts in schemas.values() for text in texts.values() for name in key_in(text)}
+    key = checked_keys(batch, keys or held)
+    images = [name for name in batch.columns if name in {*key, *held, *known}]
+    table = _read(batch, images)
+    sources = pc.unique(pc.struct_field(table[CHANGE_COLUMN], "source")).to_pylist()
+    if len(sources) == 1 and sources[0] in schemas and not target.source_column:
+        return Following(sources[0], schemas[sources[0]], table).lead(target, keys)
+    widen(target, table, key)
+    return table, key
+
+
+def _read(batch: DataFrame, images: Sequence[str]) -> pa.Table:
+    """Return a batch with what of `_databus` is needed, and these columns of images before."""
+    names = meta_type(batch).names
+    meta = [
+        sf.col(f"{CHANGE_COLUMN}.{name}") if name in names else sf.lit(None).cast("int").alias(name)
+        for name in _NEEDED
+    ]
+    if "before" in names:
+        columns = (sf.col(f"{CHANGE_COLUMN}.before.{quoted(name)}") for name in images)
+        before = sf.col(f"{CHANGE_COLUMN}.before")
+        meta.append(sf.when(before.isNotNull(), sf.struct(*columns)).alias("before"))
+    row = [sf.col(quoted(name)) for name in batch.columns if name != CHANGE_COLUMN]
+    return batch.select(*row, sf.struct(*meta).alias(CHANGE_COLUMN)).toArrow()
+
+
+def schemas_of(batch: DataFrame) -> dict[str, Texts]:
+    """Return the schemas that a batch says its rows have, by source and version."""
+    told = batch.schema[CHANGE_COLUMN].metadata.get(SCHEMAS, {})
+    return {
+        source: {int(number): text for number, text in texts.items()}
+        for source, texts in told.items()
+    }
 
 
 def _query_id(batch: DataFrame) -> str:

@@ -20,6 +20,8 @@ from databus.client.spark.planner import Planner
 from databus.client.spark.range_reader import range_reader
 from databus.client.spark.ranges import range_from_text, range_to_text
 from databus.client.spark.row_types import (
+    CHANGE_COLUMN,
+    SCHEMAS,
     arrow_schema,
     changes_schema,
     check_text_columns,
@@ -152,7 +154,12 @@ def changes_type(options: Mapping[str, str]) -> StructType:
     rows = {
         source: row_schema(versions, parsed.columns_as_text) for source, versions in found.items()
     }
-    return changes_schema(rows, parsed.layout, parsed.before_images)
+    schema = changes_schema(rows, parsed.layout, parsed.before_images)
+    schema[CHANGE_COLUMN].metadata[SCHEMAS] = {
+        source: {str(one.version): one.text for one in versions}
+        for source, versions in found.items()
+    }
+    return schema
 
 
 def read_changes(

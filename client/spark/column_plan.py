@@ -21,6 +21,8 @@ from databus.client.spark.row_types import CHANGE_COLUMN, Layout, is_as_text
 from databus.schemas.errors import SchemaError
 
 _EXACT = Context(prec=10_000)
+# In the error of a row whose column has become of a type that does not hold its value.
+NEEDS_RELOAD: Final = "must be read again"
 
 
 class Piece(NamedTuple):
@@ -61,7 +63,12 @@ _STORED = {
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     Kind.ANY: pa.string(),
 }
-_WIDENED = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
+_WIDENED = {
+    (pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+    (pa.int32(), pa.float64()),
+}
+_DIGITS_OF = {pa.int32(): 10, pa.int64(): 19}
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -217,6 +224,7 @@ class ColumnPlan:
 
     Raises SchemaError naming source, column and version when the target has no
     place for a column (unless new ones are to be ignored), or none that fits.
+    `is_newest`: no newer version of the schema is known.
     """
 
     def __init__(
@@ -225,8 +233,11 @@ class ColumnPlan:
         frame: Frame,
         on_new_column: str,
         as_text: Collection[str] = (),
+        *,
+        is_newest: bool = True,
     ) -> None:
         self.schema = schema
+        self._is_newest = is_newest
         self.columns = columns_of(schema)
         self._frame = frame
         places = {column.name.lower(): n for n, column in enumerate(self.columns)}
@@ -266,10 +277,17 @@ class ColumnPlan:
         stored = stored_type(column)
         if stored == target:
             return None
-        if (stored, target) in _WIDENED or _is_wider_decimal(stored, target):
+        if _is_wider(stored, target):
             return lambda array: array.cast(target)
         if target == pa.string() and is_as_text(self.schema.source, column.name, as_text):
             return _text_convert(column)
+        if not self._is_newest:
+            raise SchemaError(
+                f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
+                f"version {self.schema.version} and {target} since, which does not hold it: rows "
+                f"from before {NEEDS_RELOAD}. Start the query with another checkpoint folder, or "
+                f"take the column as text with option columnsAsText={column.name}"
+            )
         raise SchemaError(
             f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
             f"version {self.schema.version}, and the query was started with {target}: restart the "
@@ -277,11 +295,15 @@ class ColumnPlan:
         )
 
 
-def _is_wider_decimal(stored: pa.DataType, target: pa.DataType) -> bool:
-    if not (pa.types.is_decimal128(stored) and pa.types.is_decimal128(target)):
+def _is_wider(stored: pa.DataType, target: pa.DataType) -> bool:
+    if (stored, target) in _WIDENED:
+        return True
+    if not pa.types.is_decimal128(target):
         return False
     whole: int = target.precision - target.scale
-    return bool(stored.scale <= target.scale and stored.precision - stored.scale <= whole)
+    if pa.types.is_decimal128(stored):
+        return bool(stored.scale <= target.scale and stored.precision - stored.scale <= whole)
+    return _DIGITS_OF.get(stored, whole + 1) <= whole
 
 
 def _text_convert(column: AvroColumn) -> Convert:

@@ -12,9 +12,11 @@
     several of them (SQLite's       string: a long's digits, a double as Python writes it,
     NUMERIC and ANY)                bytes as x'hex', text as it is
 
-A table's versions give one type: int and bigint are bigint, float and double
-are double, decimals are as wide as needed. Any other change of a column's type
-is refused, for no type holds both: such a column can be had as text.
+A table's versions give one type: int and bigint are bigint, float, int and double
+are double, decimals are as wide as needed, for an integer that became one too.
+Of any other change of a column's type that a statement made the newer one counts, and
+a row from before it is refused. Where no statement is known the types are: no type
+holds both. Such a column can be had as text.
 
 What a text is, of a value that is none: digits of numbers and decimals without
 an exponent, doubles as Python writes them, dates and times as
@@ -53,10 +55,12 @@ from databus.client.spark.avro_columns import (
     columns_of,
 )
 from databus.schemas.errors import SchemaError, SettingsError
+from databus.schemas.table_change import change_of
 
 __all__ = [
     "CHANGE_COLUMN",
     "KEY",
+    "SCHEMAS",
     "SQL_TYPE",
     "Layout",
     "WriterSchema",
@@ -71,6 +75,9 @@ __all__ = [
 CHANGE_COLUMN: Final = "_databus"  # the column that says of a record what happened
 KEY: Final = "databus.key"  # of a field's metadata: its place in the primary key, from 0
 SQL_TYPE: Final = "databus.sqlType"  # the type in the table's own words
+# Of the metadata of `_databus`: the schemas' texts by source and version, which say what rows
+# of one version are in another.
+SCHEMAS: Final = "databus.schemas"
 
 Layout = Literal["columns", "structs"]
 
@@ -93,7 +100,9 @@ _TEXTS = frozenset({Kind.STRING, Kind.WIDE_DECIMAL, Kind.ANY})
 _WIDER = {
     frozenset({Kind.INT, Kind.LONG}): Kind.LONG,
     frozenset({Kind.FLOAT, Kind.DOUBLE}): Kind.DOUBLE,
+    frozenset({Kind.INT, Kind.DOUBLE}): Kind.DOUBLE,
 }
+_DIGITS = {Kind.INT: 10, Kind.LONG: 19}
 
 
 class _Seen(NamedTuple):
@@ -101,6 +110,7 @@ class _Seen(NamedTuple):
 
     column: AvroColumn
     version: int
+    text: str  # the schema's
 
 
 def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) -> StructType:
@@ -117,7 +127,7 @@ def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) 
     ordered = sorted(versions, key=lambda schema: schema.version)
     for schema in ordered:
         for column in columns_of(schema):
-            merged = _Seen(_in_text(schema.source, column, as_text), schema.version)
+            merged = _Seen(_in_text(schema.source, column, as_text), schema.version, schema.text)
             before = seen.get(column.name.lower())
             if before is not None:
                 merged = _merge(schema.source, before, merged)
@@ -232,6 +242,9 @@ def _merge(source: str, old: _Seen, new: _Seen) -> _Seen:
     merged = _common(old.column, new.column)
     if merged is not None:
         return new._replace(column=merged)
+    if change_of(new.text) is not None:
+        # Of a statement: rows of before are read again, if any come at all.
+        return new
     name = new.column.name
     raise SchemaError(
         f"{source}, column {name!r}: schema version {old.version} has {old.column.type_text} and "
@@ -246,13 +259,21 @@ def _common(old: AvroColumn, new: AvroColumn) -> AvroColumn | None:
     if old.kind is Kind.DECIMAL and new.kind is Kind.DECIMAL:
         scale = max(old.scale, new.scale)
         whole = max(old.precision - old.scale, new.precision - new.scale)
-        if whole + scale > LARGEST_DECIMAL:
-            return None
-        return new._replace(precision=whole + scale, scale=scale)
+        return _decimal(new, whole, scale)
     if old.kind is new.kind:
         return new
+    if new.kind is Kind.DECIMAL and old.kind in _DIGITS:
+        # An integer that became a decimal; not the other way, which rounds.
+        whole = max(_DIGITS[old.kind], new.precision - new.scale)
+        return _decimal(new, whole, new.scale)
     wider = _WIDER.get(frozenset({old.kind, new.kind}))
     return None if wider is None else new._replace(kind=wider)
+
+
+def _decimal(column: AvroColumn, whole: int, scale: int) -> AvroColumn | None:
+    if whole + scale > LARGEST_DECIMAL:
+        return None
+    return column._replace(precision=whole + scale, scale=scale)
 
 
 def _difference(by_source: Mapping[str, StructType]) -> str:

@@ -150,6 +150,9 @@ def test_a_name_in_another_case_is_the_same_column() -> None:
         ("int", "bigint", "bigint"),
         ("bigint", "int", "bigint"),
         ("float", "double", "double"),
+        ("int", "double", "double"),
+        ("int", "decimal(5,2)", "decimal(12,2)"),
+        ("bigint", "bigint unsigned", "decimal(20,0)"),
         ("decimal(5,2)", "decimal(10,4)", "decimal(10,4)"),
         ("decimal(5,4)", "decimal(10,0)", "decimal(14,4)"),
         ("decimal(40,2)", "decimal(60,4)", "string"),
@@ -167,7 +170,6 @@ def test_a_type_that_holds_both_versions_is_found(old: str, new: str, expected: 
 INCOMPATIBLE = [
     ("int", "varchar(9)"),
     ("bigint", "double"),
-    ("bigint", "bigint unsigned"),
     ("bigint", "time"),
     ("date", "datetime"),
     ("datetime", "timestamp"),

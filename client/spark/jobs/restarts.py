@@ -14,11 +14,15 @@ from __future__ import annotations
 import re
 
 from databus.client.back_off import BackOff
-from databus.schemas.errors import BootstrapTooYoungError, ConsumerError
+from databus.schemas.errors import BootstrapTooOldError, BootstrapTooYoungError, ConsumerError
 
 _OURS = re.compile(r"(?:databus\.[\w.]+\.\w+Error|ImportError): (.+)")
 _TAKEN_IN_BY_A_RESTART = "restart the query"
-_PASSING = ("none has answered", BootstrapTooYoungError.wire_name)
+_PASSING = (
+    "none has answered",
+    BootstrapTooYoungError.wire_name,
+    BootstrapTooOldError.wire_name,
+)
 
 
 class Restarts:

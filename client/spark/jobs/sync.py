@@ -8,6 +8,7 @@ target know: killed at any point it goes on, and each batch is applied once.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -23,11 +24,16 @@ from databus.client.back_off import BackOff
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
 from databus.client.spark.change_stream import make_measuring
+from databus.client.spark.column_plan import NEEDS_RELOAD
+from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.options import Named, parse_options
 from databus.client.spark.progress import batch_figures
 from databus.client.spark.targets.target import Target, open_target
 from databus.conf.settings import BackOffSettings
+from databus.schemas.errors import DatabusError, ReloadNeededError
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 1
 MOST_RESTARTS = 10
@@ -40,6 +46,7 @@ class SyncProgress:
     `rows` were written or removed since the job began, `lag_s` is between the
     commits of the newest window and of the last one applied. `stopped` are the states of
     physical sources that are not captured: what the newest is, and so the lag, is not known.
+    `reload`: why the rows are being read again just now; `reloads`: how often they were.
     """
 
     rows: int = 0
@@ -49,6 +56,8 @@ class SyncProgress:
     lag_s: float | None = None
     restarts: int = 0
     stopped: Mapping[str, str] = field(default_factory=dict)
+    reload: str = ""
+    reloads: int = 0
 
 
 Report = Callable[[SyncProgress], None]
@@ -92,7 +101,7 @@ def sync(
         {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
     )
     try:
-        job = _Job(spark, opened, given, checkpoint, trigger, most_restarts, report)
+        job = _Job(spark, opened, target, given, checkpoint, trigger, most_restarts, report)
         return job.run(stop or threading.Event())
     finally:
         opened.close()
@@ -105,6 +114,7 @@ class _Job:
         self,
         spark: SparkSession,
         target: Target,
+        uri: str,
         options: Mapping[str, str],
         checkpoint: str,
         trigger: Mapping[str, Any],
@@ -114,6 +124,8 @@ class _Job:
         parse_options(options)
         self._spark = spark
         self._target = target
+        self._uri = uri
+        self._reload: ReloadNeededError | None = None
         self._options = options
         self._checkpoint = checkpoint
         self._trigger = trigger
@@ -128,6 +140,9 @@ class _Job:
                 query = self._start()
                 self._follow(query, stop)
             except PySparkException as error:
+                if self._is_reload(str(error)):
+                    self._load_again(stop)
+                    continue
                 scn = max(self._progress.scns.values(), default=0)
                 wait_s = self._restarts.wait_s(str(error), self._options["sources"], scn)
                 self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
@@ -141,21 +156,73 @@ class _Job:
         stream = self._spark.readStream.format("databus").options(**self._options)
         changes = stream.option("start", self._begin()).load()
         writer = changes.writeStream.foreachBatch(self._apply)
-        return (
-            writer.option("checkpointLocation", self._checkpoint).trigger(**self._trigger).start()
-        )
+        return writer.option("checkpointLocation", self._folder()).trigger(**self._trigger).start()
+
+    def _folder(self) -> str:
+        """Return the checkpoint's folder: a new one within it since rows were read again."""
+        since = self._target.applied(self._reload_app)
+        return self._checkpoint if since is None else f"{self._checkpoint}/since-{since}"
+
+    @property
+    def _source(self) -> str:
+        return self._options["sources"]
+
+    @property
+    def _reload_app(self) -> str:
+        return f"reload:{self._source}"
+
+    def _is_reload(self, text: str) -> bool:
+        """Say whether a query ended because rows must be read again, and somebody can do that."""
+        is_needed = self._reload is not None or NEEDS_RELOAD in text
+        return is_needed and bool(self._options["bootstrapServers"])
+
+    def _load_again(self, stop: threading.Event) -> None:
+        """Put the table as it is now in place of the target's rows, at once.
+
+        It is loaded beside the target, which its readers see as it was until then.
+        """
+        why, self._reload = self._reload, None
+        needed_scn = 0 if why is None else why.scn
+        log.warning("%s: the rows are read again: %s", self._source, why or "a changed type")
+        servers = self._options["bootstrapServers"].split(",")
+        beside = f"{self._uri}__databus_reload"
+        self._progress = replace(self._progress, reload=str(why or NEEDS_RELOAD))
+        while not stop.is_set():
+            self._report(self._progress)
+            try:
+                loaded = load(self._spark, self._source, beside, bootstrap_servers=servers)
+            except (PySparkException, DatabusError) as error:
+                text = f"{type(error).__module__}.{type(error).__name__}: {error}"
+                wait_s = self._restarts.wait_s(text, self._source, needed_scn)
+                stop.wait(wait_s)
+                continue
+            if loaded.scn < needed_scn:
+                stop.wait(LOOK_S)  # the bootstrap server is not as far yet
+                continue
+            (physical,) = self._physical()
+            self._target.take_over(beside, self._reload_app, loaded.scn, {physical: loaded.scn})
+            break
+        now = self._progress
+        self._progress = replace(now, reload="", reloads=now.reloads + 1)
+
+    def _physical(self) -> list[str]:
+        with closing(make_measuring(parse_options(self._options))) as measuring:
+            return list(measuring.by_physical)
 
     def _begin(self) -> str:
         """Return where to begin without a checkpoint: where the target is, or with all rows."""
         positions = self._target.positions()
         if not any(positions.values()):
             return Named.BEGINNING
-        with closing(make_measuring(parse_options(self._options))) as measuring:
-            (physical,) = measuring.by_physical
+        (physical,) = self._physical()
         return str(positions.get(physical) or Named.BEGINNING)
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
-        applied = apply_changes(batch, batch_id, self._target)
+        try:
+            applied = apply_changes(batch, batch_id, self._target)
+        except ReloadNeededError as error:
+            self._reload = error
+            raise
         self._restarts.progressed()
         now = self._progress
         rows = now.rows + applied.upserts + applied.deletes

@@ -101,6 +101,10 @@ def words_of(source: str, progress: SyncProgress) -> str:
         words.append(f"{physical} is {state_words(state)}: what is the newest is not known")
     if progress.lag_s is not None:
         words.append(f"{progress.lag_s:.1f} s behind")
+    if progress.reload:
+        words.append(f"the rows are read again: {progress.reload}")
+    if progress.reloads:
+        words.append(f"read again {progress.reloads} times")
     if progress.restarts:
         words.append(f"started again {progress.restarts} times")
     return ", ".join(words)

@@ -38,6 +38,9 @@ BOOKKEEPING = {SCN: pa.int64(), AS_OF: pa.int64(), SOURCE: pa.string()}
 LOG_OPS = ("insert", "update", "delete", "truncate")
 MARK_OPS = ("truncate", "snapshot_end")
 _LAST_INDEX = 2**31 - 1
+_MOST_DIGITS = 38
+# Of integers, by their bits.
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +193,21 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[np.ndarra
 def check_keys(keys: Sequence[str], columns: Sequence[str]) -> None:
     """Raise SettingsError unless there are keys, and all of them are columns."""
     if not keys:
-        raise SettingsError(
-            "no key columns: the source has no primary key that is known here; "
-            "name the columns that make a row unique with keys=[…]"
-        )
+        raise no_keys()
     missing = [key for key in keys if key not in columns]
     if missing:
         raise SettingsError(
             f"key column {', '.join(map(repr, missing))} is not there; "
             f"columns: {', '.join(columns)}"
         )
+
+
+def no_keys() -> SettingsError:
+    """Return the error for a table that has no key."""
+    return SettingsError(
+        "no key columns: the source has no primary key that is known here; "
+        "name the columns that make a row unique with keys=[…]"
+    )
 
 
 def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
@@ -216,8 +224,9 @@ def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
             raise IncompatibleSchemaError(
                 name,
                 field.name,
-                f"changes bring {field.type} and the table has {known[field.name]}: "
-                "alter the table, or write into a new one",
+                f"changes bring {field.type} and the table has {known[field.name]}, and no type "
+                f"holds both: alter the table, or fill it anew with databus spark load … {name} "
+                "--again",
             )
     return pa.schema(fields)
 
@@ -233,11 +242,28 @@ def cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds every value of two; None where there is none."""
+    if _fits(other, one):
+        return one
+    if _fits(one, other):
+        return other
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return pa.decimal128(digits, scale) if digits <= _MOST_DIGITS else None
+    return None
+
+
 def _fits(given: pa.DataType, held: pa.DataType) -> bool:
     """Say whether every value of a type is one of another."""
     if given == held:
         return True
     types = pa.types
+    if types.is_signed_integer(given) and types.is_decimal(held):
+        return bool(_DIGITS[given.bit_width] <= held.precision - held.scale)
+    if types.is_signed_integer(given) and held == pa.float64():
+        return bool(given.bit_width <= 32)
     if types.is_signed_integer(given) and types.is_signed_integer(held):
         return bool(given.bit_width <= held.bit_width)
     if types.is_decimal(given) and types.is_decimal(held):

@@ -13,7 +13,9 @@ against another writer reads again and does it over.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from databus.client.spark.targets.changes import (
     put_changes,
     unified_schema,
 )
+from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -164,6 +167,73 @@ class DeltaTarget:
             return Put(written, deleted, takes_new)
 
         return self._retried(attempt, scn)
+
+    def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
+        """Rewrite the table with other columns, in one commit; see `Target.reshape`.
+
+        Its rows go through a file in the folder for temporary files.
+        """
+
+        def attempt() -> None:
+            table = self._table()
+            if table is None or (app_id and self._book_of(table).has(app_id, batch_id)):
+                return
+            _set_keys(table, plan.keys)
+            after = self._book_of(table)
+            if app_id is not None:
+                after = after.after(app_id, batch_id, {})
+            self._overwrite(table, table, plan, after)
+
+        self._retried(attempt, batch_id)
+        self._given_keys = plan.keys if self._given_keys else ()
+
+    def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
+        """Write the other table's rows over all, in one commit; see `Target.take_over`."""
+        path = uri.removeprefix("delta:")
+
+        def attempt() -> None:
+            table = self._table()
+            if table is None or self._book_of(table).has(app_id, batch_id):
+                return
+            other = DeltaTable(path, storage_options=self._storage)
+            _set_keys(table, _keys_of(other))
+            after = self._book_of(table).after(app_id, batch_id, positions)
+            self._overwrite(table, other, None, after)
+
+        self._retried(attempt, batch_id)
+        # One that is not on this disk stays, and its next load begins with it.
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _overwrite(
+        self, table: DeltaTable, rows_of: DeltaTable, plan: Reshaping | None, after: Book
+    ) -> None:
+        """Put rows of a table, reshaped, in place of all, with the notes of a book."""
+        book = self._book_of(table)
+        _add_names(table, after)
+        notes = [
+            Transaction(f"{_PREFIX}{name}", number)
+            for name, number in after.changed_since(book).items()
+        ]
+        schema = _schema_of(rows_of) if plan is None else plan.schema
+        # To a file first: what delta-rs reads while it writes, it cannot read itself.
+        with tempfile.TemporaryFile() as file:
+            with pa.ipc.new_stream(file, schema) as writer:
+                for batch in rows_of.to_pyarrow_dataset().to_batches():
+                    rows = pa.Table.from_batches([batch])
+                    rows = rows.cast(schema) if plan is None else plan.table(rows)
+                    writer.write_table(rows)
+            file.seek(0)
+            with pa.ipc.open_stream(file) as reader:
+                write_deltalake(
+                    table,
+                    reader,
+                    mode="overwrite",
+                    schema_mode="overwrite",
+                    commit_properties=CommitProperties(
+                        max_commit_retries=0, app_transactions=notes
+                    ),
+                )
+        self._held_book = None
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Take no row of a source for known to be there; see `Target.forget_as_of`."""
@@ -338,6 +408,12 @@ def _add_names(table: DeltaTable, book: Book) -> None:
     names = [*known, *(name for name in book.entries if name not in known)]
     if len(names) > len(known):
         table.alter.set_table_properties({_NAMES: json.dumps(names)}, raise_if_not_exists=False)
+
+
+def _set_keys(table: DeltaTable, keys: Sequence[str]) -> None:
+    """Write down a key that was renamed: before the columns are, so that none is without."""
+    if _keys_of(table) and _keys_of(table) != tuple(keys):
+        table.alter.set_table_properties({_KEYS: json.dumps(keys)}, raise_if_not_exists=False)
 
 
 def _gone(mark: Mark, has_source: bool) -> str:

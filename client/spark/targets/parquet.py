@@ -15,10 +15,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ from databus.client.spark.targets.changes import (
     unified_schema,
 )
 from databus.client.spark.targets.decision import merged, without_as_of
+from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -191,6 +193,45 @@ class ParquetTarget:
             return Put(written, deleted, takes_new)
 
         return self._retried(attempt, scn)
+
+    def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
+        """Rewrite all files with other columns, in one version; see `Target.reshape`."""
+
+        def attempt() -> None:
+            manifest = self._manifest()
+            if manifest is None or (app_id and manifest.book.has(app_id, batch_id)):
+                return
+            book = manifest.book
+            if app_id is not None:
+                book = book.after(app_id, batch_id, {})
+            tables = ((b, plan.table(self._bucket(manifest, b))) for b in manifest.files)
+            after = replace(manifest, schema=plan.schema, keys=plan.keys, book=book)
+            self._put_in_place(after, tables)
+
+        self._retried(attempt, batch_id)
+        self._given_keys = plan.keys if self._given_keys else ()
+
+    def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
+        """Take the other's files in place of all, in one version; see `Target.take_over`."""
+        other = ParquetTarget(uri)
+
+        def attempt() -> None:
+            manifest = self._manifest()
+            if manifest is None or manifest.book.has(app_id, batch_id):
+                return
+            theirs = other._read_manifest()
+            book = manifest.book.after(app_id, batch_id, positions)
+            after = replace(theirs, version=manifest.version, book=book)
+            self._put_in_place(after, ((b, other._bucket(theirs, b)) for b in theirs.files))
+
+        self._retried(attempt, batch_id)
+        shutil.rmtree(other._folder, ignore_errors=True)
+
+    def _put_in_place(self, manifest: Manifest, tables: Iterable[tuple[int, pa.Table]]) -> None:
+        """Write the version after a manifest's, with these rows by bucket and no others."""
+        files = {bucket: self._write(bucket, table) for bucket, table in tables if table.num_rows}
+        self._publish(replace(manifest, version=manifest.version + 1, files=files))
+        self._tidy()
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Take no row of a source for known to be there; see `Target.forget_as_of`."""

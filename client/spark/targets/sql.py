@@ -19,12 +19,11 @@ New columns are added before the transaction: MySQL would commit half of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -35,16 +34,29 @@ from sqlalchemy.schema import CreateColumn
 from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
     AS_OF,
-    DELETE,
-    SCN,
     SOURCE,
     Changes,
-    Mark,
     put_changes,
     unified_schema,
 )
-from databus.client.spark.targets.decision import decide
-from databus.client.spark.targets.sql_tables import own_tables, schema_of, table_of, text_of
+from databus.client.spark.targets.reshaping import Reshaping
+from databus.client.spark.targets.sql_batch import Batch, arrow_of
+from databus.client.spark.targets.sql_reshaping import (
+    Altering,
+    comment_of,
+    has_mark,
+    marked,
+    quoted,
+    run,
+    swap,
+)
+from databus.client.spark.targets.sql_tables import (
+    MYSQL,
+    own_tables,
+    schema_of,
+    table_of,
+    text_of,
+)
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -54,10 +66,6 @@ from databus.client.spark.targets.target import (
 )
 
 _FETCHED = 10_000
-# The most values that a statement may have: SQLite's limit, the lowest there is, with room.
-_VALUES = 30_000
-
-Values = dict[str, sa.BindParameter[Any]]
 
 
 class SqlTarget:
@@ -136,7 +144,7 @@ class SqlTarget:
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
             after = book.after(app_id, batch_id, changes.positions)
-            counts = _Batch(self._table_of(schema), changes, schema, connection).run()
+            counts = Batch(self._table_of(schema), changes, schema, connection).run()
             self._write(connection, after.changed_since(book))
         return Applied(*counts, positions=after.positions())
 
@@ -156,9 +164,76 @@ class SqlTarget:
         with self._engine.begin() as connection:
             self._lock(connection, schema)
             takes_new = self._book(connection).takes_new(physical_source, scn)
-            batch = _Batch(self._table_of(schema), changes, schema, connection, takes_new)
+            batch = Batch(self._table_of(schema), changes, schema, connection, takes_new)
             written, deleted = batch.run()
         return Put(written, deleted, takes_new)
+
+    def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
+        """Alter the table; see `Target.reshape`. Columns of one's own in it stay."""
+        held = self._known_schema()
+        dialect = self._engine.dialect
+        altering = Altering(self.table, plan, held, dialect, self._key_length)
+        with self._engine.begin() as connection:
+            book = self._book(connection)
+        if app_id and book.has(app_id, batch_id):
+            return
+        if dialect.name in MYSQL:
+            self._once(f"{app_id}@{batch_id}" if app_id else "", altering.in_one)
+        with self._engine.begin() as connection:
+            self._lock(connection, plan.schema, plan.keys)
+            if dialect.name not in MYSQL:
+                for statement in altering.one_by_one():
+                    run(connection, statement)
+            if plan.is_emptied:
+                connection.execute(self._table_of(plan.schema, plan.keys).delete())
+            if app_id:
+                self._write(connection, book.after(app_id, batch_id, {}).changed_since(book))
+        self._is_ready = False
+        self._given_keys = plan.keys if self._given_keys else ()
+
+    def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
+        """Put the other table in the place of this one, at once; see `Target.take_over`.
+
+        It is another table then: indexes of one's own are to be made again.
+        """
+        other, old = uri.rpartition("#")[2], f"{self.table}__databus_old"
+        dialect, targets, entries = self._engine.dialect, self._targets, self._entries
+        with self._engine.begin() as connection:
+            book = self._book(connection)
+            theirs = self._line(connection, other)
+        if book.has(app_id, batch_id) or theirs is None:
+            return
+        statements = swap(dialect, self.table, other, old)
+        if dialect.name in MYSQL:
+            mark = f"{app_id}@{batch_id}"
+            with self._engine.connect() as connection:
+                is_done = has_mark(comment_of(connection, self.table), mark)
+                if not is_done:
+                    text = marked("", mark).replace("\\", "\\\\").replace("'", "''")
+                    run(connection, f"ALTER TABLE {quoted(dialect, other)} COMMENT = '{text}'")
+                    run(connection, f"DROP TABLE IF EXISTS {quoted(dialect, old)}")
+                    run(connection, statements[0])
+        with self._engine.begin() as connection:
+            self._lock(connection, schema_of(theirs), json.loads(theirs.keys))
+            if dialect.name not in MYSQL:
+                for statement in statements:
+                    run(connection, statement)
+            changed = book.after(app_id, batch_id, positions).changed_since(book)
+            self._write(connection, changed)
+            connection.execute(entries.delete().where(entries.c.target == other))
+            connection.execute(targets.delete().where(targets.c.target == other))
+        with self._engine.begin() as connection:
+            run(connection, f"DROP TABLE IF EXISTS {quoted(dialect, old)}")
+        self._is_ready = False
+
+    def _once(self, mark: str, statement: Callable[[str], str]) -> None:
+        """Alter the table in MySQL, unless its comment says that it has been done."""
+        with self._engine.connect() as connection:
+            comment = comment_of(connection, self.table)
+            if not mark:
+                run(connection, statement(comment))
+            elif not has_mark(comment, mark):
+                run(connection, statement(marked(comment, mark)))
 
     def forget_as_of(self, source: str | None = None) -> None:
         """Take no row of a source for known to be there; see `Target.forget_as_of`."""
@@ -253,21 +328,24 @@ class SqlTarget:
             # Another writer has made it since we looked.
             return
 
-    def _lock(self, connection: Connection, schema: pa.Schema) -> None:
+    def _lock(
+        self, connection: Connection, schema: pa.Schema, keys: Sequence[str] | None = None
+    ) -> None:
         """Be the only one who writes to the table, until the transaction ends."""
         targets = self._targets
+        named = {} if keys is None else {"keys": json.dumps(keys)}
         connection.execute(
             targets.update()
             .where(targets.c.target == self.table)
-            .values(changes=targets.c.changes + 1, columns=text_of(schema))
+            .values(changes=targets.c.changes + 1, columns=text_of(schema), **named)
         )
 
-    def _line(self, connection: Connection) -> sa.Row[Any] | None:
+    def _line(self, connection: Connection, name: str | None = None) -> sa.Row[Any] | None:
         targets = self._targets
         if not sa.inspect(connection).has_table(targets.name):
             return None
         return connection.execute(
-            targets.select().where(targets.c.target == self.table)
+            targets.select().where(targets.c.target == (name or self.table))
         ).one_or_none()
 
     def _read_book(self) -> Book:
@@ -316,115 +394,6 @@ class SqlTarget:
         return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 
-class _Batch:
-    """One batch inside its transaction."""
-
-    def __init__(
-        self,
-        table: sa.Table,
-        changes: Changes,
-        schema: pa.Schema,
-        connection: Connection,
-        takes_new: bool = True,
-    ) -> None:
-        self._changes = changes.in_types_of(schema)
-        self._table = table
-        self._connection = connection
-        self._takes_new = takes_new
-        self._is_key: Values = {
-            name: sa.bindparam(f"_key_{n}") for n, name in enumerate(changes.keys)
-        }
-        self._of_key = sa.and_(
-            *(table.c[name] == parameter for name, parameter in self._is_key.items())
-        )
-
-    def run(self) -> tuple[int, int]:
-        """Do what the rules say; return how many rows were written and removed."""
-        decision = decide(self._held(), self._changes, takes_new=self._takes_new)
-        written = decision.replaces | decision.inserts | decision.touches
-        names = self._changes.schema.names
-        values: Values = {name: sa.bindparam(f"_{name}") for name in names}
-        proof: Values = {AS_OF: values[AS_OF]}
-        update = self._table.update().where(self._of_key)
-        self._run(self._table.delete().where(self._of_key), decision.removes, [])
-        self._run(update.values(proof), decision.touches, [AS_OF])
-        self._run(update.values(values), decision.replaces, names)
-        # What is written by now is newer than a truncate, or was there as of a snapshot's end.
-        removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
-        self._run(self._table.insert().values(values), decision.inserts, names)
-        return int(written.sum()), removed + int(decision.removes.sum())
-
-    def _held(self) -> pa.Table:
-        """Return key, SCN and as-of SCN of the rows that there are changes of."""
-        keys = self._changes.keys
-        rows = self._changes.rows
-        names = [*keys, SCN, AS_OF]
-        schema = pa.schema([rows.schema.field(name) for name in names])
-        columns = [self._table.c[name] for name in names]
-        asked = _values(rows.select(keys))
-        size = max(1, _VALUES // len(keys) // 4)
-        found: list[dict[str, Any]] = []
-        for start in range(0, len(asked), size):
-            part = asked[start : start + size]
-            query = sa.select(*columns).where(self._is_one_of(part))
-            found += [dict(zip(names, row, strict=True)) for row in self._connection.execute(query)]
-        return _arrow(found, schema)
-
-    def _is_one_of(self, asked: Sequence[Mapping[str, Any]]) -> sa.ColumnElement[bool]:
-        columns = [self._table.c[name] for name in self._changes.keys]
-        if len(columns) == 1:
-            (column,) = columns
-            return column.in_([row[column.name] for row in asked])
-        return sa.tuple_(*columns).in_(
-            [tuple(row[column.name] for column in columns) for row in asked]
-        )
-
-    def _remove_covered(self, mark: Mark) -> int:
-        """Remove what a truncate or the end of a snapshot takes away."""
-        columns = self._table.c
-        conditions = [sa.func.coalesce(columns[SCN], -1) <= mark.scn]
-        if not mark.is_truncate:
-            conditions.append(sa.func.coalesce(columns[AS_OF], -1) < mark.scn)
-        if self._changes.has_source:
-            conditions.append(columns[SOURCE] == mark.source)
-        rows = self._changes.rows
-        follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.invert(rows[DELETE]))
-        if mark.is_truncate and pc.any(follows).as_py():
-            # Of the truncate's own window, and after it.
-            kept = _values(rows.select(self._changes.keys).filter(follows))
-            conditions.append(sa.not_(self._is_one_of(kept)))
-        return self._connection.execute(self._table.delete().where(*conditions)).rowcount
-
-    def _run(self, statement: sa.Executable, mask: Any, names: Sequence[str]) -> None:
-        """Run a statement for each of some changes, with the key and some columns of each."""
-        rows = _values(self._changes.rows.filter(pa.array(mask)))
-        is_insert = isinstance(statement, sa.Insert)
-        keys = {} if is_insert else {of.key: name for name, of in self._is_key.items()}
-        parameters = {**keys, **{f"_{name}": name for name in names}}
-        if rows:
-            self._connection.execute(
-                statement,
-                [{given: row[name] for given, name in parameters.items()} for row in rows],
-            )
-
-
-def _values(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows for SQLAlchemy: instants in UTC, without a zone."""
-    plain = pa.schema([(field.name, _without_zone(field.type)) for field in rows.schema])
-    values: list[dict[str, Any]] = rows.cast(plain).to_pylist()
-    return values
-
-
-def _arrow(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return what SQLAlchemy gave as Arrow has it."""
-    plain = pa.schema([(field.name, _without_zone(field.type)) for field in schema])
-    return pa.Table.from_pylist(rows, plain).cast(schema)
-
-
-def _without_zone(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
-
-
 def _selected(
     connection: Connection, table: sa.Table, schema: pa.Schema, condition: Any
 ) -> Iterator[pa.RecordBatch]:
@@ -434,7 +403,7 @@ def _selected(
         query = query.where(condition)
     result = connection.execution_options(stream_results=True).execute(query)
     for part in result.mappings().partitions(_FETCHED):
-        yield from _arrow([dict(row) for row in part], schema).combine_chunks().to_batches()
+        yield from arrow_of([dict(row) for row in part], schema).combine_chunks().to_batches()
 
 
 def _read_parts(

@@ -23,7 +23,7 @@ from databus.schemas.errors import SettingsError
 _NAME = 128
 _ENTRY = 512
 # MySQL and MariaDB, under the two names that SQLAlchemy has for them.
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
 
 
 class DecimalAsText(sql_types.TypeDecorator[Decimal]):
@@ -44,7 +44,7 @@ class DecimalAsText(sql_types.TypeDecorator[Decimal]):
 def own_tables() -> tuple[sa.Table, sa.Table]:
     """Return the two tables of bookkeeping."""
     metadata = sa.MetaData()
-    long_text = sql_types.Text().with_variant(mysql.LONGTEXT(), *_MYSQL)
+    long_text = sql_types.Text().with_variant(mysql.LONGTEXT(), *MYSQL)
     targets = sa.Table(
         "databus_targets",
         metadata,
@@ -66,7 +66,7 @@ def own_tables() -> tuple[sa.Table, sa.Table]:
 def _binary_text(length: int) -> TypeEngine[str]:
     """Return the type of a string of which every byte tells, capitals and spaces at the end too."""
     return sql_types.String(length).with_variant(
-        mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), *_MYSQL
+        mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL
     )
 
 
@@ -91,14 +91,14 @@ def table_of(
 def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine[Any]:
     """Return the type of a column of the key: texts and bytes of it need a length in MySQL."""
     if _is_text(kind):
-        if dialect.name not in _MYSQL:
+        if dialect.name not in MYSQL:
             return sql_types.String(length)
         # Two keys that differ in capitals, or in spaces at the end, are two keys.
         is_mariadb = getattr(dialect, "is_mariadb", False)
         collation = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
         return mysql.VARCHAR(length, charset="utf8mb4", collation=collation)
     if _is_bytes(kind):
-        return sql_types.LargeBinary().with_variant(mysql.VARBINARY(length), *_MYSQL)
+        return sql_types.LargeBinary().with_variant(mysql.VARBINARY(length), *MYSQL)
     return _type(kind, dialect)
 
 
@@ -118,12 +118,12 @@ def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
     if types.is_date(kind):
         return sql_types.Date()
     if types.is_timestamp(kind):
-        return sql_types.DateTime().with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
+        return sql_types.DateTime().with_variant(mysql.DATETIME(fsp=6), *MYSQL)
     if _is_bytes(kind):
-        return sql_types.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+        return sql_types.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
     if _is_text(kind):
         text = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
-        return sql_types.Text().with_variant(text, *_MYSQL)
+        return sql_types.Text().with_variant(text, *MYSQL)
     raise SettingsError(f"a column of type {kind} has no type in a database's table: leave it out")
 
 

@@ -8,7 +8,7 @@ rules by which changes are applied are those of `targets.changes`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.changes import SOURCE, Changes
+from databus.client.spark.targets.reshaping import Reshaping
 from databus.schemas.errors import ConsumerError, SettingsError
 
 # Imported when asked for: each needs a library of its own.
@@ -91,6 +92,18 @@ class Target(Protocol):
         Rows of the target that are newer stay. A row that the target does not
         have is written only if the target's position of that physical source is
         not past `scn`. `source` fills `_databus_source` where the table has it.
+        """
+
+    def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
+        """Give the table other columns, in one commit with the note that it has them.
+
+        Done over it changes nothing where there is a note; without an app none is made.
+        """
+
+    def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
+        """Have the rows, columns and key of another target of this kind in place of all, at once.
+
+        The other one is gone then. Noted and done over as a batch is.
         """
 
     def forget_as_of(self, source: str | None = None) -> None:

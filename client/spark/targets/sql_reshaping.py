@@ -1,0 +1,200 @@
+"""The statements that give a table of a database other columns, or another table's rows.
+
+MySQL and MariaDB commit with each statement that alters a table, so there it is
+one statement, which also writes into the table's comment what it was for: who
+comes after a crash sees whether it was done. Everywhere else the statements go
+into the transaction that notes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.schema import CreateColumn
+
+from databus.client.spark.targets.reshaping import Made, Reshaping
+from databus.client.spark.targets.sql_tables import MYSQL, table_of
+from databus.schemas.errors import IncompatibleSchemaError
+
+_MARK = re.compile(r" ?\[databus [^\]]*\]$")
+_PASSING = "_databus_passing_"
+
+
+class Altering:
+    """One plan for one table."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Reshaping,
+        held: pa.Schema,
+        dialect: sa.Dialect,
+        key_length: int,
+    ) -> None:
+        self._name = name
+        self._plan = plan
+        self._held = held
+        self._dialect = dialect
+        self._new = table_of(name, plan.schema, plan.keys, dialect, key_length)
+        self._old = table_of(name, held, plan.keys, dialect, key_length)
+        self._table = quoted(dialect, name)
+
+    @property
+    def _added(self) -> list[Made]:
+        return [one for one in self._plan.columns if one.was is None]
+
+    @property
+    def _kept(self) -> list[tuple[Made, str]]:
+        return [(one, one.was) for one in self._plan.columns if one.was is not None]
+
+    @property
+    def _gone(self) -> list[str]:
+        used = {was for _, was in self._kept}
+        return [name for name in self._held.names if name not in used]
+
+    def in_one(self, mark: str) -> str:
+        """Return it as one statement of MySQL, which leaves a mark in the comment."""
+        parts = [f"DROP COLUMN {self._quoted(name)}" for name in self._gone]
+        for one, was in self._kept:
+            if self._type(one.name) != self._old_type(was):
+                parts.append(f"CHANGE COLUMN {self._quoted(was)} {self._definition(one.name)}")
+            elif one.name != was:
+                parts.append(f"RENAME COLUMN {self._quoted(was)} TO {self._quoted(one.name)}")
+        for one in self._added:
+            value = "" if one.value is None else f" DEFAULT ({self._literal(one)})"
+            parts.append(f"ADD COLUMN {self._definition(one.name)}{value}")
+        parts.append(f"COMMENT = {self._text(mark)}")
+        return f"ALTER TABLE {self._table} {', '.join(parts)}"
+
+    def one_by_one(self) -> Iterator[str]:
+        """Yield the statements for a database that can undo each of them."""
+        for name in self._gone:
+            yield f"ALTER TABLE {self._table} DROP COLUMN {self._quoted(name)}"
+        moved = [(one, was) for one, was in self._kept if one.name != was]
+        # By way of other names: two columns may have changed theirs with each other.
+        for number, (_, was) in enumerate(moved):
+            yield self._rename(was, f"{_PASSING}{number}")
+        for number, (one, _) in enumerate(moved):
+            yield self._rename(f"{_PASSING}{number}", one.name)
+        for one, was in self._kept:
+            if self._type(one.name) != self._old_type(was):
+                yield from self._retype(one)
+        for one in self._added:
+            yield f"ALTER TABLE {self._table} ADD COLUMN {self._definition(one.name)}"
+            if one.value is not None:
+                yield f"UPDATE {self._table} SET {self._quoted(one.name)} = {self._literal(one)}"
+
+    def _retype(self, one: Made) -> Iterator[str]:
+        name, kind = self._quoted(one.name), self._type(one.name)
+        if self._dialect.name != "sqlite":
+            how = f"ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}"
+            yield f"ALTER TABLE {self._table} {how}"
+        elif _affinity(kind) != _affinity(self._old_type(one.was or one.name)):
+            if one.name in self._plan.keys:
+                raise IncompatibleSchemaError(
+                    self._name,
+                    one.name,
+                    f"it is {self._old_type(one.was or one.name)}, has to become {kind}, and "
+                    "SQLite cannot alter a column of the key: fill the table anew with "
+                    "databus spark load … --again, after DROP TABLE",
+                )
+            yield self._rename(one.name, _PASSING)
+            yield f"ALTER TABLE {self._table} ADD COLUMN {self._definition(one.name)}"
+            yield f"UPDATE {self._table} SET {name} = CAST({_PASSING} AS {_affinity(kind)})"
+            yield f"ALTER TABLE {self._table} DROP COLUMN {_PASSING}"
+
+    def _rename(self, was: str, name: str) -> str:
+        return (
+            f"ALTER TABLE {self._table} RENAME COLUMN {self._quoted(was)} TO {self._quoted(name)}"
+        )
+
+    def _definition(self, name: str) -> str:
+        words = str(CreateColumn(self._new.c[name]).compile(dialect=self._dialect))
+        return words.replace("%%", "%")
+
+    def _type(self, name: str) -> str:
+        return str(self._new.c[name].type.compile(self._dialect))
+
+    def _old_type(self, name: str) -> str:
+        return str(self._old.c[name].type.compile(self._dialect))
+
+    def _literal(self, one: Made) -> str:
+        value = one.value
+        if isinstance(value, bytes):
+            return (
+                f"x'{value.hex()}'" if self._dialect.name != "postgresql" else f"'\\x{value.hex()}'"
+            )
+        if isinstance(value, str):
+            return self._text(value)
+        plain: Any = value
+        if getattr(value, "tzinfo", None) is not None:
+            plain = value.astimezone(UTC).replace(tzinfo=None)
+        compiled = sa.literal(plain, self._new.c[one.name].type).compile(
+            dialect=self._dialect, compile_kwargs={"literal_binds": True}
+        )
+        return str(compiled).replace("%%", "%")
+
+    def _text(self, value: str) -> str:
+        escaped = value.replace("'", "''")
+        if self._dialect.name in MYSQL:
+            escaped = escaped.replace("\\", "\\\\")
+        return f"'{escaped}'"
+
+    def _quoted(self, name: str) -> str:
+        return quoted(self._dialect, name)
+
+
+def swap(dialect: sa.Dialect, name: str, other: str, old: str) -> Sequence[str]:
+    """Return the statements that put another table in a table's place, at once."""
+    table, new, gone = (quoted(dialect, one) for one in (name, other, old))
+    if dialect.name in MYSQL:
+        return [f"RENAME TABLE {table} TO {gone}, {new} TO {table}"]
+    return [f"DROP TABLE {table}", f"ALTER TABLE {new} RENAME TO {table}"]
+
+
+def comment_of(connection: Connection, name: str) -> str:
+    """Return a table's comment."""
+    return sa.inspect(connection).get_table_comment(name)["text"] or ""
+
+
+def marked(comment: str, mark: str) -> str:
+    """Return a comment with a mark at its end, in place of one from before."""
+    return f"{_MARK.sub('', comment)} [databus {mark}]".strip()
+
+
+def has_mark(comment: str, mark: str) -> bool:
+    """Say whether a comment ends with a mark."""
+    return comment.endswith(f"[databus {mark}]")
+
+
+def run(connection: Connection, statement: str) -> None:
+    """Run a statement as it is: a percent sign in it is no parameter's."""
+    connection.exec_driver_sql(statement.replace("%", "%%") if _formats(connection) else statement)
+
+
+def quoted(dialect: sa.Dialect, name: str) -> str:
+    """Return a name as the database reads it, whatever is in it."""
+    preparer = dialect.identifier_preparer
+    return str(preparer.quote_identifier(name)).replace("%%", "%")
+
+
+def _formats(connection: Connection) -> bool:
+    return connection.dialect.paramstyle in ("format", "pyformat")
+
+
+def _affinity(kind: str) -> str:
+    """Return what SQLite keeps of a declared type, by its own rules."""
+    words = kind.upper()
+    if "INT" in words:
+        return "INTEGER"
+    if any(part in words for part in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if "BLOB" in words:
+        return "BLOB"
+    return "REAL" if any(part in words for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC"

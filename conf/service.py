@@ -45,10 +45,14 @@ STOP_S = 5.0  # and threads so long
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a daemon is; `details` go into the answer as they are."""
+    """How a daemon is; `details` go into the answer as they are.
+
+    `word` says in what way all is not well, where there is more than one.
+    """
 
     is_ok: bool
     details: dict[str, Any] = field(default_factory=dict)
+    word: str = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class HealthHandler(ApiHandler):
     """`/health`: 200 when all is well, 503 otherwise, with the reasons.
 
     And `/ready`: 200 when it does its work by now, so that others may come to it.
-    Whoever may not read is told the status alone.
+    Whoever may not read is told the status alone. Neither says whether to start a daemon
+    anew, which mends nothing of what they tell: that it lives shows any answer at all.
     """
 
     def initialize(  # type: ignore[override]
@@ -109,13 +114,13 @@ class HealthHandler(ApiHandler):
         self._look = look
 
     def role_needed(self) -> Role:
-        """Return NOBODY: whoever restarts a daemon that is not well has no token."""
+        """Return NOBODY: what watches a daemon has no token, and is told no more than it needs."""
         return Role.NOBODY
 
     async def get(self) -> None:
         """Answer with how the service is."""
         health = self._look()
-        status = "ok" if health.is_ok else "error"
+        status = "ok" if health.is_ok else health.word
         body = {"service": self._name, "status": status}
         if self.may(Role.READER):
             body |= health.details

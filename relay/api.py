@@ -35,6 +35,7 @@ from databus.relay.api_models import (
     SchemaVersionView,
     SourceName,
     SourceSchemas,
+    Trouble,
 )
 from databus.relay.client_view import client_view
 from databus.relay.clients import Caller, StreamKey
@@ -191,6 +192,7 @@ class RelayApi:
             started_at=traffic.started_at_s,
             is_healthy=relay.is_healthy,
             is_ready=relay.is_ready,
+            troubles=[Trouble.model_validate(one, from_attributes=True) for one in relay.troubles],
             role="admin" if call.asker.role is Role.ADMIN else "reader",
             clients=len(relay.observed.clients),
             held_requests=traffic.held_requests,

@@ -15,6 +15,18 @@ from pydantic import Field
 from databus.conf.api import ApiModel, Scn
 from databus.conf.client_report import ClientReport
 
+CaptureState = Literal["running", "unreachable", "retrying", "paused", "stopped", "error"]
+
+
+class Trouble(ApiModel):
+    """What is wrong with a physical source, and what becomes of it."""
+
+    physical_source: str
+    state: CaptureState
+    text: str
+    since: float | None
+    next_try_at: float | None = Field(description="None: it waits for somebody")
+
 
 class RelayView(ApiModel):
     """The relay as a whole."""
@@ -25,6 +37,7 @@ class RelayView(ApiModel):
     started_at: float
     is_healthy: bool
     is_ready: bool
+    troubles: list[Trouble] = Field(description="What is wrong, the worst first")
     role: Literal["reader", "admin"] = Field(description="What the one who asked may do")
     clients: int
     held_requests: int
@@ -71,13 +84,21 @@ class PhysicalSourceView(ApiModel):
 
     name: str
     uri: str = Field(description="Without a password")
-    state: Literal["running", "paused", "stopped", "error"]
+    state: CaptureState
     problem: str
+    since: float | None = Field(description="When this state began")
+    next_try_at: float | None = Field(description="Of what is tried again")
+    is_connected: bool = Field(
+        description="The database was heard of a moment ago; otherwise lags are not known"
+    )
+    heard_at: float | None = Field(description="When the database was last heard of")
     warnings: list[str]
     sources: list[SourceName]
     ring: RingView
     log: LogView
-    delay_s: float = Field(description="From commit to ring, of the newest window with rows")
+    delay_s: float | None = Field(
+        description="From commit to ring, of the newest window with rows; None = not connected"
+    )
     events: int
     windows: int
     size_bytes: int
@@ -173,11 +194,19 @@ class ClientState(StrEnum):
     """Where a client is, as seen from here."""
 
     LIVE = "live"  # at the newest window, or a moment behind it
+    WAITING = "waiting"  # at the newest window, and nothing is heard of the source
     BEHIND = "behind"
     FALLING = "falling"  # near the edge of the ring
     FALLEN = "fallen"  # has asked for what the ring does not hold any more
     BOOTSTRAPPING = "bootstrapping"
     SILENT = "silent"  # has not been heard of for a while
+
+
+class AwaitedSource(ApiModel):
+    """A source of which nothing is heard: the state of its capture, and since when."""
+
+    state: CaptureState | Literal["silent"]
+    since: float | None
 
 
 class ClientPosition(ApiModel):
@@ -187,7 +216,10 @@ class ClientPosition(ApiModel):
     scn: Scn | None
     behind_bytes: int | None = Field(description="Of the ring; None when it is not in it")
     behind_s: float | None = Field(
-        description="How much older is what it reads next than the newest"
+        description="How much older is what it reads next than the newest; None = not known"
+    )
+    waits_for: AwaitedSource | None = Field(
+        None, description="It has nearly all of the ring, and nothing is heard of the source"
     )
     edge_share: float | None = Field(
         description="Distance to the edge of the ring: 1 = at the newest window, 0 = falls out"

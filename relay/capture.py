@@ -1,9 +1,11 @@
 """The capture loop: one thread per physical source, from its log into its ring.
 
-open → read → encode → append → MaxSCN → notify. A source that cannot be
-reached is tried again for ever, with back-off; anything else that goes wrong
-puts this one source into the error state, with the text of what to do, and
-leaves the rest of the relay alone. `unpause` tries again.
+open → read → encode → append → MaxSCN → notify. What passes by itself, a source
+that cannot be reached or a disk that is full, is tried again for ever, with
+back-off (`conf.faults` says what that is), and its state says so. Anything else
+puts this one source into the error state once it was met twice (`doubts` says
+why), with the text of what to do, and leaves the rest of the relay alone.
+`unpause` tries again.
 
 The ring decides what is new. Capture begins after the older of the ring's
 newest SCN and MaxSCN and drops what the ring has already, so that a restart
@@ -19,32 +21,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
 
+from databus.conf.faults import is_of_this_machine, is_transient
 from databus.conf.logs import about
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.capture_status import TROUBLED, CaptureStatus, State
+from databus.relay.doubts import Doubts, as_doubt
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.max_scn import MaxScnStore
 from databus.relay.sources.source import Captured, Newest, Source, Transaction, WindowSource
 from databus.relay.sources.standing import Findings
-from databus.schemas.errors import DatabusError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.errors import DatabusError, SourceStoppedError
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20  # appended at once; the windows of one read are seldom more
 JITTER = 0.2
-
-
-class State(StrEnum):
-    """What a capture loop is doing."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    STOPPED = "stopped"
-    ERROR = "error"
+# Sources are read, and servers say that they are alive, each second.
+HEARD_WITHIN_S = 4.0
 
 
 class CaptureRing(Protocol):
@@ -69,23 +66,6 @@ class CaptureRing(Protocol):
 
     def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
         """Finish it; raises RingError."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureStatus:
-    """How a capture loop is, at one moment. `problem` is empty when all is well."""
-
-    state: State
-    problem: str = ""
-    scn: int = -1
-    timestamp_ns: int = 0  # commit time of the newest window
-    delay_s: float = 0.0  # from commit to ring, of the newest window with data
-    windows: int = 0
-    events: int = 0
-    size_bytes: int = 0
-    reconnects: int = 0
-    warnings: tuple[str, ...] = ()  # of what the source found as it was opened last
-    was_opened: bool = False  # since the start, at least once
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +113,11 @@ class Capture:
         self._wanted = State.RUNNING
         self._state = State.STOPPED
         self._problem = ""
+        self._since: float | None = None
+        self._next_try_at: float | None = None
+        self._heard_at_s: float | None = None
+        self._is_open = False
+        self._doubts = Doubts()
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
         self._warnings: tuple[str, ...] = ()
@@ -149,6 +134,8 @@ class Capture:
     @property
     def status(self) -> CaptureStatus:
         """How it is now."""
+        heard_at_s, wall_s = self._heard_at_s, self._wall_s()
+        silence_s = None if heard_at_s is None else self._clock.monotonic_s() - heard_at_s
         return CaptureStatus(
             self._state,
             self._problem,
@@ -161,6 +148,10 @@ class Capture:
             self._reconnects,
             self._warnings,
             self._was_opened,
+            self._is_open and silence_s is not None and silence_s <= HEARD_WITHIN_S,
+            self._since,
+            self._next_try_at,
+            None if silence_s is None else wall_s - silence_s,
         )
 
     def start(self) -> None:
@@ -210,21 +201,30 @@ class Capture:
         while not self._is_over():
             try:
                 if self._wanted is State.RUNNING:
-                    self._note(State.RUNNING, self._problem)
+                    if self._state not in TROUBLED:  # those end when it is open
+                        self._note(State.RUNNING, self._problem)
                     self._capture()
                 else:
                     self._rest(State.PAUSED)
-            except SourceUnavailableError as error:
-                self._back_off(error)
-            except DatabusError as error:
-                name = self._settings.name
-                log.error("capture of %s stopped: %s", name, error, extra=self._about(error))
-                self._on_problem(error)
-                self._rest(State.ERROR, str(error))
             except Exception as error:
-                log.exception("capture of %s failed", self._settings.name, extra=self._about())
-                self._on_problem(error)
-                self._rest(State.ERROR, f"internal error: {error!r}; see the log")
+                if is_transient(error):
+                    self._back_off(error)
+                elif self._doubts.is_confirmed(error, self._ring.max_scn):
+                    self._give_up(error)
+                else:
+                    self._back_off(as_doubt(error))
+
+    def _give_up(self, error: Exception) -> None:
+        """Rest until somebody has done what the error says."""
+        name = self._settings.name
+        text = str(error)
+        if isinstance(error, DatabusError):
+            log.error("capture of %s stopped: %s", name, error, extra=self._about(error))
+        else:
+            log.error("capture of %s failed", name, exc_info=error, extra=self._about())
+            text = f"internal error: {error!r}; see the log"
+        self._on_problem(error)
+        self._rest(State.ERROR, text)
 
     def _is_over(self) -> bool:
         with self._changed:
@@ -236,6 +236,7 @@ class Capture:
 
     def _capture(self) -> None:
         """Read until told otherwise; the source and MaxSCN are left in order."""
+        self._doubts.connecting()
         source = self._open_source(self._settings)
         if isinstance(source, WindowSource):
             source.write_with(self._encoder)
@@ -248,16 +249,24 @@ class Capture:
             self._note_findings(source)
             for table in source.tables():
                 self._encoder.publish_first(table)
-            self._was_opened = True
-            self._note(State.RUNNING)
+            self._note_open()
             while self._wanted is State.RUNNING:
-                self._take(source.read())
+                captured = source.read()
+                self._heard_at_s = self._clock.monotonic_s() - getattr(source, "silence_s", 0.0)
+                self._take(captured)
                 self._wait_s = self._settings.reconnect_min_s
         finally:
+            self._is_open = False
             try:
                 source.close()
             finally:
                 self._save_max_scn()
+
+    def _note_open(self) -> None:
+        self._doubts.opened()
+        self._was_opened = self._is_open = True
+        self._heard_at_s = self._clock.monotonic_s()
+        self._note(State.RUNNING)
 
     def _begin_scn(self) -> int | None:
         newest, saved = self._ring.max_scn, self._max_scn.load()
@@ -330,7 +339,10 @@ class Capture:
             origin = transaction.origin
             place = f"{origin.file}:{origin.offset}" if origin.file else ""
             name = self._settings.name
-            raise SourceStoppedError(name, after_scn, str(error), place) from error
+            evidence = f"{transaction.scn} {error}".encode()
+            raise SourceStoppedError(
+                name, after_scn, str(error), place, evidence=evidence, way_on=error.way_on
+            ) from error
 
     def _is_new(self, transaction: Transaction) -> bool:
         """Say whether its changes are to be appended; raises when the source went back."""
@@ -403,19 +415,46 @@ class Capture:
         self._delay_s = max(0, self._clock.wall_ns() - timestamp_ns) / 1e9
 
     def _save_max_scn(self) -> None:
+        """Save MaxSCN if it rose; a full disk keeps nobody from reading on: it is tried again."""
         scn = self._ring.max_scn
         if scn > self._saved_scn:
-            self._max_scn.save(scn, self._ring.newest_timestamp_ns)
-            self._saved_scn = scn
+            try:
+                self._max_scn.save(scn, self._ring.newest_timestamp_ns)
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                self._tell_unsaved(error)
+            else:
+                self._saved_scn = scn
+                if self._state is State.RETRYING and self._is_open:
+                    self._note(State.RUNNING)
         self._saved_at_s = self._clock.monotonic_s()
+
+    def _tell_unsaved(self, error: Exception) -> None:
+        """Say that MaxSCN is not saved; what the ring has is safe, and readers get it."""
+        if not self._is_open:
+            log.warning("%s: %s", self._settings.name, error, extra=self._about())
+            return
+        if self._state is not State.RETRYING:
+            log.warning("%s: %s; tried again", self._settings.name, error, extra=self._about())
+            self._on_problem(error)
+        self._note(State.RETRYING, str(error), self._flush_s)
+
+    def _wall_s(self) -> float:
+        return self._clock.wall_ns() / 1e9
 
     def _about(self, error: DatabusError | None = None) -> dict[str, Any]:
         """Return what a record of the log is about: an error's place, or the newest window."""
         return about(physical_source=self._settings.name, scn=self._ring.max_scn, error=error)
 
-    def _note(self, state: State, problem: str = "") -> None:
+    def _note(self, state: State, problem: str = "", wait_s: float | None = None) -> None:
+        """Take a state; `wait_s` = so long until the next try."""
         with self._changed:
+            now = self._wall_s()
+            if state is not self._state or self._since is None:
+                self._since = now
             self._state, self._problem = state, problem
+            self._next_try_at = None if wait_s is None else now + wait_s
             self._changed.notify_all()
 
     def _rest(self, state: State, problem: str = "") -> None:
@@ -426,18 +465,16 @@ class Capture:
             self._note(state, problem)
             self._changed.wait_for(lambda: self._wanted in (State.RUNNING, State.STOPPED))
 
-    def _back_off(self, error: SourceUnavailableError) -> None:
+    def _back_off(self, error: Exception) -> None:
+        """Say what is wrong, and wait until the next try."""
+        text = str(error) or repr(error)
         wait_s = self._wait_s * (1 + JITTER * (2 * random.random() - 1))
-        log.warning(
-            "%s is not available, next try in %.1f s: %s",
-            self._settings.name,
-            wait_s,
-            error,
-            extra=self._about(),
-        )
+        is_away = is_transient(error) and not is_of_this_machine(error)
+        name, what = self._settings.name, "is not available" if is_away else "could not go on"
+        log.warning("%s %s, next try in %.1f s: %s", name, what, wait_s, text, extra=self._about())
         self._reconnects += 1
         self._on_problem(error)
-        self._note(State.RUNNING, str(error))
+        self._note(State.UNREACHABLE if is_away else State.RETRYING, text, wait_s)
         self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
         with self._changed:
             self._changed.wait_for(lambda: self._wanted is not State.RUNNING, wait_s)

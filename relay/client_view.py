@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from databus.conf.client_report import ClientReport
-from databus.relay.api_models import ClientPosition, ClientState, ClientView
+from databus.relay.api_models import AwaitedSource, ClientPosition, ClientState, ClientView
 from databus.relay.clients import MOST_FILTER_TEXT, Client, Stream, StreamKey
 
 LIVE_S = 5.0
@@ -31,10 +31,20 @@ class RingMark(NamedTuple):
     newest_ns: int
     written_bytes_per_s: float
     timestamp_at: Callable[[int], int]  # of the event at a position; 0 = it is gone
+    waits_for: AwaitedSource | None = None  # the source, while nothing is heard of it
 
 
 def position_view(name: str, stream: Stream, ring: RingMark, now_s: float) -> ClientPosition:
-    """Return how far a client is in one ring."""
+    """Return how far a client is in one ring, and behind the source as far as that is known."""
+    found = _position_in_ring(name, stream, ring, now_s)
+    has_nearly_all = found.behind_s is not None and found.behind_s < LIVE_S
+    if ring.waits_for is None or not has_nearly_all:
+        return found
+    # The newest window of the ring may be an old one of the source: nobody knows.
+    return found.model_copy(update={"behind_s": None, "waits_for": ring.waits_for})
+
+
+def _position_in_ring(name: str, stream: Stream, ring: RingMark, now_s: float) -> ClientPosition:
     if stream.is_gone:
         return _position(name, stream.scn, None, None, 0.0, None)
     if stream.position is None:
@@ -96,9 +106,15 @@ def state_of(
         return ClientState.FALLEN
     if any(_is_falling(position) for position in positions):
         return ClientState.FALLING
-    behind = [position.behind_s for position in positions]
-    is_live = bool(behind) and all(of is not None and of < LIVE_S for of in behind)
-    return ClientState.LIVE if is_live else ClientState.BEHIND
+    if not positions or not all(_has_nearly_all(position) for position in positions):
+        return ClientState.BEHIND
+    is_waiting = any(position.waits_for is not None for position in positions)
+    return ClientState.WAITING if is_waiting else ClientState.LIVE
+
+
+def _has_nearly_all(position: ClientPosition) -> bool:
+    behind_s = position.behind_s
+    return position.waits_for is not None or (behind_s is not None and behind_s < LIVE_S)
 
 
 def _is_bootstrapping(report: ClientReport) -> bool:

@@ -14,7 +14,8 @@ import time
 from threading import Lock
 
 from databus.relay.api_models import DrainView
-from databus.relay.capture import Capture, State
+from databus.relay.capture import Capture
+from databus.relay.capture_status import State
 from databus.relay.clients import ClientTable
 from databus.relay.relay import PhysicalSource, Relay
 from databus.schemas.errors import ControlRefusedError, RingError, SourceError

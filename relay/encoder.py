@@ -51,9 +51,9 @@ class UnfitRowError(ValueError):
 
     def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
         super().__init__(
-            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error} "
-            f"(to go on without this row: acknowledged_scns = [{scn}])"
+            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}"
         )
+        self.way_on = f"to go on without this row: acknowledged_scns = [{scn}]"
 
 
 class WindowEncoder:

@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     size_bytes: int
     written_bytes: int
     used_bytes: int
-    delay_s: float
+    delay_s: float | None
     behind_s: float | None
 
 
@@ -67,20 +67,25 @@ class _Level:
         self.step_s = step_s
         self.samples: deque[Sample] = deque(maxlen=count + 1)
         self._last_step = -1
-        self._delay_s = 0.0
+        self._delay_s: float | None = None
         self._behind_s: float | None = None
 
     def add(self, now_s: float, sample: Sample) -> None:
-        self._delay_s = max(self._delay_s, sample.delay_s)
-        if sample.behind_s is not None:
-            self._behind_s = max(self._behind_s or 0.0, sample.behind_s)
+        self._delay_s = _larger(self._delay_s, sample.delay_s)
+        self._behind_s = _larger(self._behind_s, sample.behind_s)
         # Half a second early is no reason to leave a step out: timers are not exact.
         step = int((now_s + 0.5) // self.step_s)
         if step == self._last_step:
             return
         self._last_step = step
         self.samples.append(sample._replace(delay_s=self._delay_s, behind_s=self._behind_s))
-        self._delay_s, self._behind_s = 0.0, None
+        self._delay_s = self._behind_s = None
+
+
+def _larger(before: float | None, value: float | None) -> float | None:
+    """Return the larger of what is known."""
+    known = [one for one in (before, value) if one is not None]
+    return max(known, default=None)
 
 
 class SourceHistory:

@@ -414,6 +414,23 @@ def routes(
     ]
 
 
+def health_of(relay: Relay) -> Health:
+    """Return what `/health` says: the worst state as the status, and each cause."""
+    troubles = relay.troubles
+    told = [
+        {
+            "physicalSource": one.physical_source,
+            "state": one.state.value,
+            "problem": one.text,
+            "since": one.since,
+            "nextTryAt": one.next_try_at,
+        }
+        for one in troubles
+    ]
+    word = troubles[0].state.value if troubles else ""
+    return Health(not troubles, {"troubles": told, "physicalSources": relay.status()}, word)
+
+
 def make_service(relay: Relay) -> Service:
     """Return the relay as the service shell takes it."""
     api = RelayApi(relay)
@@ -432,7 +449,7 @@ def make_service(relay: Relay) -> Service:
         http=relay.settings.http,
         routes=routes(relay, api),
         metrics=make_metrics(relay),
-        health=lambda: Health(relay.is_healthy, {"physicalSources": relay.status()}),
+        health=lambda: health_of(relay),
         ready=lambda: Health(relay.is_ready, {"physicalSources": relay.status()}),
         start=start,
         let_go=let_go,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,19 +38,27 @@ class LogWatch:
         look: LogLook | None,
         newest: Callable[[], Newest | None],
         every_s: float = LOOK_EVERY_S,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._name = name
         self._look = look
         self._newest = newest
         self._every_s = every_s
+        self._wall_ns = wall_ns
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._standing = Standing()
+        self._looked_at = 0.0
 
     @property
     def standing(self) -> Standing:
         """What the last look found."""
         return self._standing
+
+    @property
+    def looked_at(self) -> float:
+        """When the last look began, in seconds since 1970; 0 before the first."""
+        return self._looked_at
 
     def start(self) -> None:
         """Start looking; nothing when there is nothing to look at or it is started."""
@@ -72,7 +81,7 @@ class LogWatch:
         """Look, keep what was found and log what is new about it."""
         if self._look is None:
             return self._standing
-        before = self._standing
+        before, began_at = self._standing, self._wall_ns() / 1e9
         try:
             found = self._look.look(self._newest)
         except SourceError as error:
@@ -84,7 +93,7 @@ class LogWatch:
             log.exception("looking at the log of %s failed", self._name, extra=self._about())
             found = Standing(warning=f"internal error: {error!r}; see the log")
         if not self._stopped.is_set():
-            self._standing = found
+            self._standing, self._looked_at = found, began_at
             self._say(before, found)
         return found
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from databus.conf.process_metrics import add_process_metrics
-from databus.relay.capture import State
+from databus.relay.capture_status import CaptureStatus, State
 from databus.relay.client_metrics import client_metrics
 from databus.relay.physical_source_view import take_sample
 from databus.relay.relay import PhysicalSource, Relay
@@ -42,15 +42,20 @@ _GAUGES: tuple[tuple[str, str, Figure], ...] = (
     ("ring_prev_scn", "Newest SCN no longer held", lambda s: s.reader.prev_scn),
     ("ring_used_bytes", "Bytes of windows held", lambda s: s.reader.tail - s.reader.head),
     ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.reader.capacity_bytes),
-    (
-        "lag_seconds",
-        "From commit to ring, of the newest window",
-        lambda s: s.capture.status.delay_s,
-    ),
     ("held_requests", "Requests waiting for news", lambda s: s.bell.waiting),
     ("source_warnings", "Warnings of the last look at the database", _warnings),
+    (
+        "connected",
+        "1 while the database is heard of: without it nobody knows how far behind the ring is",
+        lambda s: s.capture.status.is_connected,
+    ),
 )
-# Of the last look at the database's log, once a minute; left out when not known.
+# Left out when not known: a lag that nobody knows is not 0.
+_KNOWN_GAUGES: tuple[tuple[str, str, Callable[[CaptureStatus], float | None]], ...] = (
+    ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.known_delay_s),
+    ("heard_seconds", "Unix time at which the database was last heard of", lambda s: s.heard_at),
+)
+# Of the last look at the database's log, once a minute; left out when not known, too.
 _LOG_GAUGES: tuple[tuple[str, str, Callable[[Standing], float | None]], ...] = (
     ("log_behind_bytes", "Bytes of the database's log not in the ring", lambda s: s.behind_bytes),
     (
@@ -85,12 +90,22 @@ class RelayCollector(Collector):
             for source in sources:
                 gauge.add_metric([source.name], figure(source))
             yield gauge
+        yield from self._known()
         yield from self._of_late()
         yield from self._checked()
         yield from self._logs()
         yield self._states()
         yield from self._traffic()
         yield from client_metrics(self._relay)
+
+    def _known(self) -> Iterator[Metric]:
+        for name, text, figure in _KNOWN_GAUGES:
+            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source in self._relay.physical_sources.values():
+                value = figure(source.capture.status)
+                if value is not None:
+                    gauge.add_metric([source.name], value)
+            yield gauge
 
     def _of_late(self) -> Iterator[Metric]:
         """Yield what depends on the time: rates over the last seconds, and the oldest's age."""
@@ -138,7 +153,7 @@ class RelayCollector(Collector):
         yield from (counter, ages, damaged)
 
     def _logs(self) -> Iterator[Metric]:
-        standings = {s.name: s.watch.standing for s in self._relay.physical_sources.values()}
+        standings = {s.name: s.standing for s in self._relay.physical_sources.values()}
         for name, text, figure in _LOG_GAUGES:
             gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
             for source, standing in standings.items():

@@ -6,12 +6,14 @@ import math
 import re
 
 from databus.relay.api_models import (
+    AwaitedSource,
     DrainView,
     LogView,
     PhysicalSourceView,
     RingView,
     SourceName,
 )
+from databus.relay.capture_status import CaptureStatus, State
 from databus.relay.client_view import RingMark
 from databus.relay.history import Sample, SourceHistory
 from databus.relay.relay import PhysicalSource, Relay
@@ -32,8 +34,8 @@ def take_sample(source: PhysicalSource, at: float) -> Sample:
         status.size_bytes,
         tail,
         max(0, tail - head),
-        status.delay_s,
-        source.watch.standing.behind_s,
+        status.known_delay_s,
+        source.standing.behind_s,
     )
 
 
@@ -48,7 +50,17 @@ def ring_mark(source: PhysicalSource, history: SourceHistory, at: float) -> Ring
         reader.latest_timestamp_ns,
         history.rates(take_sample(source, at)).written_bytes,
         reader.timestamp_at,
+        awaited(source.capture.status),
     )
+
+
+def awaited(status: CaptureStatus) -> AwaitedSource | None:
+    """Return what readers wait for; None while the database is heard of."""
+    if status.is_connected:
+        return None
+    if status.state is State.RUNNING and status.heard_at is not None:
+        return AwaitedSource(state="silent", since=status.heard_at)
+    return AwaitedSource(state=status.state.value, since=status.since)
 
 
 def ring_marks(relay: Relay) -> dict[str, RingMark]:
@@ -77,11 +89,15 @@ def physical_source_view(
         uri=without_password(source.settings.uri),
         state=status.state.value,
         problem=status.problem or damage,
+        since=status.since,
+        next_try_at=status.next_try_at,
+        is_connected=status.is_connected,
+        heard_at=status.heard_at,
         warnings=list(status.warnings),
         sources=sources,
         ring=ring_view(source.reader, history.rate_of_minutes(sample)),
-        log=log_view(source.watch.standing),
-        delay_s=status.delay_s,
+        log=log_view(source.standing),
+        delay_s=status.known_delay_s,
         events=status.events,
         windows=status.windows,
         size_bytes=status.size_bytes,

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelayS
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.relay.bell import Bell
-from databus.relay.capture import Capture, Clock, State, newest_of
+from databus.relay.capture import Capture, Clock, newest_of
+from databus.relay.capture_status import TROUBLED, CaptureStatus, State
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder
 from databus.relay.log_watch import LogWatch
@@ -51,6 +52,7 @@ MAX_SCN_DATABASE = "max_scn.db"
 OpenSource = Callable[[PhysicalSourceSettings], Source]
 OpenLogLook = Callable[[PhysicalSourceSettings], LogLook | None]
 CLOCK = Clock()
+_WORST_FIRST = (State.ERROR, State.RETRYING, State.UNREACHABLE, State.PAUSED, State.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,31 @@ class PhysicalSource:
     def name(self) -> str:
         """Its name in the settings."""
         return self.settings.name
+
+    @property
+    def standing(self) -> Standing:
+        """What is known of its place in the database's log.
+
+        How far behind it is, nobody knows while the database is not heard of, and a look
+        from before a pause or an error says nothing of what came since.
+        """
+        status, found = self.capture.status, self.watch.standing
+        rests = status.state not in TROUBLED and status.state is not State.RUNNING
+        has_looked = self.watch.looked_at >= (status.since or math.inf)
+        if status.is_connected or (rests and has_looked):
+            return found
+        return replace(found, behind_bytes=None, behind_s=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a physical source; times are seconds since 1970."""
+
+    physical_source: str
+    state: State
+    text: str
+    since: float | None = None
+    next_try_at: float | None = None  # None = somebody must act
 
 
 @dataclass(slots=True)
@@ -181,14 +208,25 @@ class Relay:
         return "; ".join(filter(None, [*list(found)[:_MOST_SAID], *more, watched.problem]))
 
     @property
+    def troubles(self) -> list[Trouble]:
+        """What is wrong, the worst first."""
+        started_at = self.traffic.started_at_s
+        found = [
+            Trouble(name, State.ERROR, str(error), started_at)
+            for name, error in self.unusable.items()
+        ]
+        for name, source in self.physical_sources.items():
+            status = source.capture.status
+            if not status.is_well:
+                found.append(_trouble(name, status))
+            if damage := self.damage_of(name):
+                found.append(Trouble(name, State.ERROR, damage))
+        return sorted(found, key=lambda one: _WORST_FIRST.index(one.state))
+
+    @property
     def is_healthy(self) -> bool:
-        """Whether no physical source is unusable, in the error state, out of reach or damaged."""
-        return not self.unusable and not any(
-            source.capture.status.state is State.ERROR
-            or source.capture.status.problem
-            or self.damage_of(name)
-            for name, source in self.physical_sources.items()
-        )
+        """Whether nothing is wrong that is known."""
+        return not self.troubles
 
     @property
     def is_ready(self) -> bool:
@@ -268,25 +306,38 @@ class Relay:
             self._clock,
             partial(self._note_problem, name),
         )
-        watch = LogWatch(name, self._open_log_look(settings), lambda: newest_of(ring))
+        wall_ns = self._clock.wall_ns
+        watch = LogWatch(
+            name, self._open_log_look(settings), lambda: newest_of(ring), wall_ns=wall_ns
+        )
         return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
 
 
+def _trouble(name: str, status: CaptureStatus) -> Trouble:
+    # After `unpause` an error stands until the source is open again.
+    state = State.RETRYING if status.state is State.RUNNING else status.state
+    return Trouble(name, state, status.problem, status.since, status.next_try_at)
+
+
 def _status(source: PhysicalSource, damage: str) -> dict[str, Any]:
-    status = source.capture.status
+    status, delay_s = source.capture.status, source.capture.status.known_delay_s
     return {
         "state": status.state.value,
         "problem": status.problem or damage,
+        "connected": status.is_connected,
+        "since": status.since,
+        "nextTryAt": status.next_try_at,
+        "heardAt": status.heard_at,
         "scn": status.scn,
         "timestampNs": status.timestamp_ns,
-        "delaySeconds": round(status.delay_s, 6),
+        "delaySeconds": None if delay_s is None else round(delay_s, 6),
         "windows": status.windows,
         "events": status.events,
         "bytes": status.size_bytes,
         "reconnects": status.reconnects,
         "minScn": source.reader.min_scn,
         "prevScn": source.reader.prev_scn,
-        "log": _log_status(source.watch.standing),
+        "log": _log_status(source.standing),
         "warnings": list(status.warnings),
     }
 

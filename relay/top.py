@@ -22,6 +22,7 @@ from databus.relay.api_models import (
     PhysicalSourceView,
     Problem,
     RelayView,
+    Trouble,
 )
 
 PROBLEMS_SHOWN = 5
@@ -35,10 +36,20 @@ _STATES = {
     ClientState.BOOTSTRAPPING: "cyan",
     ClientState.BEHIND: "yellow",
     ClientState.SILENT: "dim",
+    ClientState.WAITING: "yellow",
     ClientState.LIVE: "green",
 }
 _URGENCY = {state: number for number, state in enumerate(_STATES)}
-_CAPTURE = {"running": "green", "paused": "yellow", "stopped": "yellow", "error": "bold red"}
+_CAPTURE = {
+    "running": "green",
+    "silent": "yellow",
+    "paused": "yellow",
+    "stopped": "yellow",
+    "retrying": "red",
+    "unreachable": "bold red",
+    "error": "bold red",
+}
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +75,10 @@ def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) 
         return Group(*parts, _cut(f"waiting for {url}", "dim"))
     style = "dim" if trouble else ""
     parts.append(_head(url, picture))
+    parts += [_trouble(trouble, picture.at_s) for trouble in picture.relay.troubles]
     parts += ["", _sources(picture.sources, style), *_warnings(picture.sources)]
     problems = picture.problems[:PROBLEMS_SHOWN]
-    lines = len(picture.sources) + len(problems) + _FRAME_LINES
+    lines = len(picture.sources) + len(problems) + 3 * len(picture.relay.troubles) + _FRAME_LINES
     most = max(LEAST_CLIENTS_SHOWN, height - lines) if height else len(picture.clients)
     parts += ["", *_clients(picture.clients, most, style)]
     if problems:
@@ -97,22 +109,37 @@ def _sources(sources: Sequence[PhysicalSourceView], style: str) -> Table:
         ring, log = source.ring, source.log
         table.add_row(
             source.name,
-            Text(source.state, _CAPTURE.get(source.state, "")),
+            Text(word := _word(source), _CAPTURE.get(word, "")),
             count_text(source.events_per_s),
             size_text(source.bytes_per_s),
-            duration_text(source.delay_s),
-            "-" if log.behind_bytes is None else size_text(log.behind_bytes),
+            UNKNOWN if source.delay_s is None else duration_text(source.delay_s),
+            UNKNOWN if log.behind_bytes is None else size_text(log.behind_bytes),
             share_text(ring.used_bytes / ring.capacity_bytes if ring.capacity_bytes else 0),
             "-" if ring.sleep_s is None else duration_text(ring.sleep_s),
         )
     return table
 
 
+def _word(source: PhysicalSourceView) -> str:
+    is_silent = source.state == "running" and not source.is_connected
+    return "silent" if is_silent else source.state
+
+
+def _trouble(trouble: Trouble, now_s: float) -> Text:
+    """Return the cause, above all else: whose it is, since when, what becomes of it."""
+    since = (
+        "" if trouble.since is None else f" since {datetime.fromtimestamp(trouble.since):%H:%M:%S}"
+    )
+    next_s = None if trouble.next_try_at is None else max(0.0, trouble.next_try_at - now_s)
+    then = "" if next_s is None else f" (next try in {duration_text(next_s)})"
+    text = " ".join(trouble.text.split())
+    name = f"{trouble.physical_source} is {trouble.state}{since}{then}"
+    return Text(f"{name}: {text}", "bold red")
+
+
 def _warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for source in sources:
-        if source.problem:
-            lines.append(_cut(f"{source.name}: {source.problem}", "red"))
         if source.log.warning:
             lines.append(_cut(f"{source.name}: {source.log.warning}", "yellow"))
         if source.drain is not None:
@@ -157,6 +184,8 @@ def worst_position(positions: Sequence[ClientPosition]) -> ClientPosition | None
 def _behind(place: ClientPosition | None) -> str:
     if place is None:
         return "-"
+    if place.waits_for is not None:
+        return UNKNOWN
     if place.behind_s is not None:
         return duration_text(place.behind_s)
     return "-" if place.behind_bytes is None else size_text(place.behind_bytes)

@@ -344,14 +344,29 @@ class SourceStoppedError(SourceError):
 
     `scn` is the last SCN handed over; `position` names the place in the
     source's own words (file and offset, row of the change log), or is empty.
+    `evidence` stands for the bytes that were read there, where it is about them:
+    others the next time, and it was the way to here. `way_on` says how to pass
+    the place, which is for those alone who know that it is the log.
     """
 
-    def __init__(self, source: str, scn: int, problem: str, position: str = "") -> None:
+    def __init__(
+        self,
+        source: str,
+        scn: int,
+        problem: str,
+        position: str = "",
+        *,
+        evidence: bytes = b"",
+        way_on: str = "",
+    ) -> None:
         place = f" at {position}" if position else ""
-        super().__init__(f"source {source} stopped after scn {scn}{place}: {problem}")
+        more = f" ({way_on})" if way_on else ""
+        super().__init__(f"source {source} stopped after scn {scn}{place}: {problem}{more}")
         self.source = source
         self.scn = scn
         self.position = position
+        self.problem = problem
+        self.evidence = evidence
 
 
 class ServerError(DatabusError):

@@ -101,7 +101,7 @@ function makeClient({ id }) {
       state.update(client.state);
       updateDistances(client.positions.map((position) => ({ client, position, isOneOfMany: client.positions.length > 1 })));
       updateRate(rateWords(client));
-      say(lag, duration(lag_s(client)));
+      say(lag, lagWords(client));
       say(checkpoint, client.positions.map((position) => scn(position.scn)).join(" ") || scn(null));
       updateSelf(selfWords(client));
       say(trouble, troubleWords(client));
@@ -119,6 +119,10 @@ function makeLines(parent) {
     say(first, above);
     say(second, below);
   };
+}
+
+function lagWords(client) {
+  return client.positions.some(({ waitsFor }) => waitsFor) ? "unknown" : duration(lag_s(client));
 }
 
 function rateWords(client) {

@@ -20,7 +20,7 @@ export function makeControls(name, onAnswer) {
   let source = null;
   let isBusy = false;
 
-  const isRunning = () => source.state === "running" || source.state === "error";
+  const isRunning = () => !["paused", "stopped"].includes(source.state);
 
   async function send(verb, body = null) {
     if (isBusy) return;

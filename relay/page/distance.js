@@ -1,14 +1,17 @@
 // How far a consumer is from the edge of the ring, as a bar and in words.
 
+import { relayNow } from "./api.js";
 import { h, say, set } from "./dom.js";
-import { bytes, percent, plural, roughly } from "./format.js";
+import { bytes, clock, percent, plural, roughly } from "./format.js";
 
 /** Say where a consumer is in a physical source. */
 export function distanceWords(client, position) {
   const share = position.edgeShare;
+  const { waitsFor } = position;
   if (client.state === "fallen") return "fell off the ring";
   if (client.state === "bootstrapping") return bootstrapWords(client);
   if (share === null) return position.scn === null ? "position not known" : "not in the ring";
+  if (waitsFor) return `waits for ${position.physicalSource}: ${waitsFor.state} since ${clock(waitsFor.since, relayNow())}`;
   if (position.behindBytes === 0 || share >= 1) return "at the newest window";
   if (client.state === "live") return `${bytes(position.behindBytes)} behind the newest`;
   const edge = `edge in ${percent(share)}`;

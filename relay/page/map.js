@@ -5,7 +5,7 @@
 
 import { h, makeList, say, set, show, svg } from "./dom.js";
 import { bytes, perSecond } from "./format.js";
-import { makeShape } from "./marks.js";
+import { captureWord, makeShape } from "./marks.js";
 import { MOST_SHOWN, countStates, worstFirst } from "./order.js";
 
 const NARROW_PX = 720;
@@ -64,8 +64,8 @@ function flowOfSource(source) {
     side: "in",
     href: `#source-${source.name}`,
     name: source.name,
-    word: source.state,
-    state: source.state,
+    word: captureWord(source),
+    state: captureWord(source),
     size: source.bytesPerS,
     rate: `${perSecond(source.eventsPerS)} rows/s`,
   };
@@ -84,13 +84,15 @@ function flowOfClient(client) {
   };
 }
 
+// A database that is away is no trouble of the relay's: it serves what it has.
 function boxOfRelay(relay) {
+  const isItsOwn = relay.troubles.some(({ state }) => state !== "unreachable");
   return {
     key: "relay",
     href: "#content",
     name: relay.name,
-    word: relay.isHealthy ? "ok" : "error",
-    state: relay.isHealthy ? "ok" : "error",
+    word: isItsOwn ? "error" : "ok",
+    state: isItsOwn ? "error" : "ok",
     rate: `${bytes(relay.servedBytesPerS)}/s out`,
   };
 }

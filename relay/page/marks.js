@@ -13,13 +13,20 @@ const SHAPES = {
   paused: "bars",
   stopped: "square",
   error: "cross",
+  unreachable: "cross",
+  retrying: "half",
   ok: "full",
   waiting: "ring",
   gone: "cross",
 };
 
 /** The worse, the smaller: what an operator looks at first. */
-export const SEVERITY = ["fallen", "falling", "bootstrapping", "behind", "silent", "live"];
+export const SEVERITY = ["fallen", "falling", "bootstrapping", "behind", "silent", "waiting", "live"];
+
+/** What a physical source's capture does: one that hears nothing is not running. */
+export function captureWord(source) {
+  return source.state === "running" && !source.isConnected ? "silent" : source.state;
+}
 
 /** Make a shape alone, for beside a word. */
 export function makeShape() {

@@ -4,7 +4,7 @@ import { get, relayNow, sourcePath } from "./api.js";
 import { makeControls } from "./controls.js";
 import { h, makeFacts, makeList, say, set, show } from "./dom.js";
 import { binlogPlace, bytes, clock, count, duration, percent, perSecond, scn } from "./format.js";
-import { makeState } from "./marks.js";
+import { captureWord, makeState } from "./marks.js";
 import { makePlot } from "./plots.js";
 import { PLOTS, SPANS } from "./plot_kinds.js";
 
@@ -66,8 +66,9 @@ function makeCard({ name }, shared) {
   let askedAt = 0;
 
   function update(source) {
-    set(node, "data-state", source.state);
-    state.update(source.state, source.drain ? (source.drain.isDone ? "drained" : "draining") : source.state);
+    const word = captureWord(source);
+    set(node, "data-state", word);
+    state.update(word, source.drain ? (source.drain.isDone ? "drained" : "draining") : word);
     say(uri, source.uri);
     show(problem, source.problem !== "");
     say(problem, source.problem);
@@ -118,7 +119,7 @@ function factsOf(source) {
   };
   const facts = [
     ["Rate", `${perSecond(source.eventsPerS)} rows/s · ${perSecond(source.windowsPerS)} tx/s · ${bytes(source.bytesPerS)}/s`],
-    ["Commit to ring", duration(source.delayS)],
+    ["Commit to ring", source.delayS === null ? "not known" : duration(source.delayS)],
     ["Behind the database", log.behindBytes === null && log.behindS === null ? "not known" : `${bytes(log.behindBytes)} · ${duration(log.behindS)}`],
     ["Newest SCN", span(ring.maxScn)],
     ["Oldest SCN", span(ring.minScn)],
@@ -128,6 +129,7 @@ function factsOf(source) {
     ["Reconnects", count(source.reconnects)],
     ["Sources", source.sources.map((one) => one.name).join(", ")],
   ];
+  if (!source.isConnected && source.heardAt !== null) facts.push(["Last heard of", clock(source.heardAt, now)]);
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);
   return facts;
 }

@@ -43,7 +43,7 @@ export function makeStatus(find, onToken) {
     answered(relay) {
       if (goneSince !== null) news("The relay answers again.");
       goneSince = null;
-      banner("");
+      banner(relay.troubles.map(troubleWords).join("\n"), "error");
       const state = !relay.isHealthy ? "error" : relay.isReady ? "ok" : "waiting";
       setLink(state, { ok: "healthy", error: "not healthy", waiting: "not ready" }[state]);
       say(find("relay-name"), relay.name);
@@ -76,6 +76,12 @@ export function makeStatus(find, onToken) {
   };
 }
 
+function troubleWords({ physicalSource, state, since, nextTryAt, text }) {
+  const from = since === null ? "" : ` since ${clock(since, relayNow())}`;
+  const then = nextTryAt === null ? "" : ` (next try in ${duration(Math.max(0, nextTryAt - relayNow()))})`;
+  return `${physicalSource} is ${state}${from}${then}: ${text}`;
+}
+
 function figuresOf(relay) {
   return [
     ["version", relay.version],
@@ -90,8 +96,9 @@ function figuresOf(relay) {
 /** Title of the tab: the worst of what there is to know. */
 export function tabTitle(relay, clients, physical) {
   const bad = clients.filter(({ state }) => state === "falling" || state === "fallen").length;
-  const broken = physical.filter(({ state }) => state === "error").length;
-  const words = [bad && `${bad} falling`, broken && `${broken} in error`].filter(Boolean);
+  const inState = (wanted) => physical.filter(({ state }) => state === wanted).length;
+  const broken = ["error", "retrying", "unreachable"].map((state) => inState(state) && `${inState(state)} ${state === "error" ? "in error" : state}`);
+  const words = [bad && `${bad} falling`, ...broken].filter(Boolean);
   return `${words.length ? `(${words.join(", ")}) ` : ""}databus relay ${relay.name}`;
 }
 

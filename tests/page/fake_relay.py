@@ -51,6 +51,10 @@ def make_source(name: str = "shop", **changes: Any) -> PhysicalSourceView:
         "uri": "mysql://databus@db.example:3306",
         "state": "running",
         "problem": "",
+        "since": now - 3_600,
+        "next_try_at": None,
+        "is_connected": True,
+        "heard_at": now - 0.2,
         "warnings": [],
         "sources": [
             {"name": f"{name}.orders", "id": 1},
@@ -270,6 +274,7 @@ class FakeRelay:
             process_id=1,
             started_at=time.time() - 93_784,
             is_healthy=True,
+            troubles=[],
             is_ready=True,
             role="admin" if call.asker.role is Role.ADMIN else "reader",
             clients=len(self.clients),

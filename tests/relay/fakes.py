@@ -64,10 +64,12 @@ class FakeSource:
         self._arrived = threading.Condition()
         self._log: list[Captured] = []
         self._errors: list[Exception] = []
+        self._read_errors: list[Exception] = []
         self._next = 0
         self.opened_after: list[int | None] = []
         self.told_newest: list[Newest | None] = []
         self.is_open = False
+        self.silence_s = 0.0
 
     def put(self, *captured: Captured) -> None:
         with self._arrived:
@@ -78,6 +80,12 @@ class FakeSource:
         """Raise these, one for each `read` or `open` from now on."""
         with self._arrived:
             self._errors.extend(errors)
+            self._arrived.notify_all()
+
+    def fail_for_good(self, error: Exception) -> None:
+        """Raise this when it is read on two connections: once may be the connection's fault."""
+        with self._arrived:
+            self._read_errors += [error, error]
             self._arrived.notify_all()
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
@@ -93,14 +101,19 @@ class FakeSource:
 
     def read(self) -> Sequence[Captured]:
         with self._arrived:
-            self._arrived.wait_for(lambda: self._errors or self._next < len(self._log), 0.05)
+            self._arrived.wait_for(self._has_something, 0.05)
             self._raise_next()
+            if self._read_errors:
+                raise self._read_errors.pop(0)
             found = self._log[self._next :]
             self._next = len(self._log)
             return found
 
     def close(self) -> None:
         self.is_open = False
+
+    def _has_something(self) -> bool:
+        return bool(self._errors or self._read_errors or self._next < len(self._log))
 
     def _raise_next(self) -> None:
         with self._arrived:

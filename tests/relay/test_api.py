@@ -143,9 +143,10 @@ def test_a_password_in_a_uri_is_not_shown(tmp_path: Path) -> None:
 
 def test_an_error_of_capture_is_a_problem_with_its_position(relay: ServedRelay) -> None:
     put_some(relay, 2)
-    relay.source().fail(SourceStoppedError("shop", 2, "a row does not fit", "log:3"))
+    relay.source().fail_for_good(SourceStoppedError("shop", 2, "a row does not fit", "log:3"))
     wait_until(lambda: the_source(relay)["state"] == "error")
-    (problem,) = asked(relay, "/problems")["problems"]
+    problem, met_once = asked(relay, "/problems")["problems"]
+    assert "met once" in met_once["text"]
     assert (problem["physicalSource"], problem["scn"], problem["place"]) == ("shop", "2", "log:3")
     assert "a row does not fit" in problem["text"]
     assert asked(relay, "/relay")["isHealthy"] is False

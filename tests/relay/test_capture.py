@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +10,8 @@ import pytest
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.capture import BATCH_BYTES, Capture, Clock, State
+from databus.relay.capture import BATCH_BYTES, Capture, Clock
+from databus.relay.capture_status import State
 from databus.relay.encoder import WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.ring import EncodedWindow
@@ -72,11 +74,14 @@ class FakeMaxScn:
     def __init__(self, scn: int | None = None) -> None:
         self.scn = scn
         self.saves = 0
+        self.error: Exception | None = None
 
     def load(self) -> int | None:
         return self.scn
 
     def save(self, scn: int, timestamp_ns: int) -> None:
+        if self.error is not None:
+            raise self.error
         self.scn = scn
         self.saves += 1
 
@@ -105,6 +110,7 @@ class Bench:
         self.max_scn = FakeMaxScn()
         self.time = FakeTime()
         self.appends = 0
+        self.problems: list[Exception] = []
         self.registry = SchemaRegistry(MemoryStore())
         self.registry.add_source(PERSON.source, 1)
         self.capture: Capture | None = None
@@ -120,6 +126,7 @@ class Bench:
             self.count_append,
             flush_s=1.0,
             clock=self.time.clock(),
+            on_problem=self.problems.append,
         )
         self.capture.start()
         return self.capture
@@ -179,6 +186,8 @@ def test_what_the_ring_has_already_is_dropped(bench: Bench) -> None:
 def test_a_source_that_goes_back_stops_with_an_error(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(5, insert(1)), transaction(3, insert(2)))
+    wait_until(lambda: capture.status.reconnects == 1)
+    bench.source.put(transaction(3, insert(2)))  # and on another connection, too
     assert capture.wait_for(State.ERROR, 5)
     assert "went back to scn 3" in capture.status.problem
     assert bench.ring.scns == [5]
@@ -211,14 +220,19 @@ def test_the_problem_is_told_while_the_source_is_out_of_reach(bench: Bench) -> N
     bench.source.fail(SourceUnavailableError("no route"))
     capture = bench.start()
     wait_until(lambda: capture.status.problem == "no route")
-    assert capture.status.state is State.RUNNING
+    status = capture.status
+    assert (status.state, status.is_connected) == (State.UNREACHABLE, False)
+    assert status.since == bench.time.now_s
+    assert status.next_try_at is not None
+    assert status.next_try_at > status.since
+    assert status.known_delay_s is None
 
 
 @pytest.mark.parametrize(
     "error", [SourceStoppedError("shop", 1, "do this"), ValueError("a bug"), OSError("disk")]
 )
 def test_any_other_error_stops_the_source_until_unpause(bench: Bench, error: Exception) -> None:
-    bench.source.fail(error)
+    bench.source.fail(error, error)
     capture = bench.start()
     assert capture.wait_for(State.ERROR, 5)
     assert str(error.args[0]) in capture.status.problem or "do this" in capture.status.problem
@@ -281,15 +295,77 @@ def test_a_large_transaction_that_does_not_fit_is_what_the_problem_names(bench: 
     assert bench.appends == 1
 
 
-def test_a_full_disk_stops_the_source_and_unpause_tries_again(bench: Bench) -> None:
-    bench.ring.errors[1] = RingError("no space left on device")
+def no_room() -> RingError:
+    error = RingError("no space left on device")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    return error
+
+
+def test_a_full_disk_under_the_ring_is_waited_for(bench: Bench) -> None:
+    bench.ring.errors[1] = no_room()
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
-    assert capture.wait_for(State.ERROR, 5)
+    wait_until(lambda: capture.status.reconnects >= 5)
+    assert capture.status.state is not State.ERROR
     bench.ring.errors.clear()
-    capture.unpause()
     bench.wait_for(1)
     assert capture.wait_for(State.RUNNING, 5)
+    assert capture.status.problem == ""
+
+
+def test_max_scn_that_cannot_be_saved_keeps_no_window_back_and_is_saved_later(
+    bench: Bench,
+) -> None:
+    bench.max_scn.error = no_room()
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    assert capture.wait_for(State.RETRYING, 5)
+    status = capture.status
+    assert (status.is_connected, status.problem) == (True, "no space left on device")
+    bench.source.put(transaction(2, insert(2)))
+    bench.wait_for(1, 2)
+    bench.max_scn.error = None
+    bench.time.now_s += 1.0
+    assert capture.wait_for(State.RUNNING, 5)
+    assert (bench.max_scn.scn, capture.status.problem, capture.status.reconnects) == (2, "", 0)
+
+
+def damaged(evidence: bytes) -> SourceStoppedError:
+    way_on = "to pass this place: acknowledged_scns = [9]"
+    return SourceStoppedError("shop", 1, "damaged", "bin.1:9", evidence=evidence, way_on=way_on)
+
+
+def test_what_is_read_otherwise_on_another_connection_stops_nothing(bench: Bench) -> None:
+    bench.source.fail(damaged(b"a"), damaged(b"b"), damaged(b"a"))
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    bench.wait_for(1)
+    assert (capture.status.state, capture.status.reconnects) == (State.RUNNING, 3)
+    assert all("acknowledged_scns" not in str(error) for error in bench.problems)
+
+
+def test_what_is_read_alike_on_two_connections_stops_capture_and_says_how_to_pass_it(
+    bench: Bench,
+) -> None:
+    bench.source.fail(damaged(b"a"), SourceUnavailableError("away meanwhile"), damaged(b"a"))
+    capture = bench.start()
+    assert capture.wait_for(State.ERROR, 5)
+    assert "acknowledged_scns = [9]" in capture.status.problem
+    assert ["acknowledged_scns" in str(error) for error in bench.problems] == [False, False, True]
+
+
+def test_a_source_that_is_silent_is_not_connected_before_it_is_given_up(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    wait_until(lambda: capture.status.is_connected)
+    bench.source.silence_s = 1.0
+    wait_until(lambda: capture.status.heard_at == bench.time.now_s - 1.0)
+    assert capture.status.is_connected
+    bench.source.silence_s = 5.0
+    wait_until(lambda: not capture.status.is_connected)
+    assert capture.status.state is State.RUNNING
+    assert capture.status.known_delay_s is None
 
 
 def test_pause_lets_go_of_the_source_and_unpause_goes_on(bench: Bench) -> None:
@@ -391,6 +467,8 @@ def test_of_windows_that_the_ring_has_in_part_the_rest_is_appended(bench: Bench)
 def test_written_windows_that_go_back_stop_with_an_error(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(batch(5), batch(3))
+    wait_until(lambda: capture.status.reconnects == 1)
+    bench.source.put(batch(3))
     assert capture.wait_for(State.ERROR, 5)
     assert "went back to scn 3" in capture.status.problem
 

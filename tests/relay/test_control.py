@@ -56,7 +56,7 @@ def test_a_paused_source_serves_its_ring_and_goes_on_when_resumed(relay: ServedR
 
 def test_resume_tries_again_after_an_error(relay: ServedRelay) -> None:
     put_some(relay, 2)
-    relay.source().fail(SourceStoppedError("shop", 2, "it went wrong"))
+    relay.source().fail_for_good(SourceStoppedError("shop", 2, "it went wrong"))
     wait_until(lambda: the_source(relay)["state"] == "error")
     assert do(relay, "pause")["state"] == "error"
     assert do(relay, "resume")["state"] == "running"
@@ -159,7 +159,7 @@ def test_an_scn_that_makes_no_sense_is_refused(relay: ServedRelay, scn: Any) -> 
 def test_what_the_source_does_not_have_is_refused_and_nothing_changes(relay: ServedRelay) -> None:
     put_some(relay, 3)
     do(relay, "pause")
-    relay.source().fail(SourceStoppedError("shop", 77, "the log begins later"))
+    relay.source().fail_for_good(SourceStoppedError("shop", 77, "the log begins later"))
     answer = post(relay, f"{ONE}/restart", {"scn": "77"})
     assert answer.status == 409
     assert b"the log begins later" in answer.body

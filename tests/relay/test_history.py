@@ -47,8 +47,8 @@ def test_a_peak_is_in_the_coarser_steps_too() -> None:
     history = SourceHistory()
     for second in range(125):
         history.add(float(second), sample(second, delay_s=9.0 if second == 70 else 0.1))
-    assert max(s.delay_s for s in history.steps(86_400).samples) == 9.0
-    assert max(s.delay_s for s in history.steps(3600).samples) == 9.0
+    assert max(s.delay_s or 0.0 for s in history.steps(86_400).samples) == 9.0
+    assert max(s.delay_s or 0.0 for s in history.steps(3600).samples) == 9.0
 
 
 def test_a_day_of_samples_is_all_there_ever_is() -> None:

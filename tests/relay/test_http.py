@@ -325,6 +325,8 @@ def test_health_and_metrics_tell_what_the_last_look_at_the_database_found(
     try:
         watch = served.relay.physical_sources["shop"].watch
         wait_until(lambda: watch.standing == near)
+        capture = served.relay.physical_sources["shop"].capture
+        wait_until(lambda: capture.status.is_connected)
         status = as_json(served.get("/health"))
         assert status["status"] == "ok"
         assert status["physicalSources"]["shop"]["log"] == {

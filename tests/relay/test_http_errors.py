@@ -301,9 +301,13 @@ class TestSourceInError:
         self, relay: ServedRelay, error: Exception
     ) -> None:
         relay.put(transaction(1, insert(1)))
-        relay.source().fail(error)
-        wait_until(lambda: relay.get("/health").status == 503)
+        relay.source().fail_for_good(error)
+        wait_until(lambda: json.loads(relay.get("/health").body)["status"] == "error")
+        assert relay.get("/health").status == 503
         health: dict[str, Any] = json.loads(relay.get("/health").body)
+        assert [(one["state"], one["problem"]) for one in health["troubles"]] == [
+            ("error", str(error))
+        ]
         assert health["physicalSources"]["shop"]["problem"] == str(error)
         assert relay.stream().headers["x-databus-resume"] == "1,-1"
         relay.post("/controlSources/unpause")

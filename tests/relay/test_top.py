@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.console import Console
 from databus.conf.cli import main
 from databus.demo.processes import child_environment, python_module
 from databus.relay.api_models import (
+    AwaitedSource,
     ClientPosition,
     ClientState,
     ClientView,
@@ -27,6 +29,7 @@ from databus.relay.api_models import (
     RelayView,
     RingView,
     SourceName,
+    Trouble,
 )
 from databus.relay.top import Picture, draw, worst_position
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
@@ -62,6 +65,10 @@ def source(**more: Any) -> PhysicalSourceView:
         "uri": "sqlite:shop.db",
         "state": "running",
         "problem": "",
+        "since": 1_000.0,
+        "next_try_at": None,
+        "is_connected": True,
+        "heard_at": 2_000.0,
         "warnings": [],
         "sources": [SourceName(name="shop.orders", id=1)],
         "ring": RingView(**ring),
@@ -110,13 +117,15 @@ def picture(
     sources: Sequence[PhysicalSourceView] = (),
     clients: Sequence[ClientView] = (),
     problems: Sequence[Problem] = (),
+    troubles: Sequence[Trouble] = (),
 ) -> Picture:
     relay = RelayView(
         name="127.0.0.1:11115",
         version="0.1.0",
         process_id=1,
         started_at=NOW_S - 600,
-        is_healthy=True,
+        is_healthy=not troubles,
+        troubles=list(troubles),
         is_ready=True,
         role="admin",
         clients=len(clients),
@@ -175,11 +184,36 @@ def test_problems_and_warnings_are_shown_and_cut_to_the_line() -> None:
     problem = Problem(
         at=NOW_S, physical_source="shop", client="", scn=99, place="f:4", text="x" * 200, count=3
     )
-    broken = source(state="error", problem="binlog_format is MIXED, and must be ROW " + "y" * 90)
-    lines = drawn(picture([broken], problems=[problem]))
-    assert any(line.startswith("shop: binlog_format is MIXED") for line in lines)
+    lines = drawn(picture([source(state="error")], problems=[problem]))
     assert any("shop scn 99 (3 times): xxx" in line and line.endswith("…") for line in lines)
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_what_is_wrong_stands_above_all_else_with_its_cause_and_the_next_try() -> None:
+    away = Trouble(
+        physical_source="shop",
+        state="unreachable",
+        text="connection refused",
+        since=NOW_S - 60,
+        next_try_at=NOW_S + 4,
+    )
+    unknown = source(state="unreachable", is_connected=False, delay_s=None)
+    waiting = client("late", ClientState.WAITING, 1.0)
+    place = waiting.positions[0].model_copy(
+        update={"waits_for": AwaitedSource(state="unreachable", since=NOW_S - 60)}
+    )
+    lines = drawn(
+        picture([unknown], [waiting.model_copy(update={"positions": [place]})], troubles=[away])
+    )
+    assert "NOT HEALTHY" in lines[0]
+    since = datetime.fromtimestamp(NOW_S - 60).strftime("%H:%M:%S")
+    expected = f"shop is unreachable since {since} (next try in 4 s): connection refused"
+    assert " ".join(lines[2:4]).startswith(expected)
+    (line,) = [line for line in lines if line.startswith("shop  ")]
+    assert line.split()[1] == "unreachable"
+    assert line.split()[5] == "unknown", "its lag"
+    (line,) = [line for line in lines if line.startswith("late")]
+    assert line.split()[1:3] == ["waiting", "unknown"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from databus.conf.faults import is_transient
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
@@ -102,7 +103,14 @@ class MysqlSource:
         try:
             self._open(after_scn)
         except ValueError as error:
+            if is_transient(error):  # a full disk under the tables' history, say
+                raise
             raise SourceStoppedError(self.name, self._scn, str(error)) from error
+
+    @property
+    def silence_s(self) -> float:
+        """For how long the server has said nothing; it says each second that it is alive."""
+        return 0.0 if self._dump is None else self._dump.silence_s
 
     def tables(self) -> Sequence[Table]:
         """Return the watched tables as they were when last read from the server."""
@@ -171,8 +179,14 @@ class MysqlSource:
             for item in assembler.receive_bytes(*chunk):
                 self._keep(found, item)
         except AssemblyStopped as stop:
-            problem = f"{stop.problem} (to pass this place: acknowledged_scns = [{stop.scn}])"
-            self._stopped = SourceStoppedError(self.name, self._scn, problem, stop.position)
+            self._stopped = SourceStoppedError(
+                self.name,
+                self._scn,
+                stop.problem,
+                stop.position,
+                evidence=stop.evidence,
+                way_on=stop.way_on,
+            )
         except StreamEnded as ended:
             self._stopped = self._end_of(dump, ended)
         return found

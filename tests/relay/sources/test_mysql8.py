@@ -500,7 +500,7 @@ def test_an_account_with_caching_sha2_password_and_just_the_grants_is_enough(
             run(own_server, f"INSERT INTO d.t VALUES ({number}, 1)")
             assert [c.op for c in read_changes(source, 1)] == [Op.INSERT]
     settings.password_file.write_text("another")
-    with pytest.raises(SourceStoppedError, match="Access denied"), opened(settings):
+    with pytest.raises(SourceUnavailableError, match="Access denied"), opened(settings):
         pass
 
 

@@ -35,7 +35,9 @@ _CONNECTING = "connecting to"
 _LOGIN = (
     "; check the user in uri, password_file or password_env, and set tls_ca if the server wants TLS"
 )
-_LOGIN_ERRORS = frozenset({1045, 1698})
+# Whoever is refused at the door tries again: accounts, passwords and `password_file` are
+# changed one after the other, and what is mended there needs nobody here.
+_LOGIN_ERRORS = frozenset({1045, 1698, 1862, 3118, 4151})
 _HINTS = {
     **dict.fromkeys((1044, 1045, 1142, 1227), f"; {GRANT_HINT}"),
     3159: "; set tls_ca",
@@ -126,10 +128,11 @@ def _our_error(
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     original = getattr(error, "original_exception", None) or error.__context__
+    if code in _LOGIN_ERRORS and doing.startswith(_CONNECTING):
+        problem = f"{doing}: {text} (server error {code}){_LOGIN}"
+        return SourceUnavailableError(f"source {source}: {problem}")
     if code in _NEEDS_SOMEBODY:
-        # Refused at the door, it is who; refused inside, it is what.
-        is_login = code in _LOGIN_ERRORS and doing.startswith(_CONNECTING)
-        hint = _LOGIN if is_login else _HINTS.get(code, "")
+        hint = _HINTS.get(code, "")
         return SourceStoppedError(source, scn, f"{doing}: {text} (server error {code}){hint}")
     if isinstance(original, ssl.SSLCertVerificationError):
         problem = f"{doing}: {original.verify_message}; check tls_ca and the host's name"
@@ -147,7 +150,7 @@ def _password(settings: PhysicalSourceSettings) -> str:
             text = settings.password_file.read_text(encoding="utf-8")
         except OSError as error:
             problem = f"{where}: password_file {settings.password_file}: {error.strerror}"
-            raise SettingsError(problem) from None
+            raise SettingsError(problem) from error
         return text.splitlines()[0] if text else ""
     if settings.password_env is not None:
         password = os.environ.get(settings.password_env)
@@ -170,5 +173,5 @@ def _tls_context(settings: PhysicalSourceSettings) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
             f"physical source {settings.name}: tls_ca, tls_cert or tls_key: {error}"
-        ) from None
+        ) from error
     return context

@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 from pymysqlreplication.constants import BINLOG as B
 
+from databus.conf.faults import is_transient
 from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET
@@ -91,13 +93,20 @@ _NS = 1_000_000_000
 
 
 class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError with its place
-    """An event that capture must not pass; `position` and `scn` say where it is."""
+    """An event that capture must not pass; `position` and `scn` say where it is.
 
-    def __init__(self, problem: str, position: str, scn: int) -> None:
+    `evidence` is a digest of what was read there, `way_on` what lets capture pass it.
+    """
+
+    def __init__(
+        self, problem: str, position: str, scn: int, evidence: bytes = b"", way_on: str = ""
+    ) -> None:
         super().__init__(problem)
         self.problem = problem
         self.position = position
         self.scn = scn
+        self.evidence = evidence
+        self.way_on = way_on or f"to pass this place: acknowledged_scns = [{scn}]"
 
 
 class _Beyond(NamedTuple):
@@ -140,6 +149,7 @@ class Assembler:
         self._newest_ns = 0
         self._yielded_second = -1
         self._event: Event | None = None
+        self._data = b""  # of the event in hand
         self._handlers = self._handler_table()
 
     @property
@@ -162,7 +172,7 @@ class Assembler:
 
         Raises AssemblyStopped.
         """
-        self._event = None
+        self._event, self._data = None, data
         try:
             self._event = self._reader.read(data)
             event = self._cursor.place(self._event)
@@ -171,7 +181,9 @@ class Assembler:
             else:
                 yield self._handle(event)
         except (ValueError, LookupError, struct.error, ProtocolError) as error:
-            self._stop(str(error))
+            if is_transient(error):  # a full disk under the tables' history, say
+                raise
+            self._stop(str(error), getattr(error, "way_on", ""))
 
     def take_held(self) -> Transaction | None:
         """Return the last transaction that was kept back; call when nothing follows it.
@@ -456,7 +468,7 @@ class Assembler:
         number = self._cursor.file_number
         return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
 
-    def _stop(self, problem: str) -> None:
+    def _stop(self, problem: str, way_on: str = "") -> None:
         """Raise AssemblyStopped, unless an operator has let this place pass."""
         event = self._event
         offset = event.end_offset if event is not None and event.end_offset else self._cursor.offset
@@ -464,7 +476,8 @@ class Assembler:
         if scn in self._acknowledged:
             return
         kind = event_name(event.type_code) if event is not None else "damaged event"
-        raise AssemblyStopped(problem, f"{self._cursor.file}:{offset}, event {kind}", scn)
+        place = f"{self._cursor.file}:{offset}, event {kind}"
+        raise AssemblyStopped(problem, place, scn, blake2b(self._data).digest(), way_on)
 
 
 def _changes_of(found: Sequence[TableChange], query: events.Query) -> list[Change]:

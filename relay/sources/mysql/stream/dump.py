@@ -32,7 +32,7 @@ CHUNK_BYTES = 1 << 20
 CHUNKS = 32
 HEARTBEAT_S = 1.0
 # A server that is alive says so each second; one silent for so long is gone.
-SILENCE_S = 15.0
+SILENCE_S = 10.0
 _DRAIN_WAIT_S = 1.0
 
 _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
@@ -126,6 +126,11 @@ class BinlogDump:
         if chunk[1] == 0:
             raise self._closed()
         return chunk
+
+    @property
+    def silence_s(self) -> float:
+        """For how long nothing has come."""
+        return self._clock() - self._heard_at
 
     def close(self) -> None:
         """Close the connection, without waiting for a polite answer."""

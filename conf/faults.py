@@ -1,0 +1,122 @@
+"""Which errors pass by themselves, and which need somebody: one rule for all of the project. Pure.
+
+*Transient*: the same may go well later although nobody does anything to Databus: a server
+that is down, a disk that is full, a file that another process holds, no descriptor left.
+It is tried again for ever, with back-off, and shown while it lasts. *Permanent*: everything
+else; it stops what it concerns and says what to do.
+
+An error that wraps another (`raise … from …`) is as transient as that one, but for those
+that say of themselves that they are final.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import ssl
+from collections.abc import Iterator
+from socket import gaierror
+
+from databus.schemas.errors import ServerError, SourceStoppedError, SourceUnavailableError
+
+# Of this machine: room on a disk, descriptors, memory, threads, a disk that does not answer.
+_RESOURCE_ERRNOS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOBUFS,
+        errno.EIO,
+        errno.EAGAIN,
+    }
+)
+# Of somebody else, who may be back: a network, a server, a process that holds a lock.
+_PASSING_ERRNOS = frozenset(
+    {
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+        errno.ENETUNREACH,
+        errno.EADDRNOTAVAIL,
+        errno.ENOTCONN,
+        errno.ETXTBSY,
+    }
+)
+_RESOURCE_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
+_PASSING_CODES = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_SCHEMA,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+_NO_THREAD = "can't start new thread"  # a RuntimeError without a number, where EAGAIN is meant
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether it may pass by itself, so that it is to be tried again for ever."""
+    for one in _chain(error):
+        if isinstance(one, SourceStoppedError):
+            return False
+        if isinstance(one, SourceUnavailableError | ServerError) or _passes(one):
+            return True
+    return False
+
+
+def is_of_this_machine(error: BaseException) -> bool:
+    """Say whether it is this machine that lacks something: room, descriptors, memory."""
+    return any(_is_resource(one) for one in _chain(error))
+
+
+def is_passing_code(error: sqlite3.Error) -> bool:
+    """Say whether what SQLite says passes by itself."""
+    return sqlite_code(error) in _RESOURCE_CODES | _PASSING_CODES
+
+
+def sqlite_code(error: sqlite3.Error) -> int:
+    """Return SQLite's number of an error, without what is particular; 0 when it has none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it came from, the outermost first."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        # PyMySQL keeps the socket's own error under a name of its own.
+        found = found.__cause__ or getattr(found, "original_exception", None)
+
+
+def _passes(error: BaseException) -> bool:
+    if _is_resource(error):
+        return True
+    if isinstance(error, sqlite3.Error):
+        return is_passing_code(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return False  # an OSError, too
+    return isinstance(error, ConnectionError | TimeoutError | gaierror | ssl.SSLError) or (
+        isinstance(error, OSError) and error.errno in _PASSING_ERRNOS
+    )
+
+
+def _is_resource(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return sqlite_code(error) in _RESOURCE_CODES
+    if isinstance(error, OSError):
+        return error.errno in _RESOURCE_ERRNOS
+    if isinstance(error, RuntimeError):
+        return _NO_THREAD in str(error)
+    return isinstance(error, MemoryError)

@@ -1,0 +1,92 @@
+"""A database that is away: what there is goes on being served, and nothing looks well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.relay.sources.standing import Holding, Standing
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import SourceUnavailableError
+from tests.relay.fakes import (
+    ORDERS,
+    PERSON,
+    FakeLook,
+    ServedRelay,
+    insert,
+    transaction,
+    wait_until,
+)
+from tests.relay.test_http import as_json
+
+ANN = {"x-databus-client": "ann"}
+SHOP = {
+    "name": "shop",
+    "uri": "fake:",
+    "sources": [PERSON.source, ORDERS.source],
+    "reconnect_min_s": 3600.0,
+    "reconnect_max_s": 3600.0,
+}
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[ServedRelay]:
+    """A relay with one window, a reader who has it, and a database that has just gone."""
+    held = FakeLook(Standing(Holding.HELD, 0, 0.0, 9.0))
+    served = ServedRelay(tmp_path, log_look=held, physical_sources=[SHOP])
+    try:
+        served.put(transaction(1, insert(1)))
+        asked = {"sources": "1,2", "size": 1 << 20, "checkPoint": Checkpoint.at(1).to_json()}
+        served.get("/stream", ANN, **asked)
+        (client,) = as_json(served.get("/api/v1/clients"))["clients"]
+        assert client["state"] == "live"
+        served.source().fail(SourceUnavailableError("connection refused"))
+        wait_until(lambda: served.get("/health").status == 503)
+        yield served
+    finally:
+        served.close()
+
+
+def test_health_says_unreachable_with_the_cause_and_ready_that_the_ring_is_served(
+    relay: ServedRelay,
+) -> None:
+    health: dict[str, Any] = as_json(relay.get("/health"))
+    assert health["status"] == "unreachable"
+    (trouble,) = health["troubles"]
+    assert (trouble["state"], trouble["problem"]) == ("unreachable", "connection refused")
+    assert trouble["since"] <= time.time() < trouble["nextTryAt"]
+    shop = health["physicalSources"]["shop"]
+    assert (shop["connected"], shop["delaySeconds"]) == (False, None)
+    assert shop["log"]["behindSeconds"] is None
+    assert shop["heardAt"] <= time.time()
+    assert relay.get("/ready").status == 200
+    assert relay.get("/admin").status == 200
+
+
+def test_the_api_knows_no_lags_and_says_what_readers_wait_for(relay: ServedRelay) -> None:
+    (view,) = as_json(relay.get("/api/v1/physicalSources"))["physicalSources"]
+    assert (view["state"], view["isConnected"]) == ("unreachable", False)
+    assert (view["delayS"], view["log"]["behindS"]) == (None, None)
+    (client,) = as_json(relay.get("/api/v1/clients"))["clients"]
+    (position,) = client["positions"]
+    assert (client["state"], position["behindS"]) == ("waiting", None)
+    assert position["waitsFor"] == {"state": "unreachable", "since": view["since"]}
+    (trouble,) = as_json(relay.get("/api/v1/relay"))["troubles"]
+    assert (trouble["physicalSource"], trouble["text"]) == ("shop", "connection refused")
+
+
+def test_metrics_say_not_connected_and_leave_out_what_is_not_known(relay: ServedRelay) -> None:
+    told = relay.get("/metrics").body.decode()
+    label = 'physical_source="shop"'
+    assert f"databus_relay_connected{{{label}}} 0.0" in told
+    assert f'databus_relay_source_state{{{label},state="unreachable"}} 1.0' in told
+    assert f'databus_relay_source_state{{{label},state="running"}} 0.0' in told
+    assert f"databus_relay_heard_seconds{{{label}}}" in told
+    for unknown in ("log_behind_seconds", "log_behind_bytes", "lag_seconds"):
+        assert f"databus_relay_{unknown}{{" not in told
+    assert "databus_relay_client_behind_seconds{" not in told
+    assert 'databus_relay_client_state{client="ann",state="waiting"} 1.0' in told

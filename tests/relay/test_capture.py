@@ -186,7 +186,7 @@ def test_what_the_ring_has_already_is_dropped(bench: Bench) -> None:
 def test_a_source_that_goes_back_stops_with_an_error(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(5, insert(1)), transaction(3, insert(2)))
-    wait_until(lambda: capture.status.reconnects == 1)
+    wait_until(lambda: capture.status.reconnects == 1 and capture.status.is_connected)
     bench.source.put(transaction(3, insert(2)))  # and on another connection, too
     assert capture.wait_for(State.ERROR, 5)
     assert "went back to scn 3" in capture.status.problem
@@ -467,7 +467,7 @@ def test_of_windows_that_the_ring_has_in_part_the_rest_is_appended(bench: Bench)
 def test_written_windows_that_go_back_stop_with_an_error(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(batch(5), batch(3))
-    wait_until(lambda: capture.status.reconnects == 1)
+    wait_until(lambda: capture.status.reconnects == 1 and capture.status.is_connected)
     bench.source.put(batch(3))
     assert capture.wait_for(State.ERROR, 5)
     assert "went back to scn 3" in capture.status.problem

@@ -84,6 +84,23 @@ class PairCollector(Collector):
             one,
             (([n], s.sizes.file_bytes) for n, s in found if s.sizes),
         )
+        watched = self._pair.store_watch.watched
+        yield _gauge(
+            "store_checked_bytes",
+            "Bytes of rows in the store's file that were looked at again since the start",
+            one,
+            (([name], one_of.checked_bytes) for name, one_of in watched.items()),
+        )
+        yield _gauge(
+            "store_checked_age_seconds",
+            "Since when all of the store's file was looked at last",
+            one,
+            (
+                ([name], time.monotonic() - one_of.round_at_s)
+                for name, one_of in watched.items()
+                if one_of.round_at_s is not None
+            ),
+        )
         problems = self._pair.problems()
         yield _gauge(
             "problems",

@@ -60,7 +60,13 @@ create table schema_versions (
 # columns, of which an older program knows nothing.
 _SECOND = "alter table sources add column partial_scn integer not null default -1"
 
-MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND)
+# What is believed without being looked up anywhere else has a checksum; -1 = none yet.
+_THIRD = """
+alter table store add column crc integer not null default -1;
+alter table sources add column crc integer not null default -1;
+"""
+
+MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND, _THIRD)
 
 
 def is_current(database: Database, path: Path) -> bool:
@@ -77,11 +83,15 @@ def is_current(database: Database, path: Path) -> bool:
     return int(version) == len(MIGRATIONS)
 
 
-def migrate(database: Database) -> None:
-    """Apply what is missing; in one transaction of the caller's, which locks others out."""
+def migrate(database: Database) -> int:
+    """Apply what is missing, and return which version it was; 0 for a new file.
+
+    In one transaction of the caller's, which locks others out.
+    """
     (version,) = database.execute("pragma user_version").fetchone()
     for migration in MIGRATIONS[version:]:
         for statement in filter(None, map(str.strip, migration.split(";\n"))):
             database.execute(statement)
     database.execute(f"pragma application_id = {APPLICATION_ID}")
     database.execute(f"pragma user_version = {len(MIGRATIONS)}")
+    return int(version)

@@ -20,6 +20,7 @@ from databus.bootstrap.served import Sessions
 from databus.bootstrap.source_choice import Listed
 from databus.bootstrap.status import SeedRates, StatusWatch, StoreStatus
 from databus.bootstrap.store_readers import StoreReaders
+from databus.bootstrap.store_watch import StoreWatch
 from databus.bootstrap.stored import SourceStatus
 from databus.client.transport import Transport
 from databus.conf.file_lock import take_lock
@@ -83,7 +84,8 @@ class Pair:
         self.traffic = Traffic()
         self.paths = store_paths(settings)
         self.listed = listed_sources(settings)
-        self.readers = StoreReaders(self.paths)
+        self.store_watch = StoreWatch(self.paths)
+        self.readers = StoreReaders(self.paths, watch=self.store_watch)
         self.sessions = Sessions(time.time)
         self.relays = RelayWatch(settings.relays, list(self.paths), self._make_transport)
         self.started_at_s = time.time()
@@ -101,6 +103,7 @@ class Pair:
         self.start_workers()
         self.readers.start()
         self._watch.start()
+        self.store_watch.start()
 
     def start_workers(self) -> None:
         """Start producing and seeding alone: nobody is served."""
@@ -112,6 +115,7 @@ class Pair:
         end_s = time.monotonic() + timeout_s
         self.readers.stop(_left(end_s))
         self._watch.stop(_left(end_s))
+        self.store_watch.stop(_left(end_s))
         if self._stop_workers(_left(end_s)):
             # Otherwise a thread may still write: the process ends with it.
             self._locks.close()
@@ -184,6 +188,8 @@ class Pair:
         for what, by_name in workers:
             if problem := _problem(by_name.get(name)):
                 yield f"{what}: {problem}"
+        if damage := self.store_watch.problem(name):
+            yield damage
         yield from store.problems
 
     def _workers_of(self, name: str) -> list[Worker]:

@@ -1,21 +1,29 @@
 """The tables `store` and `sources`: the producer's position, and how far each source is.
 
 The SQL of `Store`, which says when and why.
+
+Each row has a checksum of what it says: nothing else in the file would tell if a
+position or a floor were another one. `log_bytes` has none, which every window
+changes: it is only shown, and `store_check` counts it again.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
+from zlib import crc32
 
-from databus.bootstrap.stored import SourceState, SourceStatus
+from databus.bootstrap.stored import Position, SourceState, SourceStatus
+from databus.schemas.errors import BootstrapError
 from databus.schemas.scn import MAX_SCN
 
-POSITION = "select scn, timestamp_ns from store"
-MOVE = "update store set scn = ?, timestamp_ns = ?"
+_POSITION = "select id, scn, timestamp_ns, crc from store"
+_MOVE = "update store set scn = ?, timestamp_ns = ?, crc = ?"
 STATE_FIELDS = tuple(field.name for field in fields(SourceState))
-STATES = f"select {', '.join(STATE_FIELDS)} from sources"
+STATES = f"select {', '.join(STATE_FIELDS)}, crc from sources"
+_STAMP = "update sources set crc = ? where name = ?"
 ADD_SOURCE = """
 insert into sources (name, src_id, status, log_floor_scn, tombstone_floor_scn)
 values (?, ?, 'new', ?, ?)
@@ -92,7 +100,59 @@ NOTE_PARTIAL = "update sources set partial_scn = ? where src_id = ?"
 SET_PROBLEM = "update sources set problem = ? where name = ?"
 
 
-def state_of(row: Sequence[Any]) -> SourceState:
-    """Return the state that a row of STATES is."""
-    values = dict(zip(STATE_FIELDS, row, strict=True))
+def position_of(connection: sqlite3.Connection, path: object) -> Position:
+    """Return the producer's position; raises BootstrapError when it is not what was written."""
+    *values, crc = connection.execute(_POSITION).fetchone()
+    if crc != _checksum(values):
+        raise _damaged(path, "the producer's position")
+    return Position(*values[1:])
+
+
+def move(connection: sqlite3.Connection, scn: int, timestamp_ns: int) -> None:
+    """Write the producer's position."""
+    (store_id,) = connection.execute("select id from store").fetchone()
+    connection.execute(_MOVE, (scn, timestamp_ns, _checksum((store_id, scn, timestamp_ns))))
+
+
+def stamp(connection: sqlite3.Connection) -> None:
+    """Give the rows of `sources` the checksums of what they say now."""
+    for *values, crc in connection.execute(STATES).fetchall():
+        if crc != (now := _checksum(values)):
+            connection.execute(_STAMP, (now, values[0]))
+
+
+def stamp_all(connection: sqlite3.Connection) -> None:
+    """Give every row its first checksum."""
+    _, scn, timestamp_ns, _ = connection.execute(_POSITION).fetchone()
+    move(connection, scn, timestamp_ns)
+    stamp(connection)
+
+
+def check(connection: sqlite3.Connection, path: object) -> None:
+    """Raise BootstrapError when a row is not what was written, before any of them is changed."""
+    position_of(connection, path)
+    for row in connection.execute(STATES):
+        state_of(row, path)
+
+
+def state_of(row: Sequence[Any], path: object, *, is_stamped: bool = True) -> SourceState:
+    """Return the state that a row of STATES is; raises BootstrapError when it is damaged.
+
+    Within the transaction that changes it, it is not stamped yet.
+    """
+    *columns, crc = row
+    if is_stamped and crc != _checksum(columns):
+        raise _damaged(path, f"the state of source {columns[0]}")
+    values = dict(zip(STATE_FIELDS, columns, strict=True))
     return SourceState(**{**values, "status": SourceStatus(values["status"])})
+
+
+def _checksum(values: Sequence[Any]) -> int:
+    return crc32(repr(tuple(values)).encode("utf-8", "surrogatepass"))
+
+
+def _damaged(path: object, what: str) -> BootstrapError:
+    return BootstrapError(
+        f"store {path}: {what} is not what was written: the file is damaged: "
+        "move it away, and all is seeded anew"
+    )

@@ -173,15 +173,17 @@ class Store(StoreReading):
         Log, rows and position are one transaction. Raises BootstrapError for an
         event of a source that is not in the store.
         """
-        with self.file.writing("applying a window", scn=scn):
-            if scn <= self._connection.execute(source_rows.POSITION).fetchone()[0]:
+        # Only an event that lacks columns changes more of a source than its log.
+        stamps = any(event.is_partial for _, event in events)
+        with self.file.writing("applying a window", scn=scn, stamps=stamps):
+            if scn <= source_rows.position_of(self._connection, self.path).scn:
                 return False
             by_source: dict[int, list[tuple[int, StoredEvent]]] = {}
             for index, (src_id, event) in enumerate(events):
                 by_source.setdefault(src_id, []).append((index, event))
             for src_id, indexed in by_source.items():
                 self._apply(scn, src_id, indexed)
-            self._connection.execute(source_rows.MOVE, (scn, timestamp_ns))
+            source_rows.move(self._connection, scn, timestamp_ns)
         return True
 
     def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
@@ -242,7 +244,7 @@ class Store(StoreReading):
                 if state.status is not SourceStatus.INACTIVE:
                     log_rows.clear(self._connection, state.src_id)
             self._connection.execute(source_rows.FALL_OFF, (problem, scn))
-            self._connection.execute(source_rows.MOVE, (NOTHING_YET, 0))
+            source_rows.move(self._connection, NOTHING_YET, 0)
 
     # The seeder's part
 

@@ -8,6 +8,7 @@ BEGIN IMMEDIATE, so that none fails half-way because another was faster.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
+from databus.bootstrap import source_rows
 from databus.bootstrap.migrations import is_current, migrate
 from databus.schemas.errors import BootstrapError
+
+log = logging.getLogger(__name__)
 
 BUSY_S = 30.0
 _SWITCH_S = 0.002
@@ -54,6 +58,7 @@ class StoreFile:
         """Open the file, make or migrate it unless `is_read_only`; raises BootstrapError."""
         self.path = path
         self._is_in_transaction = False
+        self.is_stamped = True  # whether all rows have the checksums of what they say now
         with self.explained("opening"):
             self.connection = _connect(path, is_read_only)
             try:
@@ -68,14 +73,24 @@ class StoreFile:
         self.connection.close()
 
     @contextmanager
-    def writing(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
-        """Make all that is done inside one transaction; `what` is for the error's text."""
+    def writing(
+        self, what: str, source: str = "", scn: int | None = None, *, stamps: bool = True
+    ) -> Iterator[None]:
+        """Make all that is done inside one transaction; `what` is for the error's text.
+
+        Without `stamps` nothing of a source's state may be changed but its `log_bytes`.
+        """
         assert not self._is_in_transaction, "a transaction within a transaction"
         with self.explained(what, source, scn):
             self.connection.execute("BEGIN IMMEDIATE")
             self._is_in_transaction = True
             try:
+                if stamps:
+                    source_rows.check(self.connection, self.path)
+                self.is_stamped = not stamps
                 yield
+                if stamps:
+                    source_rows.stamp(self.connection)
                 self.connection.execute("COMMIT")
             except BaseException:
                 # SQLite may have rolled back already, a full disk for one.
@@ -83,7 +98,7 @@ class StoreFile:
                     self.connection.execute("ROLLBACK")
                 raise
             finally:
-                self._is_in_transaction = False
+                self._is_in_transaction, self.is_stamped = False, True
 
     @contextmanager
     def reading(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
@@ -129,8 +144,11 @@ class StoreFile:
         self.connection.execute("pragma auto_vacuum = incremental")
         self._use_wal()
         if not is_current(self.database, self.path):
-            with self.writing("migrating"):
-                migrate(self.database)
+            with self.writing("migrating", stamps=False):
+                is_new = migrate(self.database) == 0
+                source_rows.stamp_all(self.connection)
+            if not is_new:
+                log.info("store %s was brought up to date: it has checksums now", self.path)
 
     def _use_wal(self) -> None:
         """Switch to WAL; SQLite does not wait for another who is doing that to a new file."""
@@ -165,6 +183,8 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
 
 def _advice(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "")
+    if "decode" in str(error):  # a text that is none: Python's word, not SQLite's
+        name = "SQLITE_CORRUPT"
     for beginning, advice in _ADVICE.items():
         if name.startswith(beginning):
             return f"; {advice}"

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.store import Store
+from databus.bootstrap.store_watch import StoreWatch, file_at
 from databus.schemas.errors import BootstrapError
 
 THREADS = 4
@@ -39,8 +40,9 @@ Job = tuple[Work[Any], Callable[[Stores], Any]]
 class OpenStores:
     """The stores of one thread; one whose file was replaced is opened again."""
 
-    def __init__(self, paths: Mapping[str, Path]) -> None:
+    def __init__(self, paths: Mapping[str, Path], watch: StoreWatch | None = None) -> None:
         self._paths = paths
+        self._watch = watch  # says which may be read from
         self._open: dict[str, tuple[Store, tuple[int, int]]] = {}
         self.work: Work[Any] | None = None  # what they are read for just now
 
@@ -52,7 +54,14 @@ class OpenStores:
                 self._keep_up(name, path)
             except BootstrapError as error:
                 problems[name] = error
-        return Stores({name: store for name, (store, _) in self._open.items()}, problems)
+        opened = {name: store for name, (store, _) in self._open.items() if name not in problems}
+        return Stores(opened, problems)
+
+    def note(self, error: BootstrapError) -> None:
+        """Tell what was come upon in one of them."""
+        if self._watch is not None:
+            for name in self._paths:
+                self._watch.note(name, error)
 
     def close(self) -> None:
         """Close every store."""
@@ -61,7 +70,10 @@ class OpenStores:
             store.close()
 
     def _keep_up(self, name: str, path: Path) -> None:
-        file = _file_at(path)
+        found = file_at(path)
+        file = None if found is None else found[0]
+        if found is not None and self._watch is not None:
+            self._watch.admit(name, *found)
         if name in self._open and self._open[name][1] != file:
             store, _ = self._open.pop(name)
             store.close()
@@ -77,8 +89,11 @@ class OpenStores:
 class StoreReaders:
     """A few threads that run functions of the stores. `run` may be called from any thread."""
 
-    def __init__(self, paths: Mapping[str, Path], threads: int = THREADS) -> None:
+    def __init__(
+        self, paths: Mapping[str, Path], threads: int = THREADS, watch: StoreWatch | None = None
+    ) -> None:
         self._paths = paths
+        self._watch = watch
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"bootstrap-reader-{number}", daemon=True)
@@ -105,7 +120,7 @@ class StoreReaders:
                 thread.join(timeout_s)
 
     def _work(self) -> None:
-        stores = OpenStores(self._paths)
+        stores = OpenStores(self._paths, self._watch)
         try:
             while (job := self._jobs.get()) is not None:
                 _do(job, stores)
@@ -121,16 +136,10 @@ def _do(job: Job, stores: OpenStores) -> None:
     try:
         result = function(stores.look())
     except Exception as error:
+        if isinstance(error, BootstrapError):
+            stores.note(error)
         future.set_exception(error)
     else:
         future.set_result(result)
     finally:
         stores.work = None
-
-
-def _file_at(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino

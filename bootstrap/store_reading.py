@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, source_rows
 from databus.bootstrap.log_rows import LogReach
@@ -59,13 +60,13 @@ class StoreReading:
     def position(self) -> Position:
         """Return the last window applied; SCN -1 when there is none."""
         with self.file.explained("reading the position"):
-            return Position(*self._connection.execute(source_rows.POSITION).fetchone())
+            return source_rows.position_of(self._connection, self.path)
 
     def sources(self) -> list[SourceState]:
         """Return every source that was ever added, by name."""
         with self.file.explained("reading the sources"):
             rows = self._connection.execute(f"{source_rows.STATES} order by name")
-            return [source_rows.state_of(row) for row in rows]
+            return [self._state_of(row) for row in rows]
 
     def source(self, name: str) -> SourceState:
         """Return one source; raises UnknownSourceError."""
@@ -75,7 +76,10 @@ class StoreReading:
             ).fetchone()
         if row is None:
             raise UnknownSourceError(name, [state.name for state in self.sources()])
-        return source_rows.state_of(row)
+        return self._state_of(row)
+
+    def _state_of(self, row: Sequence[Any]) -> SourceState:
+        return source_rows.state_of(row, self.path, is_stamped=self.file.is_stamped)
 
     def sizes(self) -> StoreSizes:
         """Count what is held; reads all of an index of each table."""

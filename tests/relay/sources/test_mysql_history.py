@@ -86,6 +86,18 @@ def test_a_damaged_file_is_an_error_that_names_the_line(tmp_path: Path) -> None:
         History(path)
 
 
+def test_a_last_line_whose_end_is_damaged_is_not_taken_for_one_that_was_being_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "h"
+    whole = history_of(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + b"K")
+    assert seen(History(path), 50) == seen(whole, 50)
+    assert path.read_bytes() == data
+    assert "it is mended" in caplog.text
+
+
 def test_what_can_no_longer_be_read_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "h"
     history, whole = history_of(path), history_of()

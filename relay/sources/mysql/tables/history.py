@@ -14,6 +14,7 @@ lies before the oldest place that can still be read is taken out at a start.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,8 @@ from databus.conf.durable_file import replace_file
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.tokens import TableName
+
+log = logging.getLogger(__name__)
 
 _MOST_TEXT = 200
 
@@ -265,12 +268,25 @@ def _version(plain: Any) -> TableVersion | None:
 def _read(path: Path) -> Iterator[Record]:
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
-    if whole < len(data):
+    if _is_line(data[whole:-1]):
+        # All of it is there but its end: that byte was damaged later.
+        data = data[:-1] + b"\n"
+        whole = len(data)
+        replace_file(path, data)
+        log.warning("the end of the last line of %s was damaged: it is mended", path)
+    elif whole < len(data):
         # The process ended while it wrote this line: nothing behind it was handed on.
         with path.open("r+b") as file:
             file.truncate(whole)
     for number, line in enumerate(data[:whole].splitlines(), 1):
         yield _parse(path, number, line)
+
+
+def _is_line(line: bytes) -> bool:
+    try:
+        return int(line[:8], 16) == crc32(line[9:])
+    except ValueError:
+        return False
 
 
 def _parse(path: Path, number: int, line: bytes) -> Record:

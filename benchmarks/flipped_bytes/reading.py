@@ -1,0 +1,195 @@
+"""All that is delivered and shown of each kind of file, opened as its process opens it.
+
+A reader returns what can be compared; it raises the project's error where the file
+is refused. Of a ring with damage in the middle it says how far a client got, and what
+one behind the damage gets: `judge_ring` compares that with the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from databus.bootstrap.log_rows import LogReach
+from databus.bootstrap.snapshot_pages import reach_of
+from databus.bootstrap.store import WHOLE_WINDOW, Store
+from databus.bootstrap.store_watch import StoreWatch, file_at
+from databus.client.checkpoints import read_file
+from databus.registry.registry import SchemaRegistry
+from databus.registry.sqlite_store import SqliteStore
+from databus.relay.max_scn import FileMaxScn, SqliteMaxScn
+from databus.relay.ring import Ring
+from databus.relay.ring_layout import open_file
+from databus.relay.ring_reader import RingReader
+from databus.relay.sources.mysql.tables.history import History
+from databus.relay.stream import StreamJob, run
+from databus.relay.stream_parameters import Selection
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DamagedWindowsError
+from databus.schemas.scn import MAX_SCN
+
+FETCH_BYTES = 1 << 20
+PAGE_BYTES = 4 << 20
+RING_NAME = "shop"
+
+Read = Callable[[Path], Any]
+
+
+class Delivered(NamedTuple):
+    """What one client got of a ring: up to damage, if there was any, and from behind it."""
+
+    data: bytes
+    last_scn: int
+    stopped: str = ""
+    rest: bytes = b""
+
+
+class RingRead(NamedTuple):
+    """What a ring gave and showed. `newest_scn` is where capture would go on."""
+
+    all_rows: Delivered
+    of_one_source: Delivered
+    newest_scn: int
+    shown: tuple[int, ...]
+
+
+def read_ring(path: Path) -> RingRead:
+    """Open a ring as a relay does that starts, and read it to its end."""
+    with path.open("rb") as file:
+        layout = open_file(path, file.fileno(), writable=False)
+        capacity_bytes = layout.capacity_bytes
+        layout.close()
+    ring = Ring.open(path, RING_NAME, capacity_bytes)
+    reader = None
+    try:
+        reader = RingReader.open(path, follows=True)
+        shown = (reader.min_scn, reader.prev_scn, reader.first_timestamp_ns)
+        return RingRead(
+            _follow(reader),
+            _follow(reader, src_ids=frozenset({1})),
+            ring.max_scn,
+            (*shown, reader.max_scn, reader.latest_timestamp_ns),
+        )
+    finally:
+        if reader is not None:
+            reader.close()
+        ring.close()
+
+
+def _follow(reader: RingReader, **selected: Any) -> Delivered:
+    data, scn, error = _read_on(reader, Checkpoint.flexible(), selected)
+    if error is None:
+        return Delivered(data, scn)
+    rest, _, again = _read_on(reader, Checkpoint.at(error.until), selected)
+    if again is not None:
+        raise again
+    return Delivered(data, scn, str(error), rest)
+
+
+def _read_on(
+    reader: RingReader, checkpoint: Checkpoint, selected: dict[str, Any]
+) -> tuple[bytes, int, DamagedWindowsError | None]:
+    pieces: list[bytes] = []
+    while True:
+        selection = Selection(RING_NAME, checkpoint, **selected)
+        try:
+            response = run(StreamJob(reader, selection, FETCH_BYTES, None))
+        except DamagedWindowsError as error:
+            return b"".join(pieces), checkpoint.window_scn, error
+        pieces.append(response.body)
+        if response.is_caught_up or response.resume is None:
+            return b"".join(pieces), checkpoint.window_scn, None
+        checkpoint = Checkpoint.at(response.resume[0])
+
+
+def judge_ring(path: Path, before: RingRead, after: RingRead) -> str:
+    """Return "found" or "repaired" for what is right, though not all; else "wrong"."""
+    if after.all_rows.stopped:
+        pairs = zip(before[:2], after[:2], strict=True)
+        is_right = all(
+            whole.data.startswith(part.data)
+            and (not part.stopped or whole.data.endswith(part.rest))
+            and (not part.stopped or str(path) in part.stopped)
+            for whole, part in pairs
+        )
+        return "found" if is_right else "wrong"
+    # Cut short at a restart: capture brings what follows once more.
+    is_beginning = all(
+        whole.data.startswith(part.data) for whole, part in zip(before[:2], after[:2], strict=True)
+    )
+    if is_beginning and after.newest_scn == max(after.all_rows.last_scn, after.shown[1]):
+        return "repaired"
+    return "wrong"
+
+
+def read_schemas(path: Path) -> Any:
+    """Return all that a registry says; `path` is the store or its copy."""
+    registry = SchemaRegistry(SqliteStore(path.with_name("schemas.db")))
+    return [(name, registry.versions(name)) for name in sorted(registry.sources())]
+
+
+def read_checkpoint(path: Path) -> Any:
+    """Return what a client would begin with."""
+    return read_file(path)
+
+
+def read_max_scn(path: Path) -> Any:
+    """Return the SCN that capture would go on from."""
+    return FileMaxScn(path).load()
+
+
+def read_max_scn_database(path: Path) -> Any:
+    """Return the same of a database of them."""
+    return SqliteMaxScn(path, RING_NAME).load()
+
+
+def read_history(path: Path) -> Any:
+    """Return a table's definitions at every SCN."""
+    history = History(path)
+    return [
+        (scn, history.table(name, scn), history.charset("shop", scn), history.stretch(scn))
+        for scn in range(60)
+        for name in (("shop", "orders"), ("shop", "order"))
+    ]
+
+
+def read_store(path: Path) -> Any:
+    """Return all rows, log, schemas and states of a store, as its server serves them."""
+    found = file_at(path)
+    assert found is not None
+    StoreWatch({RING_NAME: path}).admit(RING_NAME, *found)
+    store = Store.open(path, is_read_only=True)
+    try:
+        states = store.sources()
+        src_ids = [state.src_id for state in states]
+        return (
+            store.position(),
+            states,
+            store.schemas(src_ids),
+            store.sizes().sources,
+            [_rows(store, state.name) for state in states],
+            _log(store, src_ids),
+        )
+    finally:
+        store.close()
+
+
+def _rows(store: Store, name: str) -> list[bytes]:
+    bodies, after_id = [], 0
+    while True:
+        page = store.snapshot_body(name, reach_of(0, MAX_SCN, after_id, None), PAGE_BYTES)
+        bodies += page.parts
+        after_id = page.measure.last_id
+        if page.measure.is_last:
+            return [b"".join(bodies)]
+
+
+def _log(store: Store, src_ids: list[int]) -> list[Any]:
+    rows, place = [], (0, WHOLE_WINDOW)
+    while True:
+        page = store.log_page(LogReach(src_ids, place, MAX_SCN, {}), PAGE_BYTES)
+        rows += page.rows
+        place = page.last
+        if page.is_last:
+            return rows

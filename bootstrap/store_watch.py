@@ -1,0 +1,142 @@
+"""Which stores of this process were looked at, and which of them may be served from.
+
+A file that was at rest may have changed. A small one is checked before anything
+of it is served; a larger one is served meanwhile, and the first look goes fast.
+After that all are looked at again all day, a fiftieth of the time. What is found,
+here or by whoever reads, is kept for as long as that file is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from databus.bootstrap.store_check import SMALL_BYTES, check_store
+from databus.schemas.errors import BootstrapError
+
+log = logging.getLogger(__name__)
+
+SHARE = 0.02  # of the time
+FIRST_SHARE = 0.5  # as long as it was not looked at once
+REST_S = 600.0  # between two rounds
+LOOK_S = 1.0  # for a store that is not made yet, or made anew
+_DAMAGE = ("damaged", "malformed", "not a database")
+
+FileId = tuple[int, int]
+
+
+@dataclass(slots=True)
+class WatchedStore:
+    """What is known of one file."""
+
+    file: FileId | None = None
+    problem: BootstrapError | None = None
+    is_checked: bool = False
+    checked_bytes: int = 0
+    round_at_s: float | None = None
+
+
+class StoreWatch:
+    """Looks at stores until it is stopped. Any thread may call."""
+
+    def __init__(
+        self,
+        paths: Mapping[str, Path],
+        share: float = SHARE,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._paths = paths
+        self._share = share
+        self._monotonic_s = monotonic_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
+        self._locks = {name: threading.Lock() for name in paths}
+        self.watched = {name: WatchedStore() for name in paths}
+
+    def start(self) -> None:
+        """Start looking; once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End the thread."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def admit(self, name: str, file: FileId, size_bytes: int) -> None:
+        """Let a store be read from; raises BootstrapError when its file is damaged.
+
+        A small one is looked at first, once.
+        """
+        watched = self._watched(name, file)
+        if not watched.is_checked and watched.problem is None and size_bytes <= SMALL_BYTES:
+            with self._locks[name]:
+                if not watched.is_checked:
+                    self._look(name, watched, share=1.0)
+        if watched.problem is not None:
+            raise watched.problem
+
+    def note(self, name: str, error: BootstrapError) -> None:
+        """Note what a reader came upon, if it says that the file is damaged."""
+        watched = self.watched[name]
+        if str(self._paths[name]) in str(error):
+            self._found(watched, error)
+
+    def problem(self, name: str) -> str:
+        """Return what is wrong with a store's file; "" when nothing is known to be."""
+        problem = self.watched[name].problem
+        return "" if problem is None else str(problem)
+
+    def _watched(self, name: str, file: FileId) -> WatchedStore:
+        if self.watched[name].file != file:
+            self.watched[name] = WatchedStore(file)
+        return self.watched[name]
+
+    def _look(self, name: str, watched: WatchedStore, share: float) -> None:
+        began_s = self._monotonic_s()
+        try:
+            for size_bytes in check_store(self._paths[name]):
+                watched.checked_bytes += size_bytes
+                spent_s = self._monotonic_s() - began_s
+                if self._stopped.wait(spent_s * (1 / share - 1)):
+                    return
+                began_s = self._monotonic_s()
+        except BootstrapError as error:
+            self._found(watched, error)
+            return
+        watched.is_checked, watched.round_at_s = True, self._monotonic_s()
+
+    def _found(self, watched: WatchedStore, error: BootstrapError) -> None:
+        # Another process's lock, for one, passes: it is looked at again.
+        if watched.problem is None and any(word in str(error) for word in _DAMAGE):
+            watched.problem = error
+            log.error("%s", error)
+
+    def _run(self) -> None:
+        next_s = dict.fromkeys(self._paths, 0.0)
+        while not self._stopped.is_set():
+            for name, path in self._paths.items():
+                file = file_at(path)
+                if file is None:
+                    continue
+                watched = self._watched(name, file[0])
+                is_due = not watched.is_checked or self._monotonic_s() >= next_s[name]
+                if watched.problem is None and is_due:
+                    share = self._share if watched.is_checked else FIRST_SHARE
+                    with self._locks[name]:
+                        self._look(name, watched, share)
+                    next_s[name] = self._monotonic_s() + REST_S
+            self._stopped.wait(LOOK_S)
+
+
+def file_at(path: Path) -> tuple[FileId, int] | None:
+    """Return which file is there, and its size; None when there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return (status.st_dev, status.st_ino), status.st_size

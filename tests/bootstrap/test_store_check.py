@@ -1,0 +1,197 @@
+"""Stores whose file is not what was written: found before anything of it is served."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databus.bootstrap import store_watch
+from databus.bootstrap.migrations import APPLICATION_ID, MIGRATIONS
+from databus.bootstrap.store import Store
+from databus.bootstrap.store_check import check_store
+from databus.bootstrap.store_watch import StoreWatch, file_at
+from databus.schemas.errors import BootstrapError
+from tests.bootstrap.filled import (
+    ORDERS,
+    PERSON,
+    emptied,
+    gone,
+    make_filled,
+    put,
+)
+from tests.bootstrap.serving import ServedStore
+from tests.relay.fakes import wait_until
+
+FLIPS = 60
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with rows, tombstones, a truncated table and byte keys, all in its main file."""
+    path = tmp_path / "shop.db"
+    filled = make_filled(path, persons=200)
+    filled.apply(102, put(1, 7, 102), gone(1, 8, 102), put(2, 3, 102))
+    filled.apply(103, put(1, b"\xff\x00 key", 103), put(1, b"12", 103))
+    filled.apply(104, emptied(2, 104))
+    filled.apply(105, put(2, 9, 105))
+    filled.close()
+    return path
+
+
+def check(path: Path) -> None:
+    deque(check_store(path), maxlen=0)
+
+
+def all_of(path: Path) -> list[Any]:
+    """Return all that is in a store, but when things were noted."""
+    with closing(sqlite3.connect(path)) as database:
+        tables = [r[0] for r in database.execute("select name from sqlite_master order by 1")]
+        found: list[Any] = []
+        for table in tables:
+            if table.startswith("sqlite_") or table.endswith(("_scn", "_place", "_deleted")):
+                continue
+            cursor = database.execute(f"select * from {table} order by 1, 2")
+            names = [column[0] for column in cursor.description]
+            found += [
+                [
+                    v
+                    for name, v in zip(names, row, strict=True)
+                    if name not in ("at_ns", "deleted_ns")
+                ]
+                for row in cursor
+            ]
+    return found
+
+
+def test_a_store_as_it_was_written_is_sound(path: Path) -> None:
+    check(path)
+
+
+def test_no_flipped_bit_changes_a_store_unnoticed(path: Path) -> None:
+    chosen = random.Random(3)
+    whole, expected = path.read_bytes(), all_of(path)
+    refused = 0
+    for _ in range(FLIPS):
+        damaged = bytearray(whole)
+        damaged[chosen.randrange(len(whole))] ^= 1 << chosen.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            check(path)
+            assert all_of(path) == expected
+        except BootstrapError as error:
+            refused += str(path) in str(error)
+    assert refused > 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("update store set scn = 104", "the producer's position"),
+        ("update sources set floor_scn = 1 where src_id = 2", "state of source shop.orders"),
+        ("update sources set log_bytes = log_bytes + 1 where src_id = 1", "not all there"),
+        ("update snapshot_1 set number = 77 where id = 3", "row 3 of snapshot_1"),
+        ("update snapshot_1 set scn = 99 where id = 3", "its event is of scn 100"),
+        ("update snapshot_1 set key = 777, number = 777 where id = 3", "its event is of key"),
+        ("update log_1 set event = x'00' where id = 1", "row 1 of log_1"),
+        ("update log_1 set event = cast(event as text) where id = 1", "decode.*is damaged"),
+        ("delete from log_1 where id = 2", "not all there"),
+        ("update schema_versions set text = text || ' '", "another digest"),
+    ],
+)
+def test_what_sqlite_takes_for_sound_is_found_by_what_it_says(
+    path: Path, statement: str, what: str
+) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    with pytest.raises(BootstrapError, match=what) as caught:
+        check(path)
+    assert str(path) in str(caught.value)
+    assert "seeded anew" in str(caught.value)
+
+
+def test_a_damaged_state_is_not_changed_into_one_that_looks_well(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("update sources set status = 'active', floor_scn = 1 where src_id = 2")
+    store = Store.open(path)
+    try:
+        with pytest.raises(BootstrapError, match=r"state of source shop\.orders"):
+            store.set_problem("shop.person", "x")
+        with pytest.raises(BootstrapError, match=r"state of source shop\.orders"):
+            store.reset_source("shop.orders")
+    finally:
+        store.close()
+
+
+def test_a_store_of_before_there_were_checksums_gets_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        for migration in MIGRATIONS[:2]:
+            database.executescript(migration)
+        database.execute("insert into sources (name, src_id, status) values ('a.b', 7, 'new')")
+        database.execute("update store set scn = 55")
+        database.execute(f"pragma application_id = {APPLICATION_ID}")
+        database.execute("pragma user_version = 2")
+    with caplog.at_level("INFO"):
+        store = Store.open(path)
+    assert "it has checksums now" in caplog.text
+    try:
+        assert store.position().scn == 55
+        assert [state.name for state in store.sources()] == ["a.b"]
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedStore]:
+    made = ServedStore(tmp_path, persons=300)
+    yield made
+    made.close()
+
+
+def damage(path: Path) -> None:
+    """Change a byte of a row's event in the file, and leave nothing of it in a WAL."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma wal_checkpoint(truncate)")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"old")] ^= 1
+    path.write_bytes(data)
+
+
+def test_nothing_of_a_small_store_is_served_before_it_was_checked(tmp_path: Path) -> None:
+    make_filled(tmp_path / "pair" / "shop.db", 300).close()
+    path = tmp_path / "pair" / "shop.db"
+    damage(path)
+    watch = StoreWatch({"shop": path})
+    found = file_at(path)
+    assert found is not None
+    with pytest.raises(BootstrapError, match=r"row \d+ of snapshot_\d.*seeded anew"):
+        watch.admit("shop", *found)
+    assert str(path) in watch.problem("shop")
+
+
+def test_what_the_slow_look_finds_is_told_by_health_and_not_served(
+    served: ServedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = served.pair.paths["shop"]
+    assert served.get("/targetSCN", source=PERSON.source).status == 200
+    damage(path)
+    served.pair.store_watch.watched["shop"].is_checked = False  # as if it were time again
+    monkeypatch.setattr(store_watch, "LOOK_S", 0.01)
+    wait_until(lambda: str(path) in served.get("/health").body.decode())
+    health = served.get("/health")
+    assert health.status == 503
+    assert str(path) in health.body.decode()
+    answer = served.get("/targetSCN", source=ORDERS.source)
+    assert answer.status == 500
+    assert str(path) in answer.body.decode()
+    metrics = served.get("/metrics").body.decode()
+    assert "databus_bootstrap_store_checked_bytes" in metrics

@@ -254,7 +254,9 @@ def test_a_relay_that_refuses_is_named(path: Path, relay: FakeRelay) -> None:
         wait_until(lambda: producer.is_healthy)
 
 
-def test_a_window_that_cannot_be_written_is_tried_again(path: Path, relay: FakeRelay) -> None:
+def test_a_window_that_cannot_be_written_is_tried_again(
+    path: Path, relay: FakeRelay, caplog: pytest.LogCaptureFixture
+) -> None:
     relay.windows = orders(range(5, 9), per_window=3)
     failing = [BootstrapError("store shop.db: the disk is full: make room")] * 3
     real = Store.apply_window
@@ -270,6 +272,8 @@ def test_a_window_that_cannot_be_written_is_tried_again(path: Path, relay: FakeR
             assert len(log_of(store)) == 12
         assert not failing
         wait_until(lambda: producer.is_healthy)
+    said = [r.getMessage() for r in caplog.records if r.name == "databus.bootstrap.producer"]
+    assert len([text for text in said if text.endswith("make room; trying again")]) == 1
 
 
 def test_what_is_wrong_with_the_store_is_said(path: Path, relay: FakeRelay) -> None:
@@ -350,7 +354,9 @@ def test_a_paused_producer_stays_paused_when_its_client_is_made_anew(
             wait_until(lambda: bool(clients) and is_another_paused(producer._client, clients[0]))
             with opened(path) as store:
                 assert store.position().scn == 6
+                assert producer.is_paused
                 producer.resume()
+                assert not producer.is_paused
                 at(store, 8)
         finally:
             assert producer.stop(10)

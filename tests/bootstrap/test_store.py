@@ -226,6 +226,13 @@ def test_another_id_of_a_source_is_refused_and_so_is_another_source_of_an_id(
     assert [state.src_id for state in filled.store.sources()] == [2, 1]
 
 
+def test_a_source_that_is_added_later_may_have_any_id_that_is_free(filled: FilledStore) -> None:
+    ids = {**SRC_IDS, "shop.late": 9}
+    filled.store.add_sources(ids)
+    filled.store.add_sources({**ids, "shop.later": 5})
+    assert filled.store.source("shop.later").src_id == 5
+
+
 def test_a_source_that_is_added_later_has_a_log_from_then_on(filled: FilledStore) -> None:
     filled.store.add_sources({**SRC_IDS, "shop.new": 3})
     assert filled.store.source("shop.new").log_floor_scn == SEEDED_SCN + 1

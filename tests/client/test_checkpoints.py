@@ -137,6 +137,15 @@ def test_a_crash_while_writing_leaves_the_old_one(store: FileCheckpoints) -> Non
     assert store.load("default", SOURCES) == Checkpoint.at(6)
 
 
+@pytest.mark.parametrize("name", ["registration", "sources", "checkpoint", "crc"])
+def test_a_file_whose_parts_have_other_names_is_damaged(store: FileCheckpoints, name: str) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    path = store.path("default", SOURCES)
+    path.write_text(path.read_text().replace(f'"{name}":', f'"{name.upper()}":'))
+    with pytest.raises(CheckpointError, match="restore it from a copy, or remove it"):
+        store.load("default", SOURCES)
+
+
 def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
     store = FileCheckpoints(tmp_path / "var" / "lib" / "state")
     store.save("default", SOURCES, Checkpoint.at(5))

@@ -34,6 +34,7 @@ from databus.client.connection_messages import (
     UseBindings,
     Wait,
     Waited,
+    WindowTooLarge,
 )
 from databus.client.position import Position, parse_start
 from databus.client.server_set import Servers
@@ -48,6 +49,7 @@ from databus.schemas.errors import (
     ServerError,
     SettingsError,
     UnknownSourceError,
+    WindowTooLargeError,
 )
 from databus.schemas.filters import ModFilter
 from tests.client.shop import (
@@ -284,6 +286,20 @@ def test_without_word_from_the_relay_a_filtered_window_is_read_again_in_one_piec
     assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (5, -1)
     assert request.size_bytes == 2 * first.size_bytes
     assert only(machine.handle(answered(6)), GetStream).size_bytes == first.size_bytes
+
+
+def test_a_window_too_large_for_this_client_ends_it_with_what_to_do() -> None:
+    machine, _ = stream_machine()
+    error = WindowTooLargeError(9, 5)
+    instructions = machine.handle(WindowTooLarge(error, Progress(None, HalfWindow(6, 3))))
+    assert only(instructions, Fail).error is error
+    assert machine.state is Connection.CLOSED
+
+
+def test_bootstrap_servers_that_are_named_later_are_used() -> None:
+    machine, _ = stream_machine(start="5")
+    machine.handle(ServersTaken(Servers((A,), ("http://x",))))
+    assert only(machine.handle(PointNotFound(ScnNotFoundError(5, 100))), BeginBootstrap)
 
 
 def test_a_window_that_never_fits_fails_naming_the_setting() -> None:

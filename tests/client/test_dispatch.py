@@ -234,7 +234,11 @@ def test_a_callback_that_does_not_come_back_is_overdue() -> None:
 def test_the_begin_and_the_end_are_told_to_every_consumer() -> None:
     one, other = Recorder(on_start_consumption=Result.ERROR), Recorder()
     dispatch = make_dispatch(one, other)
-    assert dispatch.start().result is Result.ERROR
+    begun = dispatch.start()
+    assert begun.failure is not None
+    error = dispatch.judge(begun.failure._replace(is_fatal=True))
+    assert error is not None
+    assert error.scn == -1, "no window yet"
     assert dispatch.stop().result is Result.SUCCESS
     for consumer in (one, other):
         names = [name for name, *_ in consumer.calls]

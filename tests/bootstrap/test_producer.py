@@ -356,7 +356,7 @@ def test_a_paused_producer_stays_paused_when_its_client_is_made_anew(
                 assert store.position().scn == 6
                 assert producer.is_paused
                 producer.resume()
-                assert not producer.is_paused
+                wait_until(lambda: not producer.is_paused)
                 at(store, 8)
         finally:
             assert producer.stop(10)

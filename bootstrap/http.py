@@ -37,6 +37,8 @@ from databus.schemas.errors import DatabusError, InvalidParameterError
 from databus.schemas.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
 
+OWN_FILES = 32
+FILES_OF_A_STORE = 40  # three of each connection to it: producer, seeder, watch, readers
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 Result = TypeVar("Result")
@@ -258,6 +260,7 @@ def make_service(pair: Pair) -> Service:
         start=start,
         let_go=let_go,
         stop=pair.stop,
+        own_files=OWN_FILES + FILES_OF_A_STORE * len(pair.paths),
         ready=lambda: _readiness(pair),
     )
 

@@ -24,6 +24,7 @@ from databus.client.registering import EventCallback
 from databus.client.tail import json_of, line_of
 from databus.conf.asking import access_options
 from databus.conf.daemon_cli import log_format_option
+from databus.conf.descriptors import raise_limit
 from databus.conf.logs import LogFormat, set_up_logs
 from databus.conf.settings import ClientSettings, load_settings
 from databus.schemas.errors import SettingsError
@@ -155,6 +156,7 @@ def run(
     """
     settings = load_settings(config, ClientSettings)
     set_up_logs(log_format or settings.log_format, is_verbose=verbose)
+    raise_limit()
     running = DatabusClient(settings=settings)
     consumer = load_consumer(target)
     if isinstance(consumer, Consumer):

@@ -16,7 +16,8 @@ from databus.client.loop_thread import LoopThread
 from databus.client.metrics import make_metrics
 from databus.client.states import Connection, Lifecycle
 from databus.conf.api import api_routes
-from databus.conf.http import ApiHandler, BoundedServer, CommandHandler
+from databus.conf.http import ApiHandler, CommandHandler
+from databus.conf.server import BoundedServer
 from databus.conf.service import Health, Service, serve
 from databus.conf.settings import ClientHttpSettings
 

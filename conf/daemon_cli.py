@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from databus.conf.descriptors import raise_limit
 from databus.conf.logs import LogFormat, set_up_logs
 from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings, load_settings
 
@@ -69,6 +70,7 @@ def prepare_daemon(
     settings = load_settings(config, model)
     set_up_logs(log_format or settings.log_format, is_verbose=verbose)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    raise_limit()
     asked = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     http = build_settings(settings.http.model_dump() | asked, type(settings.http), "--host, --port")
     return settings.model_copy(update={"http": http})

@@ -1,29 +1,25 @@
-"""What every HTTP daemon of the project shares: limits, errors, bounded sending.
+"""What every handler of the project's HTTP daemons shares: errors, bounded work, bounded sending.
 
 A stranger may send anything, stop reading, or never finish a request; none of
-it costs more than a fixed amount of memory or disturbs another connection.
+it costs more than a fixed amount of memory or disturbs another connection. How
+many connections there are is `server`'s.
 
-Contents: `BoundedServer` (connection limits), `ApiHandler` (one way to send a
-body, one way to answer an error), `CommandHandler` (GET and POST are the same),
-`UnknownCommandHandler`, `listen`.
+Contents: `ApiHandler` (one way to send a body, one way to answer an error),
+`CommandHandler` (GET and POST are the same), `UnknownCommandHandler`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import gzip
 import json
 import logging
 import re
-import socket
 import time
-from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tornado.httpserver import HTTPServer
-from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
+from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
@@ -31,14 +27,12 @@ from databus.conf.access import Access, Role
 from databus.conf.logs import about
 from databus.conf.permission import Asking, check_permission
 from databus.conf.settings import HttpSettings
-from databus.conf.tls import server_context
 from databus.conf.turns import Turns
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
     RequestError,
     ScnNotFoundError,
-    SettingsError,
     TooSlowError,
     UnauthorizedError,
     UnknownCommandError,
@@ -51,129 +45,8 @@ FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
 FILTERS = ("filters", "filter", "subs")  # parameters that cost work by their length
 _NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
-_TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
-    b"x-dbus-error: RequestProcessingException\r\n"
-    b"x-dbus-error-message: too many connections; see %s\r\n\r\n"
-)
 
 Answer = TypeVar("Answer")
-
-
-class BoundedServer(HTTPServer):
-    """An HTTP server that turns connections away beyond a number of them."""
-
-    def initialize(
-        self,
-        *args: Any,
-        max_connections: int = 1000,
-        max_connections_per_client: int = 300,
-        **options: Any,
-    ) -> None:
-        """Take tornado's arguments, and how many connections are served at once."""
-        super().initialize(*args, **options)
-        self._most, self._most_of_one = max_connections, max_connections_per_client
-        self._by_client: Counter[str] = Counter()
-
-    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """Serve a new connection, or answer 503 and close it."""
-        if len(self._connections) >= self._most:
-            self._turn_away(stream, "http.max_connections")
-        elif self._by_client[address[0]] >= self._most_of_one:
-            self._turn_away(stream, "http.max_connections_per_client")
-        else:
-            self._by_client[address[0]] += 1
-            super().handle_stream(stream, address)
-
-    def on_close(self, server_conn: object) -> None:
-        """Forget a connection."""
-        super().on_close(server_conn)
-        context: Any = server_conn.context  # type: ignore[attr-defined]
-        client = context.address[0]
-        self._by_client[client] -= 1
-        if not self._by_client[client]:
-            del self._by_client[client]
-
-    @staticmethod
-    def _turn_away(stream: IOStream, setting: str) -> None:
-        if isinstance(stream, SSLIOStream):
-            stream.close()  # a text would need the handshake that it may never end
-            return
-
-        def close(written: asyncio.Future[None]) -> None:
-            written.exception()
-            stream.close()
-
-        stream.write(_TOO_MANY % setting.encode()).add_done_callback(close)
-
-    @property
-    def open_connections(self) -> int:
-        """How many connections are open now."""
-        return len(self._connections)
-
-    async def drain(self, deadline_s: float) -> None:
-        """Close idle connections at once, the others when they have answered.
-
-        Call after `stop`. What has not ended by the deadline is cut.
-        """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + deadline_s
-        while self._connections and loop.time() < end:
-            for connection in list(self._connections):
-                # Reading = waiting for a request; a request in hand is not read from.
-                if connection.stream.reading() and not connection.stream.writing():
-                    await connection.close()
-            await asyncio.sleep(0.01)
-        await self.close_all_connections()
-
-
-def make_server(application: Any, settings: HttpSettings) -> BoundedServer:
-    """Return a server with the limits and the TLS of the settings, not yet listening.
-
-    Raises SettingsError when certificate and key cannot be used.
-    """
-    return BoundedServer(
-        application,
-        max_connections=settings.max_connections,
-        max_connections_per_client=settings.max_connections_per_client,
-        ssl_options=server_context(settings),
-        max_header_size=settings.max_request_bytes,
-        max_body_size=settings.max_request_bytes,
-        max_buffer_size=2 * settings.max_request_bytes + SLICE_BYTES,
-        idle_connection_timeout=settings.idle_connection_s,
-        body_timeout=settings.idle_connection_s,
-    )
-
-
-def listen(server: HTTPServer, settings: HttpSettings) -> str:
-    """Bind and listen; returns the URL. Raises SettingsError saying what to do."""
-    try:
-        sock = _bind(settings)
-    except OSError as error:
-        raise SettingsError(_explain_bind(settings, error)) from error
-    server.add_socket(sock)
-    host, port = sock.getsockname()[:2]
-    scheme = "https" if settings.tls_cert else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def _bind(settings: HttpSettings) -> socket.socket:
-    # Not tornado's bind_sockets: that one leaks the socket when binding fails.
-    family, *_, address = socket.getaddrinfo(
-        settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    sock = socket.create_server(address[:2], family=family, backlog=256)
-    sock.setblocking(False)
-    return sock
-
-
-def _explain_bind(settings: HttpSettings, error: OSError) -> str:
-    place = f"{settings.host}:{settings.port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{place} is in use: stop what listens there, or choose another port (http.port)"
-    if error.errno == errno.EACCES:
-        return f"{place} may not be bound by this user: choose a port above 1023 (http.port)"
-    return f"cannot listen on {place} (http.host, http.port): {error.strerror or error}"
 
 
 class ApiHandler(RequestHandler):
@@ -181,6 +54,7 @@ class ApiHandler(RequestHandler):
 
     limits: HttpSettings
     _worked_s = 0.0
+    _work: asyncio.Timeout | None = None
     _allowed: tuple[str, ...] = ()
 
     def initialize(self, limits: HttpSettings) -> None:
@@ -247,8 +121,22 @@ class ApiHandler(RequestHandler):
         # them, though the connection is closed.
         if self._is_gone():
             raise StreamClosedError
+        self._be_counted()
         self._check_method()
         check_permission(self._asking(), self.role_needed(), self.access, self.limits)
+
+    def _be_counted(self) -> None:
+        """Be among the requests that the end of the service waits for."""
+        requests: set[asyncio.Task[Any]] = self.application.settings["requests"]
+        task = asyncio.current_task()
+        if task is not None:
+            requests.add(task)
+            task.add_done_callback(requests.discard)
+
+    def on_connection_close(self) -> None:
+        """End the work of a request whose client is gone, or is sent away."""
+        if self._work is not None and not self._work.expired():
+            self._work.reschedule(asyncio.get_running_loop().time())
 
     def may(self, role: Role) -> bool:
         """Return whether this request would be answered if a role were needed."""
@@ -279,17 +167,22 @@ class ApiHandler(RequestHandler):
         """Await a part of the request's work; raises TooSlowError.
 
         All parts together may take `max_answer_s`. What holds a long-poll is no part.
+        When the client goes, so does the work: raises StreamClosedError.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             async with asyncio.timeout(self.limits.max_answer_s - self._worked_s) as limit:
+                self._work = limit
                 return await work
         except TimeoutError:
-            if limit.expired():
-                raise TooSlowError(self.limits.max_answer_s) from None
-            raise
+            if not limit.expired():
+                raise
+            if self._is_gone():
+                raise StreamClosedError from None
+            raise TooSlowError(self.limits.max_answer_s) from None
         finally:
+            self._work = None
             self._worked_s += loop.time() - began
 
     async def send(self, body: bytes, content_type: str) -> None:
@@ -307,7 +200,8 @@ class ApiHandler(RequestHandler):
             self.request.headers.get("Accept-Encoding", "")
         ):
             loop = asyncio.get_running_loop()
-            parts = (await loop.run_in_executor(None, _compress, b"".join(parts)),)
+            packing = loop.run_in_executor(None, _compress, b"".join(parts))
+            parts = (await self.in_time(packing),)
             size_bytes = len(parts[0])
             self.set_header("Content-Encoding", "gzip")
         # Looked at before each write: the exception that writing raises otherwise is

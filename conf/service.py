@@ -3,7 +3,8 @@
 It knows nothing of what the daemon does: that comes as a `Service`. The order
 matters: the port is bound before anything is started, so that a second copy
 ends at once and touches nothing; and at the end listeners close first, held
-requests are let go, responses finish, and only then is the work stopped.
+requests are let go, responses finish or are cut, their requests end, and only
+then is the work stopped: nobody reads what is closed.
 """
 
 from __future__ import annotations
@@ -24,13 +25,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tornado.web import Application
 
 from databus.conf.access import Role
-from databus.conf.http import (
-    ApiHandler,
-    BoundedServer,
-    UnknownCommandHandler,
-    listen,
-    make_server,
-)
+from databus.conf.descriptors import fit_connections
+from databus.conf.http import ApiHandler, UnknownCommandHandler
+from databus.conf.server import BoundedServer, ServerMetrics, listen, make_server
 from databus.conf.settings import HttpSettings, is_loopback
 from databus.conf.tls import server_context
 from databus.conf.tokens import make_access
@@ -40,7 +37,9 @@ from databus.schemas.errors import SettingsError
 log = logging.getLogger(__name__)
 
 DRAIN_S = 1.0  # responses that are being sent may take so long
+END_S = 2.0  # requests whose connections were cut so long
 STOP_S = 5.0  # and threads so long
+OWN_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,7 @@ class Service:
     stop: Callable[[float], None]
     # Asked between start and drain, when the shell itself has nothing against it.
     ready: Callable[[], Health] | None = None
+    own_files: int = OWN_FILES  # that it may have open at once, beside those of now
 
 
 class Phase(StrEnum):
@@ -163,6 +163,7 @@ def make_application(service: Service, life: Life) -> Application:
         log_function=_log_nothing,
         access=make_access(service.http),
         turns=Turns(),
+        requests=set(),
     )
 
 
@@ -178,24 +179,31 @@ async def serve(
     Raises SettingsError when the port cannot be bound, or tokens or TLS not be had.
     """
     life = Life()
-    server = make_server(make_application(service, life), service.http)
+    application = make_application(service, life)
+    most = fit_connections(service.http.max_connections, service.own_files)
+    server = make_server(application, service.http, most)
+    figures = ServerMetrics(server)
     url = listen(server, service.http)
     if service.http.has_tokens and not (service.http.tls_cert or is_loopback(service.http.host)):
         log.warning("tokens and rows pass %s in clear text: set http.tls_cert and tls_key", url)
     try:
+        service.metrics.register(figures)
         service.start()
         life.phase = Phase.SERVING
         listening(url, server)
         await until.wait()
     finally:
         life.phase = Phase.DRAINING
-        await _drain(service, server)
+        await _drain(service, server, application.settings["requests"])
+        service.metrics.unregister(figures)
 
 
-async def _drain(service: Service, server: BoundedServer) -> None:
+async def _drain(service: Service, server: BoundedServer, requests: set[asyncio.Task[Any]]) -> None:
     server.stop()
     service.let_go()
     await server.drain(DRAIN_S)
+    if requests:
+        await asyncio.wait(set(requests), timeout=END_S)
     await asyncio.get_running_loop().run_in_executor(None, service.stop, STOP_S)
 
 

@@ -105,6 +105,12 @@ class HttpSettings(Settings):
     max_connections_per_client: int = Field(
         300, ge=1, description="… of them from one client address"
     )
+    request_s: float = Field(
+        20.0,
+        gt=0,
+        description="A new connection that has not sent a whole request by then is closed, and "
+        "any whose request's body takes longer",
+    )
     idle_connection_s: float = Field(
         120.0, gt=0, description="A connection that moves no byte for so long is closed"
     )
@@ -305,6 +311,7 @@ class ClientHttpSettings(HttpSettings):
     """Where a client tells how it is and lets itself be paused, and what a stranger may send."""
 
     port: int = Field(11117, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+    max_connections: int = Field(100, ge=1, description="Most connections served at once")
 
 
 class ClientSettings(Settings):

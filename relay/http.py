@@ -50,6 +50,8 @@ from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
+OWN_FILES = 32
+FILES_OF_A_SOURCE = 16  # its database's connections, its MaxSCN, what it asks the registry for
 SERVICES = ("saveMetaState", "runGC")  # and to the relay
 
 Response = StreamResponse | TogetherResponse
@@ -117,6 +119,7 @@ class StreamHandler(RelayHandler):
 
     def on_connection_close(self) -> None:
         """Let go of a held request whose client is gone."""
+        super().on_connection_close()
         self._gone.set()
 
     async def answer(self, *_path: str) -> None:
@@ -454,4 +457,5 @@ def make_service(relay: Relay) -> Service:
         start=start,
         let_go=let_go,
         stop=relay.stop,
+        own_files=OWN_FILES + FILES_OF_A_SOURCE * len(relay.settings.physical_sources),
     )

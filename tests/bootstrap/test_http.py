@@ -399,7 +399,9 @@ class TestBadInput:
         few = ServedStore(tmp_path / "few", http={"max_connections": 2})
         held = [connect(few.url) for _ in range(2)]
         try:
-            wait_until(lambda: few.server.open_connections() == 2)
+            for sock in held:
+                sock.sendall(b"GET /admin HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert sock.recv(1 << 16).startswith(b"HTTP/1.1 200")
             assert few.get("/admin").status == 503
         finally:
             for sock in held:

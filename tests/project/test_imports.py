@@ -42,7 +42,7 @@ HOMES = {
     "sqlalchemy": ["client/spark/targets/sql*.py"],
     "sqlglot": ["relay/sources/mysql/tables/tokens.py", "client/spark/sql/*.py"],
     "sqlite_utils": ["bootstrap/*.py", "registry/sqlite_store.py", "relay/sources/sqlite/*.py"],
-    "tornado": ["*/http.py", "client/transport.py", "conf/service.py"],
+    "tornado": ["*/http.py", "client/transport.py", "conf/server.py", "conf/service.py"],
     "transitions": ["client/states.py"],
 }
 

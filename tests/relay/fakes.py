@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from databus.conf.http import BoundedServer
+from databus.conf.server import BoundedServer
 from databus.conf.service import Service, serve
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service

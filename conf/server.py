@@ -1,0 +1,286 @@
+"""The listening side of every HTTP daemon: how many connections there are, and for how long.
+
+What comes in beyond a limit is answered in one packet and closed before it
+costs anything: no stream, no handshake, no parser. A connection that has sent
+no whole request yet is closed after some seconds, and before that when another
+one needs its place: who connects and says nothing keeps nobody out. All of it
+is counted, for `/metrics`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from tornado.httpserver import HTTPServer
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.ioloop import IOLoop
+from tornado.iostream import IOStream
+
+from databus.conf.http import SLICE_BYTES
+from databus.conf.settings import HttpSettings
+from databus.conf.tls import server_context
+from databus.schemas.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+MOST_ACCEPTED = 64  # in one turn of the loop
+REST_S = 0.2  # of accepting, when there is no descriptor or memory for another connection
+ALL, OF_ONE = "max_connections", "max_connections_per_client"
+DESCRIPTORS, SLOW = "descriptors", "request_s"
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
+    b"x-dbus-error: RequestProcessingException\r\n"
+    b"x-dbus-error-message: too many connections; see http.%s\r\n\r\n"
+)
+
+
+class BoundedServer(HTTPServer):
+    """An HTTP server that turns connections away beyond a number of them."""
+
+    def initialize(
+        self,
+        *args: Any,
+        max_connections: int = 1000,
+        max_connections_per_client: int = 300,
+        request_s: float = 20.0,
+        **options: Any,
+    ) -> None:
+        """Take tornado's arguments, how many connections are served at once, and how long
+        a new one may take to send its first request.
+        """
+        super().initialize(*args, **options)
+        self.most, self._most_of_one = max_connections, max_connections_per_client
+        self._request_s = request_s
+        self._by_client: Counter[str] = Counter()
+        self._unheard: dict[IOStream, asyncio.TimerHandle] = {}  # the oldest first
+        self._dropped: set[IOStream] = set()  # closed, and not forgotten yet
+        self.turned_away = Counter({ALL: 0, OF_ONE: 0, DESCRIPTORS: 0, SLOW: 0})
+
+    def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
+        """Accept what comes in on these sockets."""
+        for sock in sockets:
+            self._sockets[sock.fileno()] = sock
+            self._handlers[sock.fileno()] = partial(IOLoop.current().remove_handler, sock)
+            self._accept_from(sock)
+
+    def _accept_from(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0:  # else it was closed meanwhile
+            IOLoop.current().add_handler(sock, self._accept, IOLoop.READ)
+
+    def _accept(self, sock: socket.socket, _events: int) -> None:
+        for _ in range(MOST_ACCEPTED):
+            if sock.fileno() < 0:
+                return
+            try:
+                connection, address = sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._rest(sock, error)
+                return
+            self._take(connection, address)
+
+    def _rest(self, sock: socket.socket, error: OSError) -> None:
+        """Accept nothing for a moment: whoever waits, waits, and others are served on."""
+        if not self.turned_away[DESCRIPTORS]:
+            log.error("no connection can be accepted just now (%s); those open are served", error)
+        self.turned_away[DESCRIPTORS] += 1
+        IOLoop.current().remove_handler(sock)
+        IOLoop.current().call_later(REST_S, self._accept_from, sock)
+
+    def _take(self, connection: socket.socket, address: Any) -> None:
+        if self._by_client[address[0]] >= self._most_of_one:
+            self._turn_away(connection, OF_ONE)
+        elif self.open_connections >= self.most and not self._make_room():
+            self._turn_away(connection, ALL)
+        else:
+            self._handle_connection(connection, address)
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection that has sent no request yet; returns whether one was."""
+        silent = next(iter(self._unheard), None)
+        if silent is not None:
+            self._drop(silent, ALL)
+        return silent is not None
+
+    def _turn_away(self, connection: socket.socket, limit: str) -> None:
+        self.turned_away[limit] += 1
+        connection.setblocking(False)
+        with connection, contextlib.suppress(OSError):
+            if self.ssl_options is None:  # a text would need the handshake that it may never end
+                connection.send(_TOO_MANY % limit.encode())
+            connection.shutdown(socket.SHUT_WR)
+            # What was sent already and is not read would tear the answer away.
+            connection.recv(SLICE_BYTES)
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        """Serve a new connection, whose first request is to come within a time."""
+        self._by_client[address[0]] += 1
+        loop = asyncio.get_running_loop()
+        self._unheard[stream] = loop.call_later(self._request_s, self._drop, stream, SLOW)
+        super().handle_stream(stream, address)
+
+    def start_request(self, server_conn: Any, request_conn: Any) -> HTTPMessageDelegate:
+        """Read a request."""
+        delegate = super().start_request(server_conn, request_conn)
+        if server_conn.stream not in self._unheard:
+            return delegate
+        return _FirstRequest(delegate, partial(self._hear, server_conn.stream))
+
+    def _hear(self, stream: IOStream) -> None:
+        timer = self._unheard.pop(stream, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _drop(self, stream: IOStream, limit: str) -> None:
+        self._hear(stream)
+        self.turned_away[limit] += 1
+        self._dropped.add(stream)
+        stream.close()
+
+    def on_close(self, server_conn: object) -> None:
+        """Forget a connection."""
+        super().on_close(server_conn)
+        connection: Any = server_conn
+        self._hear(connection.stream)
+        self._dropped.discard(connection.stream)
+        client = connection.context.address[0]
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open now."""
+        return len(self._connections) - len(self._dropped)
+
+    async def drain(self, deadline_s: float) -> None:
+        """Close idle connections at once, the others when they have answered.
+
+        Call after `stop`. What has not ended by the deadline is cut: its handler is
+        told, and ends at its next step.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_s
+        while self._connections and loop.time() < end:
+            for connection in self._streams():
+                # Reading = waiting for a request; a request in hand is not read from.
+                if connection.reading() and not connection.writing():
+                    connection.close()
+            await asyncio.sleep(0.01)
+        # All of them first: while one is waited for, the next would go on with its work.
+        for connection in self._streams():
+            connection.close()
+
+    def _streams(self) -> list[IOStream]:
+        return [connection.stream for connection in list(self._connections)]
+
+
+class _FirstRequest(HTTPMessageDelegate):
+    """A connection's first request: says when it is whole."""
+
+    def __init__(self, delegate: HTTPMessageDelegate, heard: Callable[[], None]) -> None:
+        self._delegate = delegate
+        self._heard = heard
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> Awaitable[None] | None:
+        return self._delegate.headers_received(start_line, headers)
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        return self._delegate.data_received(chunk)
+
+    def finish(self) -> None:
+        self._heard()
+        self._delegate.finish()
+
+    def on_connection_close(self) -> None:
+        self._delegate.on_connection_close()
+
+
+class ServerMetrics(Collector):
+    """A server's connections in Prometheus' form."""
+
+    def __init__(self, server: BoundedServer) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield how many connections there are, may be, and were turned away."""
+        server = self._server
+        for name, text, value in (
+            ("connections", "Connections open now", server.open_connections),
+            ("max_connections", "Most connections served at once", server.most),
+        ):
+            yield GaugeMetricFamily(f"databus_http_{name}", text, value)
+        away = CounterMetricFamily(
+            "databus_http_turned_away", "Connections closed, by the limit", labels=["limit"]
+        )
+        for limit, count in server.turned_away.items():
+            away.add_metric([limit], count)
+        yield away
+
+
+def make_server(application: Any, settings: HttpSettings, max_connections: int) -> BoundedServer:
+    """Return a server with the limits and the TLS of the settings, not yet listening.
+
+    Raises SettingsError when certificate and key cannot be used.
+    """
+    return BoundedServer(
+        application,
+        max_connections=max_connections,
+        max_connections_per_client=settings.max_connections_per_client,
+        request_s=settings.request_s,
+        ssl_options=server_context(settings),
+        max_header_size=settings.max_request_bytes,
+        max_body_size=settings.max_request_bytes,
+        max_buffer_size=2 * settings.max_request_bytes + SLICE_BYTES,
+        idle_connection_timeout=settings.idle_connection_s,
+        body_timeout=settings.request_s,
+    )
+
+
+def listen(server: HTTPServer, settings: HttpSettings) -> str:
+    """Bind and listen; returns the URL. Raises SettingsError saying what to do."""
+    try:
+        sock = _bind(settings)
+    except OSError as error:
+        raise SettingsError(_explain_bind(settings, error)) from error
+    server.add_socket(sock)
+    host, port = sock.getsockname()[:2]
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _bind(settings: HttpSettings) -> socket.socket:
+    # Not tornado's bind_sockets: that one leaks the socket when binding fails.
+    family, *_, address = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.create_server(address[:2], family=family, backlog=256)
+    sock.setblocking(False)
+    return sock
+
+
+def _explain_bind(settings: HttpSettings, error: OSError) -> str:
+    place = f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{place} is in use: stop what listens there, or choose another port (http.port)"
+    if error.errno == errno.EACCES:
+        return f"{place} may not be bound by this user: choose a port above 1023 (http.port)"
+    return f"cannot listen on {place} (http.host, http.port): {error.strerror or error}"

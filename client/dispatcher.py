@@ -16,7 +16,8 @@ from random import Random
 
 from databus.client.back_off import BackOff
 from databus.client.buffer import Buffer, BufferClosedError
-from databus.client.checkpoints import CheckpointStore, save_in
+from databus.client.checkpoint_keeper import CheckpointKeeper, soonest
+from databus.client.checkpoints import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, Dispatch, Failure, Outcome
 from databus.client.figures import Figures
@@ -64,12 +65,14 @@ class Dispatcher:
         self.scn = position.scn
         self._subscription = subscription
         self._rule = rule
-        self._store = store
         self._buffer = buffer
         self._back_off = BackOff(settings.back_off, rng)
         self._on_error = on_error
         self._on_end = on_end
         self._figures = figures or Figures(time.monotonic)
+        self.keeper = CheckpointKeeper(
+            store, subscription, settings.back_off, rng, self._figures.now_s
+        )
         self._in_hand: BufferItem | None = None
         self._has_started = False
         self._is_bootstrapping = False
@@ -143,7 +146,7 @@ class Dispatcher:
             self._has_started = True
         self._until_success(lambda: self._roll_back_item(self._in_hand))
         while True:
-            item = self._in_hand or self._buffer.take() or self._buffer.get(self._rule.due_in_s)
+            item = self._in_hand or self._buffer.take() or self._buffer.get(self._due_in_s)
             self._in_hand = item
             if self._is_interrupted:
                 self._wait_for_release()
@@ -248,16 +251,17 @@ class Dispatcher:
             failure = (roll_back and roll_back()) or attempt()
         self._back_off.reset()
 
+    @property
+    def _due_in_s(self) -> float | None:
+        return soonest(self._rule.due_in_s, self.keeper.due_in_s)
+
     def _write(self, checkpoint: Checkpoint | None) -> None:
-        while checkpoint is not None:
+        while True:
             try:
-                self._save(checkpoint)
+                self.keeper.save(checkpoint)
                 return
             except CheckpointError as error:
                 self._suspend(error)
-
-    def _save(self, checkpoint: Checkpoint) -> None:
-        save_in(self._store, self._subscription.name, self._subscription.sources, checkpoint)
 
     def _suspend(self, error: DatabusError) -> None:
         """Say what is wrong, and wait until somebody has seen to it."""
@@ -273,9 +277,7 @@ class Dispatcher:
 
     def _end(self) -> None:
         try:
-            checkpoint = self._rule.take(is_forced=True)
-            if checkpoint is not None:
-                self._save(checkpoint)
+            self.keeper.save(self._rule.take(is_forced=True), is_last=True)
             self._log(self.dispatch.stop())
         except Exception as error:
             self._on_error(_internal(self.scn, error))

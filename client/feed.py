@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
+from random import Random
 
 from databus.client.buffer import Buffer, BufferClosedError
-from databus.client.checkpoints import CheckpointStore, save_in
+from databus.client.checkpoint_keeper import CheckpointKeeper, soonest
+from databus.client.checkpoints import CheckpointStore
 from databus.client.consumer import Result
 from databus.client.dispatch import CheckpointRule, DataWindow, data_window
 from databus.client.figures import Figures
@@ -19,6 +21,7 @@ from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledB
 from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.subscription import Subscription
+from databus.conf.settings import BackOffSettings
 from databus.schemas.checkpoint import Checkpoint
 
 
@@ -34,21 +37,23 @@ class Feed:
         position: Position,
         on_end: Callable[[], None],
         figures: Figures | None = None,
+        back_off: BackOffSettings | None = None,
     ) -> None:
         """Hand out what comes into `buffer`; `on_end` is called when the iteration is over.
 
-        What is done is counted in `figures`.
+        What is done is counted in `figures`; `back_off` is of checkpoints that cannot be written.
         """
         # Of the last window consumed; a bootstrap moves it when it is over.
         self.scn = position.scn
-        self._subscription = subscription
         self._rule = rule
-        self._store = store
         self._buffer = buffer
         self._on_end = on_end
         self._begins_bootstrap = False
         self._in_hand: ReadWindow | BootstrapPage | None = None
         self._figures = figures or Figures(time.monotonic)
+        self.keeper = CheckpointKeeper(
+            store, subscription, back_off or BackOffSettings(), Random(), self._figures.now_s
+        )
         self._given_at_s = 0.0  # when the window in hand was given out
 
     def stop(self) -> None:
@@ -76,7 +81,7 @@ class Feed:
                 elif is_late:
                     return
                 else:
-                    await _wait(arrived, self._rule.due_in_s)
+                    await _wait(arrived, self._due_in_s)
         finally:
             self._buffer.on_item = lambda: None
             self._end()
@@ -85,8 +90,7 @@ class Feed:
         """Return the next window that has events; None at the end, or when the time is over."""
         while True:
             self._finish_window()
-            due_in_s = self._rule.due_in_s
-            waits_s = due_in_s if timeout_s is None else timeout_s
+            waits_s = self._due_in_s if timeout_s is None else timeout_s
             try:
                 item = self._buffer.get(waits_s)
             except BufferClosedError:
@@ -116,7 +120,7 @@ class Feed:
         if isinstance(item, BootstrapBegun | BootstrapEnded):
             self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
             checkpoint = item.checkpoint
-            self._save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+            self.keeper.save(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
         return None
 
     def _show(self, item: ReadWindow | BootstrapPage) -> DataWindow:
@@ -144,20 +148,19 @@ class Feed:
             due = self._rule.after_window(
                 item.checkpoint, Result.CHECKPOINT if must_be_kept else Result.SUCCESS
             )
-        self._save(due or self._rule.take())
+        self.keeper.save(due or self._rule.take())
 
     def _end(self) -> None:
         """Write what is consumed; the window in hand is not: its loop body broke off."""
         self._buffer.close()
         try:
-            self._save(self._rule.take(is_forced=True))
+            self.keeper.save(self._rule.take(is_forced=True), is_last=True)
         finally:
             self._on_end()
 
-    def _save(self, checkpoint: Checkpoint | None) -> None:
-        if checkpoint is not None:
-            sources = self._subscription.sources
-            save_in(self._store, self._subscription.name, sources, checkpoint)
+    @property
+    def _due_in_s(self) -> float | None:
+        return soonest(self._rule.due_in_s, self.keeper.due_in_s)
 
 
 def _set_soon(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:

@@ -91,14 +91,16 @@ def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
 
 
 def health_of(client: DatabusClient) -> Health:
-    """Return whether the client goes on by itself: an error that needs somebody is not well."""
+    """Return whether all is well: no error needs somebody, and checkpoints are written."""
     error = client.error
+    is_saving = not any(one.unsaved for one in client.registrations)
     details = {
         "state": client.state.value,
         "problem": "" if error is None else str(error),
         "registrations": _registrations(client),
     }
-    return Health(client.is_healthy, details)
+    word = "retrying" if client.is_healthy else "error"
+    return Health(client.is_healthy and is_saving, details, word)
 
 
 def readiness_of(client: DatabusClient) -> Health:

@@ -104,6 +104,7 @@ class Registration:
                 position,
                 self.let_go,
                 self.figures,
+                settings.back_off,
             )
 
     def start(self) -> None:
@@ -181,7 +182,13 @@ class Registration:
     def problem(self) -> str:
         """What is wrong; empty when nothing is."""
         error = self.error or self._puller.last_problem
-        return "" if error is None else str(error)
+        return self.unsaved if error is None else str(error)
+
+    @property
+    def unsaved(self) -> str:
+        """Why the newest checkpoint is not written yet; empty when it is."""
+        taker = self.dispatcher or self.feed
+        return "" if taker is None else taker.keeper.problem
 
     @property
     def status(self) -> RegistrationStatus:
@@ -195,7 +202,7 @@ class Registration:
             self._puller.server,
             -1 if taker is None else taker.scn,
             self._buffer.held_bytes,
-            None if problem is None else str(problem),
+            (self.unsaved or None) if problem is None else str(problem),
         )
 
     def _load_position(self) -> Position:

@@ -14,6 +14,7 @@ import pytest
 from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.http import health_of
 from databus.client.intake import BufferItem, Intake
 from databus.client.states import Lifecycle
 from databus.schemas.checkpoint import Checkpoint
@@ -48,6 +49,7 @@ from tests.client.shop import (
     wait_until,
     window,
 )
+from tests.full_disk import Disk, small_disk
 
 QUICK: dict[str, Any] = {
     "wait_ms": 500,
@@ -274,6 +276,74 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_client(
     with pytest.raises(CheckpointError, match="cannot be written"):
         client.run()
     assert keeper.scns == [1]
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    with small_disk(tmp_path / "disk", monkeypatch) as disk:
+        yield disk
+
+
+def kept_in(disk: Disk) -> int:
+    kept = FileCheckpoints(disk.folder).load("default", ["shop.orders"])
+    return -1 if kept is None else kept.window_scn
+
+
+def test_a_full_disk_under_the_checkpoints_is_waited_for_and_windows_go_on(
+    relay: FakeRelay, keeper: Keeper, disk: Disk
+) -> None:
+    client = make_client(relay, checkpoint_dir=disk.folder)
+    client.register(keeper, ["shop.orders"])
+    client.on("shop.orders")(lambda event: disk.fill() if event.scn == 2 else None)
+    with client:
+        wait_until(lambda: 5 in keeper.scns)
+        wait_until(lambda: client.registrations[0].unsaved)
+        assert kept_in(disk) == 1
+        assert client.error is None
+        assert "No space left" in str(client.status()[0].problem)
+        assert "No space left" in client.report().registrations[0].problem
+        health = health_of(client)
+        assert (health.is_ok, health.word) == (False, "retrying")
+        disk.free()
+        wait_until(lambda: kept_in(disk) == 5)
+        wait_until(lambda: client.status()[0].problem is None)
+        assert health_of(client).is_ok
+    assert keeper.scns == [1, 2, 3, 4, 5]
+
+
+def test_a_loop_over_windows_goes_on_over_a_full_disk(relay: FakeRelay, disk: Disk) -> None:
+    with make_client(relay, checkpoint_dir=disk.folder) as client:
+        scns = []
+        for one in client.windows("shop.orders"):
+            scns.append(one.scn)
+            if one.scn == 1:
+                disk.fill()
+            if one.scn == 3:
+                assert "No space left" in client.registrations[0].unsaved
+                disk.free()
+            if one.scn == 5:
+                break
+    assert scns == [1, 2, 3, 4, 5]
+    assert kept_in(disk) == 4, "the window that the loop left is not consumed"
+
+
+def test_an_asynchronous_loop_goes_on_over_a_full_disk(relay: FakeRelay, disk: Disk) -> None:
+    async def read(client: DatabusClient) -> list[int]:
+        scns = []
+        async for one in client.windows_async("shop.orders"):
+            scns.append(one.scn)
+            if one.scn == 1:
+                disk.fill()
+            if one.scn == 5:
+                break
+        return scns
+
+    with make_client(relay, checkpoint_dir=disk.folder) as client:
+        assert asyncio.run(read(client)) == [1, 2, 3, 4, 5]
+    assert kept_in(disk) == -1
+    disk.free()
+    with make_client(relay, checkpoint_dir=disk.folder) as client:
+        assert asyncio.run(read(client)) == [1, 2, 3, 4, 5], "nothing was kept: it comes again"
 
 
 def test_a_store_that_fails_in_its_own_way_stops_the_client_until_it_is_resumed(

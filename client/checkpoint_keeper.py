@@ -1,0 +1,83 @@
+"""Writes one registration's checkpoints, and goes on when the disk is full.
+
+What passes by itself is tried again for ever, with back-off; windows are handed over
+meanwhile, for at least once holds without a checkpoint too: whoever is killed then gets
+again what came since the last one that was written. `problem` says so as long as it is so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from random import Random
+
+from databus.client.back_off import BackOff
+from databus.client.checkpoints import CheckpointStore, save_in
+from databus.client.subscription import Subscription
+from databus.conf.faults import is_transient
+from databus.conf.settings import BackOffSettings
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+
+class CheckpointKeeper:
+    """Used by the thread that consumes; `problem` may be read by any."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        subscription: Subscription,
+        back_off: BackOffSettings,
+        rng: Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self.problem = ""
+        self._store = store
+        self._subscription = subscription
+        self._back_off = BackOff(back_off, rng)
+        self._clock = clock
+        self._waiting: Checkpoint | None = None  # to be written
+        self._next_s = -math.inf
+
+    @property
+    def due_in_s(self) -> float | None:
+        """When to call `save` again although nothing new came; None = no need to."""
+        if not self.problem:
+            return None
+        return max(0.0, self._next_s - self._clock())
+
+    def save(self, checkpoint: Checkpoint | None, *, is_last: bool = False) -> None:
+        """Write a checkpoint, or the one that waits; raises CheckpointError if somebody must act.
+
+        The last one is tried now, and not again.
+        """
+        self._waiting = checkpoint or self._waiting
+        if self._waiting is None or (self._clock() < self._next_s and not is_last):
+            return
+        try:
+            self._write(self._waiting)
+        except CheckpointError as error:
+            if not is_transient(error):
+                raise
+            self._put_off(error)
+        else:
+            self.problem, self._waiting, self._next_s = "", None, -math.inf
+            self._back_off.reset()
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        save_in(self._store, self._subscription.name, self._subscription.sources, checkpoint)
+
+    def _put_off(self, error: CheckpointError) -> None:
+        if not self.problem:
+            log.warning("%s: %s; tried again", self._subscription.name, error)
+        self.problem = f"{error}; tried again, and what came since the last one comes twice if "
+        self.problem += "this process is killed before"
+        self._next_s = self._clock() + self._back_off.next_s()
+
+
+def soonest(*waits_s: float | None) -> float | None:
+    """Return the shortest wait; None when there is none to be had."""
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)

@@ -40,7 +40,7 @@ HOMES = {
     "pyarrow": ["client/spark/*.py", "client/spark/*/*.py"],
     "pyspark": ["client/spark/*.py", "client/spark/*/*.py"],
     "sqlalchemy": ["client/spark/targets/sql*.py"],
-    "sqlglot": ["relay/sources/mysql/tables/tokens.py", "client/spark/sql/*.py"],
+    "sqlglot": ["client/spark/sql/*.py"],
     "sqlite_utils": ["bootstrap/*.py", "registry/sqlite_store.py", "relay/sources/sqlite/*.py"],
     "tornado": ["*/http.py", "client/transport.py", "conf/server.py", "conf/service.py"],
     "transitions": ["client/states.py"],

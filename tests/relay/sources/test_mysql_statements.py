@@ -13,7 +13,8 @@ from databus.relay.sources.mysql.stream.events import Query
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.tokens import ANSI_QUOTES, TableName
+from databus.relay.sources.mysql.tables.lexer import ANSI_QUOTES
+from databus.relay.sources.mysql.tables.tokens import TableName
 from databus.relay.sources.mysql.tables.watched import ChangeKind, Names, WatchedTables
 
 DIALECT = Dialect(char_bytes={"utf8mb4": 4, "latin1": 1, "utf8mb3": 3, "binary": 1})

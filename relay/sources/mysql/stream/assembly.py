@@ -383,7 +383,11 @@ class Assembler:
         if self._group is not None and self._group.gtid.is_unfinished_ddl:
             return
         scn = self._scn_at(event.end_offset)
-        found = self._tables.apply(query, scn)
+        try:
+            found = self._tables.apply(query, scn)
+        except ValueError as error:
+            self._stop(str(error))
+            return  # when it is let pass, its transaction ends all the same
         lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
         if lost:
             self._stop(lost)

@@ -23,13 +23,13 @@ from databus.relay.sources.mysql.tables.alter import (
     read_table_options,
 )
 from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.lexer import without_comments
 from databus.relay.sources.mysql.tables.tokens import (
     Reader,
     TableName,
     Token,
     every_name,
     tokens,
-    without_comments,
 )
 
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO"})
@@ -111,7 +111,9 @@ def prepare(text: str, rules: Rules) -> Prepared:
 
     Raises ValueError.
     """
-    plain = without_comments(text, rules.version, is_mariadb=rules.dialect.is_mariadb)
+    plain = without_comments(
+        text, rules.version, is_mariadb=rules.dialect.is_mariadb, sql_mode=rules.sql_mode
+    )
     if _PREFIX.match(plain):
         return _without_prefix(tokens(plain, rules.sql_mode), plain, rules.sql_mode)
     first = _FIRST.match(plain)

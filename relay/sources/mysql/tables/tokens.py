@@ -1,53 +1,19 @@
-"""The words of a statement, as the server reads them. Pure.
-
-sqlglot cuts the text. What it does not know of this server is done around it:
-executable comments (`/*!50100 … */`, `/*M! … */`) are opened where the server
-executes them, and the text of a string is taken apart by the server's rules.
-"""
+"""The words of a statement: names, strings and marks, and what reads them one by one. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from sqlglot import TokenType
-from sqlglot.dialects.mysql import MySQL
-from sqlglot.errors import SqlglotError
-
-ANSI_QUOTES = 1 << 2
-NO_BACKSLASH_ESCAPES = 1 << 20
+from databus.relay.sources.mysql.tables.lexer import NO_BACKSLASH_ESCAPES, pieces
 
 TableName = tuple[str, str]  # database, table
 
-_PIECES = re.compile(
-    r"""
-    (?P<kept> `(?:[^`]|``)*` | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" )
-  | (?P<open> /\*(?P<maria>M?)!(?P<version>\d{5,6})? )
-  | (?P<comment> /\*.*?\*/ | \#[^\n]* | --(?=\s|$)[^\n]* )
-  | (?P<close> \*/ )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_ANY_WORD = re.compile(r"`[^`]*`|[\w$\u0080-\U0010ffff]+|\.")
 _ESCAPED = re.compile(r"''|\"\"|\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 _ESCAPES |= {"%": "\\%", "_": "\\_"}
-_ANY_NAME = re.compile(
-    r"`((?:[^`]|``)*)`|\"((?:[^\"\\]|\"\"|\\.)*)\"|'(?:[^'\\]|''|\\.)*'|([\w$]+)", re.DOTALL
-)
-_STRINGS = frozenset({TokenType.STRING, TokenType.NATIONAL_STRING})
-# Not executed by MariaDB: numbers of MySQL versions that it never was.
-_MYSQL_ONLY = range(50700, 100000)
-
-
-class _Tokenizer(MySQL.Tokenizer):
-    COMMANDS: ClassVar[set[TokenType]] = set()
-
-
-class _AnsiTokenizer(_Tokenizer):
-    QUOTES = ["'"]
-    IDENTIFIERS = ["`", '"']
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,74 +35,19 @@ def quote(*parts: str) -> str:
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
-def without_comments(text: str, version: int = 0, *, is_mariadb: bool = True) -> str:
-    """Return a statement without comments, those opened that this server executes."""
-    found: list[str] = []
-    at, skipped_from = 0, -1
-    depth = 0
-    for match in _PIECES.finditer(text):
-        if match["open"] is not None:
-            depth += 1
-            if skipped_from < 0:
-                found.append(text[at : match.start()])
-                if not _is_executed(match, version, is_mariadb):
-                    skipped_from = depth
-        elif match["close"] is not None and depth:
-            if skipped_from < 0:
-                found.append(text[at : match.start()])
-            elif skipped_from == depth:
-                skipped_from = -1
-            depth -= 1
-        elif match["comment"] is not None and skipped_from < 0:
-            found.append(text[at : match.start()])
-        else:
-            continue
-        found.append(" ")
-        at = match.end()
-    if skipped_from < 0:
-        found.append(text[at:])
-    return "".join(found)
-
-
-def _is_executed(match: re.Match[str], version: int, is_mariadb: bool) -> bool:
-    if match["maria"] and not is_mariadb:
-        return False
-    number = int(match["version"] or 0)
-    if is_mariadb and not match["maria"] and number in _MYSQL_ONLY:
-        return False
-    return not version or number <= version
-
-
 def tokens(text: str, sql_mode: int = 0) -> list[Token]:
     """Return the tokens of a statement without comments; raises ValueError."""
-    tokenizer = _AnsiTokenizer() if sql_mode & ANSI_QUOTES else _Tokenizer()
-    try:
-        raw = tokenizer.tokenize(text)
-    except SqlglotError as error:
-        raise ValueError(f"the statement {text[:80]!r} cannot be read: {error}") from error
-    found: list[Token] = []
-    end = -1
-    for token in raw:
-        piece = text[token.start : token.end + 1]
-        is_joined = token.start == end + 1
-        end = token.end
-        if token.token_type in _STRINGS:
-            found.append(Token(_unquoted(piece, sql_mode), is_string=True))
-        elif token.token_type is TokenType.IDENTIFIER:
-            mark = piece[0]
-            found.append(Token(piece[1:-1].replace(mark * 2, mark), is_name=True))
-        elif is_joined and _goes_on(found, piece):
-            found[-1] = Token(found[-1].text + piece)  # a name that begins with digits
-        else:
-            found += [Token(word) for word in piece.split()]
-    return found
+    return [_token(found, sql_mode) for found in pieces(text, sql_mode)]
 
 
-def _goes_on(found: Sequence[Token], piece: str) -> bool:
-    last = found[-1] if found else None
-    if last is None or last.is_name or last.is_string:
-        return False
-    return last.text.isalnum() and last.text[0].isdigit() and piece[0].isalpha()
+def _token(found: re.Match[str], sql_mode: int) -> Token:
+    piece = found[0]
+    if found.lastgroup == "string":
+        return Token(_unquoted(piece, sql_mode), is_string=True)
+    if found.lastgroup == "name":
+        mark = piece[0]
+        return Token(piece[1:-1].replace(mark * 2, mark), is_name=True)
+    return Token(piece)
 
 
 def _unquoted(piece: str, sql_mode: int) -> str:
@@ -156,17 +67,13 @@ def _unquoted(piece: str, sql_mode: int) -> str:
 
 def every_name(text: str, database: str, sql_mode: int = 0) -> frozenset[TableName]:
     """Return everything in a text that could be a table's name."""
-    found: set[TableName] = set()
-    before, end = "", 0
-    for match in _ANY_NAME.finditer(text):
-        quoted = match[2] if sql_mode & ANSI_QUOTES else None
-        name = (match[1] or "").replace("``", "`") or quoted or match[3] or ""
-        if name:
-            found.add((database, name))
-        if name and before and text[end : match.start()].strip() == ".":
-            found.add((before, name))
-        before, end = name, match.end()
-    return frozenset(found)
+    try:
+        found = tokens(text, sql_mode)
+    except ValueError:
+        found = [Token(word.strip("`")) for word in _ANY_WORD.findall(text)]
+    names = {(database, token.text) for token in found if token.text and not token.is_string}
+    triples = zip(found, found[1:], found[2:], strict=False)
+    return frozenset(names | {(a.text, b.text) for a, dot, b in triples if dot.upper == "."})
 
 
 class Reader:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 
 from databus.relay.sources.mysql.rows.charset_tables import MENDED_BYTES, MENDED_RUNS, UPPER_HALVES
@@ -67,6 +68,8 @@ _SEVERAL_BYTES = frozenset(
     {"cp932", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ucs2", "utf16", "utf16le", "utf32"}
     | {"utf8", "utf8mb3", "utf8mb4"}
 )
+_BEYOND_BMP = frozenset({"gb18030", "utf16", "utf16le", "utf32", "utf8mb4", BINARY})
+_OF_BMP = frozenset({"ucs2", "utf8", "utf8mb3"})
 # It reads the full-width backslash as the plain one.
 _PLAIN_BACKSLASH = "sjis"
 # GB 18030 of 2005, and Python's is of 2000: two characters changed places.
@@ -119,6 +122,44 @@ def byte_table(charset: str) -> str | None:
         mended.get(code) or bytes([code]).decode(codec, "replace").replace("\ufffd", "\ufffe")
         for code in range(256)
     )
+
+
+@cache
+def _codes_of(charset: str) -> dict[str, int]:
+    table = byte_table(charset) or ""
+    return {letter: code for code, letter in enumerate(table) if letter != "\ufffe"}
+
+
+def stored_text(text: str, charset: str) -> str:
+    """Return what a server keeps of a text: `?` for what the character set does not have.
+
+    Raises ValueError where it is not known what it has.
+    """
+    if charset in _BEYOND_BMP:
+        return text
+    if charset in _OF_BMP:
+        return "".join(letter if letter <= "\uffff" else "?" for letter in text)
+    if byte_table(charset) is not None:
+        known = _codes_of(charset)
+        return "".join(letter if letter in known else "?" for letter in text)
+    stored_bytes(text, charset)
+    return text
+
+
+def stored_bytes(text: str, charset: str) -> bytes:
+    """Return the bytes of a text in a character set; raises ValueError when it is not certain."""
+    if charset == BINARY:
+        return text.encode()
+    if byte_table(charset) is not None:
+        codes = _codes_of(charset)
+        if all(letter in codes for letter in text):
+            return bytes(codes[letter] for letter in text)
+    decode = decoder_of(charset)
+    with suppress(UnicodeError):
+        data = text.encode(_CODECS.get(charset, "ascii"))
+        if decode is not None and decode(data) == text:
+            return data
+    raise ValueError(f"what {text!r} is in character set {charset} is not known")
 
 
 def exact_decoder(charset: str | None) -> Decoder | None:

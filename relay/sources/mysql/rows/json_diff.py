@@ -4,7 +4,8 @@ With `binlog_row_value_options=PARTIAL_JSON` MySQL logs differences, one after
 another until the field ends:
 
     operation (1): 0 replace, 1 insert, 2 remove
-    path      length-encoded length, text: $ and then .name, ."quoted name" or [index]
+    path      length-encoded length, text: $ and then .name, ."quoted name", [index],
+              [last] or [last-index]; a value that is no array counts as an array of itself
     value     length-encoded length, binary JSON; not for remove
 
 They are applied to the text that `rows/json_text.py` makes of the value before. Names
@@ -21,7 +22,7 @@ from databus.relay.sources.mysql.rows.columns import ByteReader
 from databus.relay.sources.mysql.rows.json_text import json_text
 
 _REPLACE, _INSERT, _REMOVE = range(3)
-_LEG = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))|\[(\d+)\]', re.DOTALL)
+_LEG = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))|\[(last-|last|)(\d*)\]', re.DOTALL)
 
 
 class _Number(str):
@@ -30,10 +31,28 @@ class _Number(str):
     __slots__ = ()
 
 
+class _Index(NamedTuple):
+    """A place in an array, counted from its beginning or from its last element."""
+
+    number: int
+    from_end: bool
+
+    def of(self, array: list[Any]) -> int:
+        """Return the place in an array; one before its beginning is its beginning."""
+        return max(len(array) - 1 - self.number, 0) if self.from_end else self.number
+
+    def is_in(self, array: list[Any]) -> bool:
+        """Whether an array has that place."""
+        return self.number < len(array)
+
+
+_Leg = str | _Index
+
+
 class _Difference(NamedTuple):
     operation: int
     path: str
-    legs: list[str | int]
+    legs: list[_Leg]
     value: Any
 
 
@@ -58,55 +77,72 @@ def _read(reader: ByteReader) -> _Difference:
     return _Difference(operation, path, _legs(path), value)
 
 
-def _legs(path: str) -> list[str | int]:
+def _legs(path: str) -> list[_Leg]:
     if not path.startswith("$"):
         raise ValueError(f"JSON path {path!r} cannot be read")
-    legs: list[str | int] = []
+    legs: list[_Leg] = []
     at = 1
     while at < len(path):
         found = _LEG.match(path, at)
-        if found is None:
+        if found is None or found[0] in ("[]", "[last-]"):
             raise ValueError(f"JSON path {path!r} cannot be read")
-        quoted, plain, index = found.groups()
-        legs.append(int(index) if index else json.loads(quoted) if quoted else plain)
+        quoted, plain, end, index = found.groups()
+        if end is not None:
+            legs.append(_Index(int(index or 0), bool(end)))
+        else:
+            legs.append(json.loads(quoted) if quoted else plain)
         at = found.end()
     return legs
 
 
 def _apply(document: Any, difference: _Difference) -> Any:
     operation, path, legs, value = difference
-    if not legs:
-        if operation != _REPLACE:
-            raise ValueError("a whole JSON value can only be replaced")
-        return value
-    parent = document
-    for leg in legs[:-1]:
-        parent = parent[leg] if _has(parent, leg) else None
-    last: Any = legs[-1]
-    if operation == _INSERT:
-        _insert(parent, last, value, path)
-    elif not _has(parent, last):
-        raise ValueError(f"the JSON value before has no {path}")
-    elif operation == _REPLACE:
-        parent[last] = value
+    if not legs and operation != _REPLACE:
+        raise ValueError("a whole JSON value can only be replaced")
+    whole = [document]  # so that the document too has a place in something
+    holder: Any = whole
+    key: Any = 0
+    for leg in legs if operation == _REPLACE else legs[:-1]:
+        container = holder[key]
+        if not _has(container, leg):
+            raise ValueError(f"the JSON value before has no {path}")
+        if isinstance(leg, str):
+            holder, key = container, leg
+        elif isinstance(container, list):
+            holder, key = container, leg.of(container)
+    if operation == _REPLACE:
+        holder[key] = value
+    elif operation == _INSERT:
+        _insert(holder[key], legs[-1], value, path)
     else:
-        del parent[last]
-    return document
+        _remove(holder[key], legs[-1], path)
+    return whole[0]
 
 
-def _has(container: Any, leg: str | int) -> bool:
-    if isinstance(container, dict):
-        return leg in container
-    return isinstance(container, list) and isinstance(leg, int) and leg < len(container)
+def _has(container: Any, leg: _Leg) -> bool:
+    if isinstance(leg, str):
+        return isinstance(container, dict) and leg in container
+    return leg.is_in(container if isinstance(container, list) else [container])
 
 
-def _insert(parent: Any, leg: Any, value: Any, path: str) -> None:
-    if isinstance(parent, list) and isinstance(leg, int):
-        parent.insert(leg, value)
+def _insert(parent: Any, leg: _Leg, value: Any, path: str) -> None:
+    if isinstance(parent, list) and isinstance(leg, _Index):
+        parent.insert(leg.of(parent), value)
     elif isinstance(parent, dict) and isinstance(leg, str) and leg not in parent:
         parent[leg] = value
     else:
         raise ValueError(f"nothing can be inserted into the JSON value before at {path}")
+
+
+def _remove(parent: Any, leg: _Leg, path: str) -> None:
+    if not _has(parent, leg):
+        raise ValueError(f"the JSON value before has no {path}")
+    if isinstance(leg, str):
+        del parent[leg]
+    elif isinstance(parent, list):
+        del parent[leg.of(parent)]
+    else:
+        raise ValueError(f"nothing can be removed from the JSON value before at {path}")
 
 
 def _load(text: str) -> Any:

@@ -45,11 +45,22 @@ class Definition:
 
     `period` are the columns that say when a row of a system-versioned table
     began and ended; they may be the server's own, which are not among `columns`.
+    `hides_row_id`: it has a column `my_row_id`, and that is invisible.
     """
 
     columns: tuple[DefinedColumn, ...]
     key: tuple[str, ...] = ()
     period: tuple[str, str] | None = None
+    hides_row_id: bool = False
+
+    @property
+    def keeps_row_id_first(self) -> bool:
+        """Whether its first column is a key that MySQL generated; no ALTER puts one before it."""
+        return (
+            self.hides_row_id
+            and self.key == (ROW_ID,)
+            and (self.columns[0].name, self.columns[0].sql_type) == (ROW_ID, "bigint unsigned")
+        )
 
     @property
     def hidden(self) -> tuple[DefinedColumn, ...]:
@@ -131,6 +142,17 @@ _FIXED_SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}
 
 # What the server calls the columns of a period that has none of its own.
 OWN_PERIOD = ("row_start", "row_end")
+# What MySQL calls the key of a table that was created without one, when it makes it one.
+ROW_ID = "my_row_id"
+
+
+def current_key(key: Sequence[str], period: tuple[str, str] | None) -> tuple[str, ...]:
+    """Return the key of a table's current rows.
+
+    Servers add the end of the period to the key of a system-versioned table, for
+    the rows of its history.
+    """
+    return tuple(name for name in key if period is None or name not in period)
 
 
 def layout_of(
@@ -173,8 +195,7 @@ def _layout_by_name(
         if name not in hidden:
             columns.append((name, defined.sql_type, column.nullable))
         packed.append(_packed(column, name, defined, dialect))
-    names = (logged.columns[index].name or "" for index in logged.key)
-    key = tuple(name for name in names if name not in hidden)
+    key = current_key([logged.columns[index].name or "" for index in logged.key], period)
     return _row_layout(_table(source, columns, key), packed, dialect, period)
 
 

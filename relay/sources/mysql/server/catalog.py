@@ -6,7 +6,7 @@ that streams.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -17,7 +17,14 @@ from pymysql.err import MySQLError
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.rows.columns import clean_sql_type
-from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
+from databus.relay.sources.mysql.rows.layout import (
+    OWN_PERIOD,
+    ROW_ID,
+    DefinedColumn,
+    Definition,
+    Dialect,
+    current_key,
+)
 from databus.relay.sources.mysql.server.checks import (
     VARIABLES,
     VERSIONED,
@@ -33,7 +40,7 @@ from databus.relay.sources.mysql.tables.watched import Names, split_name
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 
 _COLUMNS = """
-SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME
+SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, EXTRA
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 ORDER BY ORDINAL_POSITION
 """
@@ -208,6 +215,7 @@ class ServerCatalog:
 
     def _definition(self, connection: Connection[Any], source: str) -> Definition | None:
         name = split_name(source)
+        rows = self._query(connection, _COLUMNS, name)
         columns = tuple(
             self.with_members(
                 DefinedColumn(
@@ -218,12 +226,13 @@ class ServerCatalog:
                 ),
                 *name,
             )
-            for row in self._query(connection, _COLUMNS, name)
+            for row in rows
         )
         if not columns:
             return None
-        key = tuple(str(row[0]) for row in self._query(connection, _KEYS, name))
-        return Definition(columns, key, self._period(connection, name))
+        period = self._period(connection, name)
+        key = current_key([str(row[0]) for row in self._query(connection, _KEYS, name)], period)
+        return Definition(columns, key, period, hides_row_id((row[2], row[6]) for row in rows))
 
     def _period(self, connection: Connection[Any], name: tuple[str, str]) -> tuple[str, str] | None:
         kinds = self._query(connection, _KINDS, name)
@@ -295,6 +304,11 @@ class ServerCatalog:
         ):
             cursor.execute(query, tuple(arguments) or None)
             return list(cursor.fetchall())
+
+
+def hides_row_id(columns: Iterable[tuple[Any, Any]]) -> bool:
+    """Say whether `my_row_id` is among columns, given with their EXTRA, and invisible (MySQL)."""
+    return any(name == ROW_ID and "INVISIBLE" in str(extra).split() for name, extra in columns)
 
 
 def charset_name(name: Any) -> str:

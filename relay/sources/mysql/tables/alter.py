@@ -13,14 +13,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from databus.relay.sources.mysql.rows.charsets import BINARY
-from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition
+from databus.relay.sources.mysql.rows.layout import (
+    OWN_PERIOD,
+    ROW_ID,
+    DefinedColumn,
+    Definition,
+    current_key,
+)
 from databus.relay.sources.mysql.tables.column_spec import (
     ColumnSpec,
     Rules,
-    converted,
     defined,
     read_column,
 )
+from databus.relay.sources.mysql.tables.conversion import converted
+from databus.relay.sources.mysql.tables.table_options import option_charset, read_table_options
 from databus.relay.sources.mysql.tables.tokens import Reader, TableName, Token
 
 
@@ -56,6 +63,9 @@ class Changes:
     made_table: TableName | None = None  # from a partition, with the same columns
     cascade: str = ""
     is_versioned: bool | None = None
+    periods: dict[str, tuple[str, str]] = field(default_factory=dict)  # of applications
+    overlaps: str = ""  # the period that the key is without overlaps of
+    visible: dict[str, bool] = field(default_factory=dict)  # by name, lower case
 
     @property
     def alters_columns(self) -> bool:
@@ -103,7 +113,7 @@ def _read_key(words: Reader, changes: Changes) -> bool:
     if word == "PRIMARY":
         words.take()
         words.expect("KEY")
-        changes.key = _key_columns(words)
+        changes.key = _key_columns(words, changes)
     elif word == "FOREIGN":
         _read_foreign_key(words.rest_of_piece(), changes)
     elif word == "PERIOD" and words.peek(1) == "FOR":
@@ -119,7 +129,7 @@ def _is_vector_index(words: Reader) -> bool:
     return words.peek() == "VECTOR" and words.peek(1) in ("INDEX", "KEY")
 
 
-def _key_columns(words: Reader) -> tuple[str, ...]:
+def _key_columns(words: Reader, changes: Changes) -> tuple[str, ...]:
     while words.peek() != "(":  # a name, USING BTREE
         words.take()
     words.expect("(")
@@ -128,6 +138,8 @@ def _key_columns(words: Reader) -> tuple[str, ...]:
         found.append(words.column())
         if words.peek() == "(":
             words.skip_parentheses()
+        if words.accept("WITHOUT", "OVERLAPS"):
+            changes.overlaps = found.pop()
         words.accept_any("ASC", "DESC")
         if words.accept(")"):
             words.rest_of_piece()
@@ -146,47 +158,14 @@ def _read_foreign_key(rest: Sequence[Token], changes: Changes) -> None:
 def _read_period(words: Reader, changes: Changes) -> None:
     words.expect("PERIOD", "FOR")
     words.accept("IF", "NOT", "EXISTS")
-    words.word()
+    name = words.word().lower()
     words.expect("(")
-    changes.not_null.add(words.column().lower())
+    start = words.column()
     words.expect(",")
-    changes.not_null.add(words.column().lower())
+    end = words.column()
     words.expect(")")
-
-
-def read_table_options(options: Sequence[Token], rules: Rules) -> str | None:
-    """Return the default character set that table options name; None when none.
-
-    An empty text stands for the database's. Raises ValueError.
-    """
-    words = Reader(options)
-    charset: str | None = None
-    while not words.is_at_end and words.peek() != "PARTITION":
-        if words.peek() in ("CHARSET", "CHARACTER") or words.peek() == "CHAR":
-            if words.take().upper != "CHARSET":
-                words.expect("SET")
-            charset = _option_charset(words, rules)
-        elif words.accept("COLLATE"):
-            words.accept("=")
-            named = words.take()
-            is_default = named.upper == "DEFAULT"
-            found = "" if is_default else rules.charset_of_collation(named.text)
-            charset = found if charset is None else charset
-        else:
-            words.take()
-    return charset
-
-
-def has_versioning(options: Sequence[Token]) -> bool:
-    """Say whether table options make a system-versioned table."""
-    upper = [token.upper for token in options]
-    return ("WITH", "SYSTEM", "VERSIONING") in zip(upper, upper[1:], upper[2:], strict=False)
-
-
-def _option_charset(words: Reader, rules: Rules) -> str:
-    words.accept("=")
-    named = words.take()
-    return "" if named.upper == "DEFAULT" else rules.charset(named.text)
+    changes.not_null |= {start.lower(), end.lower()}
+    changes.periods[name] = (start, end)
 
 
 def read_alter(words: Reader, rules: Rules, before: Definition | None) -> Changes:
@@ -257,6 +236,7 @@ def _part_add(words: Reader, rules: Rules, changes: Changes, known: set[str]) ->
         changes.key = inside.key or changes.key
         changes.cascade = inside.cascade or changes.cascade
         changes.not_null |= inside.not_null
+        changes.periods |= inside.periods
     else:
         found = [read_column(words, rules)]
     for spec in found:
@@ -323,8 +303,14 @@ def _part_rename(words: Reader, _rules: Rules, changes: Changes, known: set[str]
         changes.new_name = words.table()
 
 
-def _part_alter(words: Reader, _rules: Rules, _changes: Changes, _known: set[str]) -> None:
-    words.rest_of_piece()  # a default, or whether an index is visible
+def _part_alter(words: Reader, _rules: Rules, changes: Changes, _known: set[str]) -> None:
+    if not words.accept_any("INDEX", "CHECK", "CONSTRAINT"):
+        words.accept("COLUMN")
+        words.accept("IF", "EXISTS")
+        name = words.column().lower()
+        if words.accept("SET") and words.peek() in ("VISIBLE", "INVISIBLE"):
+            changes.visible[name] = words.peek() == "VISIBLE"
+    words.rest_of_piece()
 
 
 def _part_convert(words: Reader, rules: Rules, changes: Changes, _known: set[str]) -> None:
@@ -343,7 +329,7 @@ def _part_convert(words: Reader, rules: Rules, changes: Changes, _known: set[str
         if not words.accept("CHARSET"):
             words.accept_any("CHARACTER", "CHAR")
             words.expect("SET")
-        _set_charset(changes, _option_charset(words, rules))
+        _set_charset(changes, option_charset(words, rules))
         changes.converts = True
         words.rest_of_piece()
 
@@ -374,7 +360,30 @@ def created(changes: Changes, charset: str, rules: Rules) -> TableVersion:
     """Return the table that the columns of a CREATE TABLE make; raises ValueError."""
     columns = [defined(spec, charset, rules) for spec in changes.columns]
     period = _period(changes, None)
-    return TableVersion(_with_key(columns, changes.key or (), changes.not_null, period), charset)
+    key = _without_overlaps(changes.key or (), changes)
+    definition = _with_key(columns, key, changes.not_null, period)
+    return TableVersion(_with_row_id(definition, changes, rules, was_hidden=False), charset)
+
+
+def _without_overlaps(key: tuple[str, ...], changes: Changes) -> tuple[str, ...]:
+    """Return a key with the columns of the period that its rows do not overlap in."""
+    if not changes.overlaps:
+        return key
+    found = changes.periods.get(changes.overlaps.lower())
+    if found is None:
+        raise ValueError(f"the columns of period {changes.overlaps!r} are not known")
+    return (*key, found[1], found[0])
+
+
+def _with_row_id(
+    definition: Definition, changes: Changes, rules: Rules, *, was_hidden: bool
+) -> Definition:
+    """Note whether the table has an invisible `my_row_id`: MySQL keeps it in front."""
+    if rules.dialect.is_mariadb or ROW_ID not in {column.name for column in definition.columns}:
+        return definition
+    specs = {spec.name: spec for spec in (*changes.columns, *changes.changed.values())}
+    is_hidden = specs[ROW_ID].is_invisible if ROW_ID in specs else was_hidden
+    return replace(definition, hides_row_id=not changes.visible.get(ROW_ID, not is_hidden))
 
 
 def _period(changes: Changes, before: tuple[str, str] | None) -> tuple[str, str] | None:
@@ -417,9 +426,13 @@ def altered(
         if spec.name in moved:
             columns = [column for column in columns if column.name != spec.name]
         columns.insert(_place(columns, spec), _made(spec, charset, convert, rules))
+    if definition.keeps_row_id_first:
+        columns.sort(key=lambda column: column.name != ROW_ID)
     period = _period(changes, definition.period)
-    key = _key(definition, changes)
-    return TableVersion(_with_key(columns, key, changes.not_null, period), charset)
+    key = _without_overlaps(_key(definition, changes), changes)
+    after = _with_key(columns, key, changes.not_null, period)
+    after = _with_row_id(after, changes, rules, was_hidden=definition.hides_row_id)
+    return TableVersion(after, charset)
 
 
 def _made(spec: ColumnSpec, charset: str, convert: str | None, rules: Rules) -> DefinedColumn:
@@ -463,4 +476,5 @@ def _with_key(
     if missing := [name for name in key if name.lower() not in names]:
         raise ValueError(f"there is no column {missing[0]!r}, of the key, in the definition")
     found = [replace(c, nullable=False) if c.name.lower() in wanted else c for c in columns]
-    return Definition(tuple(found), tuple(names[name.lower()] for name in key), period)
+    in_order = current_key([names[name.lower()] for name in key], period)
+    return Definition(tuple(found), in_order, period)

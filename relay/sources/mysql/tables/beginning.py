@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from databus.relay.sources.mysql.rows.columns import clean_sql_type
-from databus.relay.sources.mysql.rows.layout import OWN_PERIOD, DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name
+from databus.relay.sources.mysql.rows.layout import (
+    OWN_PERIOD,
+    DefinedColumn,
+    Definition,
+    Dialect,
+    current_key,
+)
+from databus.relay.sources.mysql.server.catalog import ServerCatalog, charset_name, hides_row_id
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET, LogFile
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
@@ -33,8 +39,8 @@ ON {collation} = t.TABLE_COLLATION
 WHERE TABLE_SCHEMA = %s AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 """
 _COLUMNS = """
-SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, GENERATION_EXPRESSION
-FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s ORDER BY TABLE_NAME, ORDINAL_POSITION
+SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, CHARACTER_SET_NAME, GENERATION_EXPRESSION,
+EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s ORDER BY TABLE_NAME, ORDINAL_POSITION
 """
 _KEYS = """
 SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS
@@ -190,4 +196,6 @@ def _definition(
     )
     ends = {str(row[5]): str(row[1]) for row in rows if str(row[5]) in ("ROW START", "ROW END")}
     own = (ends["ROW START"], ends["ROW END"]) if len(ends) == 2 else OWN_PERIOD
-    return Definition(columns, tuple(key), own if is_versioned else None)
+    period = own if is_versioned else None
+    is_hidden = hides_row_id((row[1], row[6]) for row in rows)
+    return Definition(columns, current_key(list(key), period), period, is_hidden)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from databus.relay.sources.mysql.rows.charsets import BINARY
+from databus.relay.sources.mysql.rows.charsets import BINARY, stored_text
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, quoted_member
 from databus.relay.sources.mysql.tables.tokens import Reader
 
 _REAL_AS_FLOAT = 1 << 0
+_ORACLE, _MAXDB = 1 << 9, 1 << 12  # of MariaDB
 _STRICT = 1 << 22 | 1 << 23
 
 
@@ -71,6 +72,8 @@ class ColumnSpec:
     cascade: str = ""  # the rule of its foreign key that changes rows unlogged
     period: str = ""  # START or END, of a system-versioned table's rows
     place: str | None = None  # the column that it comes after; "" = first
+    is_versioned: bool = False
+    is_invisible: bool = False
 
 
 _INTEGERS = {
@@ -86,22 +89,22 @@ _SYNONYMS = {
     "numeric": "decimal", "fixed": "decimal", "float4": "float", "float8": "double",
     "character": "char", "varcharacter": "varchar",
 }  # fmt: skip
-_TEXTS = ("tinytext", "text", "mediumtext", "longtext")
-_BLOBS = ("tinyblob", "blob", "mediumblob", "longblob")
+TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+BLOBS = ("tinyblob", "blob", "mediumblob", "longblob")
 _GEOMETRIES = frozenset(
     {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"}
     | {"multipolygon", "geometrycollection", "geomcollection"}
 )
-_WITH_CHARSET = frozenset({"char", "varchar", "enum", "set", *_TEXTS})
+_WITH_CHARSET = frozenset({"char", "varchar", "enum", "set", *TEXTS})
 _KNOWN = (
     frozenset({"float", "double", "decimal", "bit", "year", "date", "time", "datetime"})
     | frozenset({"timestamp", "binary", "varbinary", "json", "vector", "uuid", "inet4", "inet6"})
     | _WITH_CHARSET
     | frozenset(_INTEGERS)
-    | frozenset(_BLOBS)
+    | frozenset(BLOBS)
     | _GEOMETRIES
 )
-_AS_BINARY = {"char": "binary", "varchar": "varbinary", **dict(zip(_TEXTS, _BLOBS, strict=True))}
+_AS_BINARY = {"char": "binary", "varchar": "varbinary", **dict(zip(TEXTS, BLOBS, strict=True))}
 
 
 def read_column(words: Reader, rules: Rules) -> ColumnSpec:
@@ -114,7 +117,9 @@ def read_column(words: Reader, rules: Rules) -> ColumnSpec:
 
 
 def _read_type(words: Reader, name: str, rules: Rules) -> ColumnSpec:
-    kind = words.take().text.lower()
+    owner = words.take().text if words.peek(1) == "." and words.peek() else ""
+    words.accept(".")
+    kind = _kind_of_mode(words.take().text.lower(), owner.lower(), words, rules)
     charset = None
     if kind == "serial":
         return ColumnSpec(name, "bigint", is_unsigned=True, nullable=False)
@@ -143,10 +148,32 @@ def _read_type(words: Reader, name: str, rules: Rules) -> ColumnSpec:
     return ColumnSpec(name, kind, arguments, members, charset=charset)
 
 
+# Types of sql_mode=ORACLE.
+_OF_ORACLE = {"clob": "longtext", "varchar2": "varchar", "raw": "varbinary"}
+
+
+def _kind_of_mode(kind: str, owner: str, words: Reader, rules: Rules) -> str:
+    """Return what a type is in a session's mode, or in the mode named in front of it."""
+    if not rules.dialect.is_mariadb:
+        return kind
+    is_oracle = bool(rules.sql_mode & _ORACLE)
+    if kind == "timestamp":
+        is_maxdb = owner == "maxdb_schema" or (not owner and rules.sql_mode & _MAXDB)
+        return "datetime" if is_maxdb else kind
+    if kind == "date":
+        return "datetime" if owner == "oracle_schema" or (is_oracle and not owner) else kind
+    if is_oracle and kind == "number":
+        return "decimal" if words.peek() == "(" else "double"
+    if is_oracle and kind == "blob" and words.peek() != "(":
+        return "longblob"
+    return _OF_ORACLE.get(kind, kind) if is_oracle else kind
+
+
 def _long_type(words: Reader) -> str:
     if words.accept("VARBINARY"):
         return "mediumblob"
-    words.accept_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER")
+    if words.peek(1) != "SET":
+        words.accept_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER")
     words.accept("VARYING")
     return "mediumtext"
 
@@ -162,9 +189,7 @@ def _members(words: Reader) -> tuple[str, ...]:
     words.expect("(")
     found = []
     while True:
-        if not words.is_string():
-            raise words.error()
-        found.append(words.take().text)
+        found.append(words.string())
         if words.accept(")"):
             return tuple(found)
         words.expect(",")
@@ -175,9 +200,10 @@ def _numbers(words: Reader) -> tuple[int, ...]:
     found = []
     while True:
         text = words.take().text
-        if not text.isdigit():
+        whole, _, fraction = text.partition(".")
+        if not (whole + fraction).isdigit():
             raise ValueError(f"a length is expected at {text!r}")
-        found.append(int(text))
+        found.append(int(whole or "0"))  # decimal(19.5) is decimal(19)
         if words.accept(")"):
             return tuple(found)
         words.expect(",")
@@ -236,8 +262,6 @@ _FLAGS = frozenset(
         "VERSIONING",
         "SIGNED",
         "BINARY",
-        "INVISIBLE",
-        "VISIBLE",
         "VIRTUAL",
         "STORED",
         "PERSISTENT",
@@ -254,10 +278,15 @@ _ENDS = (
     _FLAGS | _VALUES | _CHARSET_WORDS
     | {"NOT", "NULL", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "FIRST", "AFTER", "CHECK"}
     | {"REFERENCES", "CONSTRAINT", "ON", "COMPRESSED", "AS", "PARTITION", "", ",", ")"}
+    | {"INVISIBLE", "VISIBLE"}
 )  # fmt: skip
 
 
 def _skip_attribute(words: Reader, word: str, spec: ColumnSpec) -> ColumnSpec:
+    if word == "WITH" and words.accept("SYSTEM", "VERSIONING"):
+        return replace(spec, is_versioned=True)
+    if word in ("INVISIBLE", "VISIBLE"):
+        return replace(spec, is_invisible=word == "INVISIBLE")
     if word in _FLAGS:
         return spec
     if word == "DEFAULT":
@@ -334,7 +363,7 @@ def defined(spec: ColumnSpec, default_charset: str, rules: Rules) -> DefinedColu
         charset = spec.charset or default_charset
         if not charset:
             raise ValueError(f"the character set of column {spec.name!r} is not known")
-        sql_type = _text_type(spec, charset, rules)
+        sql_type = text_type(spec, charset, rules)
         has_name = charset != BINARY or (rules.dialect.is_mariadb and spec.kind in ("enum", "set"))
         charset = charset if has_name else None
     return DefinedColumn(spec.name, sql_type, nullable, charset)
@@ -360,8 +389,8 @@ def _plain_type(spec: ColumnSpec, rules: Rules) -> str:
         return f"{kind}({first})" if first else kind
     if kind in ("binary", "varbinary"):
         return _sized_binary(kind, spec.arguments, rules)
-    if kind == "blob" and first:
-        return _of_size(_BLOBS, first)
+    if kind == "blob" and (first or (spec.arguments and not rules.dialect.is_mariadb)):
+        return of_size(BLOBS, first)
     if kind == "json" and rules.dialect.is_mariadb:
         return "longtext"
     if kind == "vector":
@@ -383,7 +412,7 @@ def _sized_binary(kind: str, arguments: tuple[int, ...], rules: Rules) -> str:
     if kind == "binary":
         return f"binary({arguments[0] if arguments else 1})"
     size = arguments[0]
-    return _of_size(_BLOBS, size) if _is_too_long(size, rules) else f"varbinary({size})"
+    return of_size(BLOBS, size) if _is_too_long(size, rules) else f"varbinary({size})"
 
 
 def _is_too_long(size: int, rules: Rules) -> bool:
@@ -394,10 +423,12 @@ def _is_too_long(size: int, rules: Rules) -> bool:
     return True
 
 
-def _text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
+def text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
+    """Return the type of a column of text; raises ValueError."""
     kind = spec.kind
     if kind in ("enum", "set"):
-        members = spec.members if charset == BINARY else [m.rstrip(" ") for m in spec.members]
+        members = [stored_text(member, charset) for member in spec.members]
+        members = members if charset == BINARY else [m.rstrip(" ") for m in members]
         return f"{kind}({','.join(quoted_member(member) for member in members)})"
     is_binary = charset == BINARY
     most = 1 if is_binary else rules.char_bytes(charset)
@@ -406,38 +437,15 @@ def _text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
         if first is None:
             raise ValueError(f"column {spec.name!r} has no length")
         if _is_too_long(first * most, rules):
-            return _of_size(_BLOBS if is_binary else _TEXTS, first * most)
-    if kind == "text" and first:
-        return _of_size(_BLOBS if is_binary else _TEXTS, first * most)
+            return of_size(BLOBS if is_binary else TEXTS, first * most)
+    if kind == "text" and (first or (first == 0 and not rules.dialect.is_mariadb)):
+        return of_size(BLOBS if is_binary else TEXTS, first * most)
     name = _AS_BINARY[kind] if is_binary else kind
     if kind in ("char", "varchar"):
         return f"{name}({1 if first is None else first})"
     return name
 
 
-def _of_size(names: tuple[str, ...], size: int) -> str:
+def of_size(names: tuple[str, ...], size: int) -> str:
+    """Return which of four types, from tiny to long, has room for so many bytes."""
     return names[(size > 0xFF) + (size > 0xFFFF) + (size > 0xFFFFFF)]
-
-
-def converted(column: DefinedColumn, charset: str, rules: Rules) -> DefinedColumn:
-    """Return a column after `CONVERT TO CHARACTER SET`; texts may need a larger type."""
-    if column.charset is None or column.charset == BINARY:
-        return column
-    kind, _, rest = column.sql_type.partition("(")
-    if kind in ("enum", "set"):
-        if not rest.isascii() and charset != column.charset:
-            # Servers garble such members.
-            raise ValueError(f"which members column {column.name!r} has in {charset} is not known")
-        return replace(column, charset=None if charset == BINARY else charset)
-    arguments = (int(rest.rstrip(")")),) if rest else ()
-    if kind in _TEXTS:
-        characters = _MOST_BYTES[kind] // rules.char_bytes(column.charset)
-        most = 1 if charset == BINARY else rules.char_bytes(charset)
-        names = _BLOBS if charset == BINARY else _TEXTS
-        sql_type = _of_size(names, min(characters * most, 0xFFFFFFFF))
-    else:
-        sql_type = _text_type(ColumnSpec(column.name, kind, arguments), charset, rules)
-    return replace(column, sql_type=sql_type, charset=None if charset == BINARY else charset)
-
-
-_MOST_BYTES = dict(zip(_TEXTS, (0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF), strict=True))

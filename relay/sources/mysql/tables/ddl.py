@@ -17,13 +17,17 @@ from databus.relay.sources.mysql.tables.alter import (
     TableVersion,
     altered,
     created,
-    has_versioning,
     read_alter,
     read_body,
-    read_table_options,
 )
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.lexer import without_comments
+from databus.relay.sources.mysql.tables.table_options import (
+    QUERIES,
+    has_query,
+    has_versioning,
+    read_table_options,
+)
 from databus.relay.sources.mysql.tables.tokens import (
     Reader,
     TableName,
@@ -241,14 +245,15 @@ def _create_table(run: _Run, *, replaces: bool) -> None:
         run.define(name, _like(run, run.table()))
         return
     changes = Changes()
-    if words.peek() == "(" and words.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
+    if words.peek() == "(" and words.peek(1) not in (*QUERIES, "("):
         read_body(words, run.rules, changes)
     options = _rest(words)
-    if any(token.upper in ("SELECT", "VALUES") for token in options) or not changes.columns:
+    if has_query(options) or not changes.columns:
         run.define(name, TableVersion(None, problem="it was made from a SELECT"))
         return
     charset = read_table_options(options, run.rules) or run.schema.charset(name[0])
-    changes.is_versioned = has_versioning(options) or None
+    is_of_columns = any(spec.is_versioned for spec in changes.columns)
+    changes.is_versioned = has_versioning(options) or is_of_columns or None
     run.define(name, created(changes, charset, run.rules))
     if changes.cascade:
         run.outcome.cascades[name] = changes.cascade

@@ -25,7 +25,12 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from databus.conf.durable_file import replace_file
-from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
+from databus.relay.sources.mysql.rows.layout import (
+    ROW_ID,
+    DefinedColumn,
+    Definition,
+    current_key,
+)
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.tokens import TableName
 
@@ -250,6 +255,8 @@ def _plain(version: TableVersion | None) -> Any:
         return plain | {"problem": version.problem}
     columns = [[c.name, c.sql_type, c.nullable, c.charset] for c in version.definition.columns]
     plain |= {"columns": columns, "key": list(version.definition.key)}
+    if ROW_ID in {column[0] for column in columns}:
+        plain["hides_row_id"] = version.definition.hides_row_id
     period = version.definition.period
     return plain | {"period": list(period)} if period is not None else plain
 
@@ -262,7 +269,10 @@ def _version(plain: Any) -> TableVersion | None:
     columns = tuple(DefinedColumn(*column) for column in plain["columns"])
     begin, end = plain.get("period") or ("", "")
     period = (begin, end) if end else None
-    return TableVersion(Definition(columns, tuple(plain["key"]), period), plain["charset"])
+    # A file of an earlier version does not say it: then the column is as MySQL makes it.
+    is_hidden = plain.get("hides_row_id", ROW_ID in {column.name for column in columns})
+    key = current_key(plain["key"], period)
+    return TableVersion(Definition(columns, key, period, is_hidden), plain["charset"])
 
 
 def _read(path: Path) -> Iterator[Record]:

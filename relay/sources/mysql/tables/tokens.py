@@ -11,6 +11,7 @@ from databus.relay.sources.mysql.tables.lexer import NO_BACKSLASH_ESCAPES, piece
 TableName = tuple[str, str]  # database, table
 
 _ANY_WORD = re.compile(r"`[^`]*`|[\w$\u0080-\U0010ffff]+|\.")
+_BEYOND_NAMES = re.compile("[\U00010000-\U0010ffff]")
 _ESCAPED = re.compile(r"''|\"\"|\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 _ESCAPES |= {"%": "\\%", "_": "\\_"}
@@ -23,6 +24,7 @@ class Token:
     text: str
     is_name: bool = False  # quoted, so never a keyword
     is_string: bool = False
+    is_mark: bool = False  # neither a word nor a number
 
     @property
     def upper(self) -> str:
@@ -46,8 +48,13 @@ def _token(found: re.Match[str], sql_mode: int) -> Token:
         return Token(_unquoted(piece, sql_mode), is_string=True)
     if found.lastgroup == "name":
         mark = piece[0]
-        return Token(piece[1:-1].replace(mark * 2, mark), is_name=True)
-    return Token(piece)
+        return Token(_as_name(piece[1:-1].replace(mark * 2, mark)), is_name=True)
+    return Token(_as_name(piece), is_mark=found.lastgroup == "mark")
+
+
+def _as_name(text: str) -> str:
+    """Return a name as the server keeps it: in utf8mb3, with `?` for what that has not."""
+    return _BEYOND_NAMES.sub("?", text)
 
 
 def _unquoted(piece: str, sql_mode: int) -> str:
@@ -63,6 +70,19 @@ def _unquoted(piece: str, sql_mode: int) -> str:
         return mark if match[0][0] == mark else match[0]
 
     return _ESCAPED.sub(plain, inner)
+
+
+_DIGITS = re.compile(r"(?:0x|x')(?P<hex>[0-9a-f]+)'?|(?:0b|b')(?P<bits>[01]+)'?", re.IGNORECASE)
+
+
+def ascii_of_number(text: str) -> str | None:
+    """Return the text that `x'61'`, `0x61` or `b'01100001'` stands for; None for any other."""
+    found = _DIGITS.fullmatch(text)
+    if found is None:
+        return None
+    number = int(found["hex"], 16) if found["hex"] else int(found["bits"], 2)
+    data = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    return data.decode() if data.isascii() else None
 
 
 def every_name(text: str, database: str, sql_mode: int = 0) -> frozenset[TableName]:
@@ -129,12 +149,18 @@ class Reader:
         if not self.accept(*words):
             raise ValueError(f"{' '.join(words)} is expected {self._place()}")
 
+    def string(self) -> str:
+        """Return a string, which may be written in hexadecimal or binary digits."""
+        token = self.take()
+        text = token.text if token.is_string else ascii_of_number(token.text)
+        if text is None:
+            raise ValueError(f"a string is expected {self._place(-1)}")
+        return text
+
     def word(self) -> str:
         """Return a name or a word."""
         token = self.take()
-        if token.is_string or not (
-            token.is_name or token.text[0].isalnum() or token.text[0] in "_$"
-        ):
+        if token.is_string or token.is_mark:
             raise ValueError(f"a name is expected {self._place(-1)}")
         return token.text
 

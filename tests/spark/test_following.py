@@ -10,15 +10,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from databus.client.spark.targets.changes import changes_of
-from databus.client.spark.targets.following import widen
+from databus.client.spark.targets.following import Following, widen
 from databus.client.spark.targets.target import Target, open_target
-from databus.schemas.errors import ReloadNeededError
-from tests.spark.altered_table import AlteredTable, Row, bring, rows_in, rows_of
+from databus.schemas.errors import ReloadNeededError, SchemaError
+from tests.spark.altered_table import SOURCE, AlteredTable, Row, bring, rows_in, rows_of
 from tests.spark.target_rows import table_of
 from tools.typecheck import ROOT
 
@@ -196,6 +197,20 @@ def test_a_kill_between_the_alter_and_its_note_is_seen_by_the_next_one(
     assert done.returncode == -signal.SIGKILL
     bring(opened(None), table, 1, batch)
     assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_path: Path) -> None:
+    """A version that only gave columns other names has no new column that a reader would see."""
+    target = open_target(f"parquet:{tmp_path}/people")
+    table = filled(target)
+    known = dict(table.texts)
+    alter(table, FORMS["change names with each other"])
+    write_after(table, 3)
+    batch = table.batch()
+    with pytest.raises(SchemaError, match=r"shop\.people: schema version 2 .*restart the query"):
+        Following(SOURCE, known, batch).lead(target, None)
+    bring(target, table, 1, batch)
+    assert rows_of(target, table, table_of) == rows_in(table)
 
 
 def test_what_cannot_be_told_is_refused_with_both_types_and_the_command(opened: Open) -> None:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from databus.client.spark.targets.changes import META, changes_of, no_keys
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
-from databus.schemas.errors import ReloadNeededError
+from databus.schemas.errors import ReloadNeededError, SchemaError
 from databus.schemas.table_change import Kind, Step, Versions, change_of
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,10 @@ class Following:
         """Make the target's table that of the batch; return the batch's rows for it, and its key.
 
         `keys`: the columns that make a row unique, where somebody says so. Raises
-        ReloadNeededError, and what the target raises.
+        SchemaError for a version that is not known yet, ReloadNeededError, and what
+        the target raises.
         """
+        self._check_known()
         held, noted = target.schema(), self._noted(target)
         until = max(self._newest, -1 if noted is None else noted)
         steps = [] if held is None or noted is None else self._steps(noted, until)
@@ -76,6 +78,16 @@ class Following:
         )  # fmt: skip
         target.reshape(plan, f"{_NOTE}{self._source}" if steps else None, until)
         return rows, plan.keys
+
+    def _check_known(self) -> None:
+        """Raise SchemaError for rows of a version that the query was started without."""
+        numbers = pc.unique(pc.struct_field(self._batch[META], "schema_version")).to_pylist()
+        strange = [n for n in numbers if n is not None and n not in self._texts]
+        if strange:
+            raise SchemaError(
+                f"{self._source}: schema version {min(strange)} came after the query was started: "
+                "restart the query to follow it"
+            )
 
     def _physical(self) -> str:
         return str(pc.struct_field(self._batch[META], "physical_source")[0].as_py())

@@ -213,6 +213,17 @@ def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_
     assert rows_of(target, table, table_of) == rows_in(table)
 
 
+def test_rows_of_a_snapshot_are_in_the_version_of_now_however_old_they_are(tmp_path: Path) -> None:
+    target = open_target(f"parquet:{tmp_path}/people")
+    table = AlteredTable(START)
+    for name in ("rename", "rename and wider and default"):
+        alter(table, FORMS[name]._replace(change={"reload": {"": "nobody knows"}}))
+    table.scn = -1
+    write_after(table, 1, 2)
+    bring(target, table, 0)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
 def test_what_cannot_be_told_is_refused_with_both_types_and_the_command(opened: Open) -> None:
     target = opened(None)
     table = filled(target)

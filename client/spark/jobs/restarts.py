@@ -22,6 +22,7 @@ _PASSING = (
     "none has answered",
     BootstrapTooYoungError.wire_name,
     BootstrapTooOldError.wire_name,
+    "begin the reading again",
 )
 
 

@@ -138,7 +138,12 @@ class Following:
     def _steps_of(self, part: pa.Table, until: int) -> list[Step]:
         first = part[META][0].as_py()
         text = self._texts.get(first["schema_version"])
-        return [] if text is None else self._versions.since(text, first["scn"], until)
+        if text is None:
+            return []
+        # A row of a snapshot may be in a version that is newer than the row.
+        change = change_of(text)
+        scn = first["scn"] if change is None else max(first["scn"], change.scn)
+        return self._versions.since(text, scn, until)
 
     def _columns(self, until: int) -> list[str]:
         """Name the batch's columns that the version in force has."""

@@ -43,6 +43,7 @@ class AlteredTable:
     key: str = "id"
     rows: dict[Any, Row] = field(default_factory=dict)
     scn: int = 0
+    as_of: int = 0  # of rows that a snapshot brings
     texts: dict[int, str] = field(default_factory=dict)
     pending: list[tuple[int, str, int, Row | None]] = field(default_factory=list)
 
@@ -83,7 +84,8 @@ class AlteredTable:
         found, self.pending = self.pending, []
         records = []
         for scn, op, number, values in found:
-            meta = {"op": op, "scn": scn, "index": 0, "as_of": scn, "schema_version": number}
+            meta = {"op": op, "scn": scn, "index": 0, "schema_version": number}
+            meta["as_of"] = max(scn, self.as_of)
             meta |= {"source": SOURCE, "physical_source": "shop"}
             records.append({**(values or {}), "_databus": meta})
         return pa.Table.from_pylist(records, schema)

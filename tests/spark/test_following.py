@@ -218,7 +218,7 @@ def test_rows_of_a_snapshot_are_in_the_version_of_now_however_old_they_are(tmp_p
     table = AlteredTable(START)
     for name in ("rename", "rename and wider and default"):
         alter(table, FORMS[name]._replace(change={"reload": {"": "nobody knows"}}))
-    table.scn = -1
+    table.scn, table.as_of = -1, table.scn
     write_after(table, 1, 2)
     bring(target, table, 0)
     assert rows_of(target, table, table_of) == rows_in(table)

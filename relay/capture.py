@@ -9,7 +9,9 @@ why), with the text of what to do, and leaves the rest of the relay alone.
 
 The ring decides what is new. Capture begins after the older of the ring's
 newest SCN and MaxSCN and drops what the ring has already, so that a restart
-neither loses nor doubles a window.
+neither loses nor doubles a window. With both goes what the source's log was at
+some SCN (`schemas/log_mark.py`); the source proves, before it yields anything, that its log
+still is that one.
 """
 
 from __future__ import annotations
@@ -21,19 +23,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from databus.conf.faults import is_of_this_machine, is_transient
 from databus.conf.logs import about
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.capture_ring import CaptureRing, newest_of
 from databus.relay.capture_status import TROUBLED, CaptureStatus, State
 from databus.relay.doubts import Doubts, as_doubt
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.max_scn import MaxScnStore
-from databus.relay.sources.source import Captured, Newest, Source, Transaction, WindowSource
+from databus.relay.sources.source import (
+    Captured,
+    MarkedSource,
+    Source,
+    Transaction,
+    WindowSource,
+)
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import DatabusError, SourceStoppedError
+from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 
 log = logging.getLogger(__name__)
@@ -42,30 +52,6 @@ BATCH_BYTES = 1 << 20  # appended at once; the windows of one read are seldom mo
 JITTER = 0.2
 # Sources are read, and servers say that they are alive, each second.
 HEARD_WITHIN_S = 4.0
-
-
-class CaptureRing(Protocol):
-    """What the capture loop asks of a ring."""
-
-    @property
-    def max_scn(self) -> int:
-        """The newest window; negative when there is none."""
-
-    @property
-    def newest_timestamp_ns(self) -> int:
-        """Its timestamp; 0 when there is none."""
-
-    def append(self, windows: Sequence[EncodedWindow]) -> None:
-        """Append whole windows; raises RingError."""
-
-    def append_batch(self, batch: WindowBatch) -> None:
-        """Append whole windows that are in one piece; raises RingError."""
-
-    def extend(self, at: int, data: bytes) -> None:
-        """Write a piece of a window that is not finished; raises RingError."""
-
-    def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
-        """Finish it; raises RingError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +113,7 @@ class Capture:
         self._pending_idle: Transaction | None = None
         self._is_unfinished = False
         self._last_read_scn: int | None = None
+        self._mark: LogMark | None = None  # the newest that the ring was given
         self._saved_scn = -1
         self._saved_at_s = float("-inf")
         self._wait_s = settings.reconnect_min_s
@@ -242,6 +229,7 @@ class Capture:
             source.write_with(self._encoder)
         try:
             begin = self._begin_scn()
+            self._expect_log(source)
             self._last_read_scn = begin
             self._pending_idle, self._is_unfinished = None, False
             self._saved_scn = -1  # the ring may have been emptied, and begin with older windows
@@ -254,6 +242,8 @@ class Capture:
                 captured = source.read()
                 self._heard_at_s = self._clock.monotonic_s() - getattr(source, "silence_s", 0.0)
                 self._take(captured)
+                self._note_mark(source)
+                self._save_when_due()
                 self._wait_s = self._settings.reconnect_min_s
         finally:
             self._is_open = False
@@ -273,6 +263,23 @@ class Capture:
         if newest < 0:
             return saved
         return newest if saved is None else min(newest, saved)
+
+    def _expect_log(self, source: Source) -> None:
+        """Tell a source what its log was; newest last."""
+        saved, kept = self._max_scn.mark(), self._ring.log_marks()
+        marks = sorted({*kept, *([saved] if saved is not None else [])})
+        self._mark = marks[-1] if marks else None
+        if isinstance(source, MarkedSource):
+            source.expect(marks)
+
+    def _note_mark(self, source: Source) -> None:
+        """Keep what the log is at the ring's newest window, where the source knows."""
+        if not isinstance(source, MarkedSource):
+            return
+        mark = source.mark_of(self._ring.max_scn)
+        if mark is not None and mark != self._mark:
+            self._ring.note_mark(mark)
+            self._mark = mark
 
     def _note_findings(self, source: Source) -> None:
         """Log what a source found as it was opened; warnings once, not at each reconnection."""
@@ -307,6 +314,8 @@ class Capture:
             # What came before a transaction that cannot be encoded is good.
             self._append(batch)
         self._advance_idle()
+
+    def _save_when_due(self) -> None:
         if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
             self._save_max_scn()
 
@@ -419,7 +428,7 @@ class Capture:
         scn = self._ring.max_scn
         if scn > self._saved_scn:
             try:
-                self._max_scn.save(scn, self._ring.newest_timestamp_ns)
+                self._max_scn.save(scn, self._ring.newest_timestamp_ns, self._mark)
             except Exception as error:
                 if not is_transient(error):
                     raise
@@ -478,9 +487,3 @@ class Capture:
         self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
         with self._changed:
             self._changed.wait_for(lambda: self._wanted is not State.RUNNING, wait_s)
-
-
-def newest_of(ring: CaptureRing) -> Newest | None:
-    """Return the newest window that a ring holds, when its time is known."""
-    scn, timestamp_ns = ring.max_scn, ring.newest_timestamp_ns
-    return Newest(scn, timestamp_ns) if scn >= 0 and timestamp_ns > 0 else None

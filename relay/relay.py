@@ -22,7 +22,8 @@ from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelayS
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.relay.bell import Bell
-from databus.relay.capture import Capture, Clock, newest_of
+from databus.relay.capture import Capture, Clock
+from databus.relay.capture_ring import newest_of
 from databus.relay.capture_status import TROUBLED, CaptureStatus, State
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder

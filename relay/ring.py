@@ -56,6 +56,7 @@ from databus.relay.ring_walk import windows_between
 from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingError, TransactionTooLargeError
 from databus.schemas.event_v2 import Buffer
+from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
 
 try:
@@ -147,6 +148,14 @@ class Ring:
         self.__dict__ = fresh.__dict__
         old_file.close()
         os.close(old_fd)
+
+    def note_mark(self, mark: LogMark) -> None:
+        """Keep what the source's log is at an SCN that was appended."""
+        self._file.put_mark(mark)
+
+    def log_marks(self) -> list[LogMark]:
+        """Return what is kept of the source's log; it may be of other SCNs than the newest."""
+        return self._file.marks()
 
     def append(self, windows: Iterable[EncodedWindow]) -> None:
         """Append windows and publish them.
@@ -424,6 +433,8 @@ def _make(
             if is_copied:
                 for window in windows_between(old._file, position, old.tail):
                     ring.append((window,))
+                for mark in old.log_marks():
+                    ring.note_mark(mark)
             # Tells its readers to open again. Before the name is taken: one that was
             # told too early finds the old file again, one that was not would read it for ever.
             old._cells[REPLACED] = 1

@@ -20,6 +20,8 @@ Header page, little-endian; the first part never changes after creation:
     40   256s  name of the physical source, UTF-8, zero-filled
     296  I     CRC32 of bytes 0 to 296
     512        live cells, 8 bytes each (the numbers below are cell numbers)
+    1024       two marks of the source's log (`schemas/log_mark.py`), 1024 bytes each, written
+               in turn: length (I), CRC32 of the text (I), the text, which says what SCN it is of
 
 Positions in the data are logical: they only ever grow, and byte `p` lies at
 `data_at + p % capacity_bytes`. The data wraps byte by byte: an event may lie
@@ -47,6 +49,7 @@ from pathlib import Path
 
 from databus.schemas.errors import RingCorruptError, RingError
 from databus.schemas.event_v2 import Buffer
+from databus.schemas.log_mark import LogMark
 
 try:
     from databus.relay.ring_core import RingData
@@ -79,6 +82,10 @@ UNSOUND = 78  # not 0 while a recovery is at work
 REPLACED = 79  # not 0 once another file takes this one's name: of other size, or emptied
 BOOT_ID = 80  # two cells: the machine run during which the last writer opened the file
 PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
+
+_MARKS = (1024, 2048)
+_MARK_BYTES = 1024
+_MARK_HEAD = struct.Struct("<II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +200,30 @@ class RingFile:
         """Return a cell that holds an SCN, or UNKNOWN_SCN."""
         value = self.cells[cell]
         return value if value < 1 << 63 else UNKNOWN_SCN
+
+    def marks(self) -> list[LogMark]:
+        """Return the marks of the source's log that are whole, the older one first."""
+        return sorted(mark for mark in map(self._mark, _MARKS) if mark is not None)
+
+    def put_mark(self, mark: LogMark) -> None:
+        """Keep a mark of the source's log, in the place of the older one."""
+        older = min(_MARKS, key=lambda at: found.scn if (found := self._mark(at)) else UNKNOWN_SCN)
+        text = mark.encode().encode()[: _MARK_BYTES - _MARK_HEAD.size]
+        # Killed between the two, the CRC does not match, and there is the other one.
+        self.mapping[older : older + _MARK_HEAD.size] = _MARK_HEAD.pack(len(text), zlib.crc32(text))
+        self.mapping[older + _MARK_HEAD.size : older + _MARK_HEAD.size + len(text)] = text
+
+    def _mark(self, at: int) -> LogMark | None:
+        length, crc = _MARK_HEAD.unpack_from(self.mapping, at)
+        if not 0 < length <= _MARK_BYTES - _MARK_HEAD.size:
+            return None
+        text = self.mapping[at + _MARK_HEAD.size : at + _MARK_HEAD.size + length]
+        if zlib.crc32(text) != crc:
+            return None
+        try:
+            return LogMark.decode(text.decode("ascii", "replace"))
+        except ValueError:
+            return None
 
     def copy_out(self, position: int, length: int) -> bytes:
         """Copy bytes out of the data, around its end when they lie there."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from databus.schemas.log_mark import LogMark
 from databus.schemas.metadata import Notes, Op
 from databus.schemas.rows import RowCodec
 from databus.schemas.table import Table
@@ -145,6 +146,23 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of every connection and file; may be called twice."""
+
+
+@runtime_checkable
+class MarkedSource(Source, Protocol):
+    """A source that can say what its log is at an SCN, and know it again."""
+
+    def expect(self, marks: Sequence[LogMark]) -> None:
+        """Hear what was kept of the log, before `open`: a log that is not as they say is another.
+
+        Then, and on each connection, nothing is yielded before that is proved.
+        """
+
+    def mark_of(self, scn: int) -> LogMark | None:
+        """Return what the log is at an SCN that was handed over; None when that is not known.
+
+        Those before it are forgotten.
+        """
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from databus.schemas.errors import (
     TransactionTooLargeError,
 )
 from databus.schemas.event_v2 import Buffer
+from databus.schemas.log_mark import LogMark
 from databus.schemas.metadata import Op
 from databus.schemas.windows import MARK, WindowBatch, WindowEnd, WindowPiece
 from tests.relay.fakes import ORDERS, PERSON, FakeSource, insert, transaction, wait_until
@@ -37,6 +38,13 @@ class FakeRing:
         self.unfinished = b""
         self.extended = 0
         self.finished: list[bytes] = []
+        self.marks: list[LogMark] = []
+
+    def note_mark(self, mark: LogMark) -> None:
+        self.marks.append(mark)
+
+    def log_marks(self) -> list[LogMark]:
+        return self.marks[-2:]
 
     @property
     def max_scn(self) -> int:
@@ -73,15 +81,20 @@ class FakeRing:
 class FakeMaxScn:
     def __init__(self, scn: int | None = None) -> None:
         self.scn = scn
+        self.kept: LogMark | None = None
         self.saves = 0
         self.error: Exception | None = None
 
     def load(self) -> int | None:
         return self.scn
 
-    def save(self, scn: int, timestamp_ns: int) -> None:
+    def mark(self) -> LogMark | None:
+        return self.kept
+
+    def save(self, scn: int, timestamp_ns: int, mark: LogMark | None = None) -> None:
         if self.error is not None:
             raise self.error
+        self.kept = mark
         self.scn = scn
         self.saves += 1
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.schemas.errors import RingError
+from databus.schemas.log_mark import LogMark
 
 AT_NS = 1_700_000_000_123_456_789
 LARGEST = (1 << 63) - 1
@@ -106,3 +108,42 @@ def test_a_text_for_an_scn_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(RingError, match="is no SCN"):
         SqliteMaxScn(file, "shop").load()
+
+
+def test_what_the_log_was_is_saved_with_the_scn(store: MaxScnStore) -> None:
+    mark = LogMark(41, '{"server":"1"}')
+    store.save(42, AT_NS, mark)
+    assert (store.load(), store.mark()) == (42, mark)
+    store.save(43, AT_NS)
+    assert (store.load(), store.mark()) == (43, None)
+
+
+def test_a_flipped_bit_in_a_row_is_damage(tmp_path: Path) -> None:
+    file = tmp_path / "maxscn.db"
+    SqliteMaxScn(file, "shop").save(42, AT_NS, LogMark(41, "{}"))
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE max_scn SET scn = 43")
+    with pytest.raises(RingError, match="checksum of shop's row is wrong"):
+        SqliteMaxScn(file, "shop").load()
+
+
+def test_a_file_of_before_opens_and_gets_its_checksums(tmp_path: Path) -> None:
+    file = tmp_path / "maxscn.db"
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute(
+            "CREATE TABLE max_scn (source TEXT PRIMARY KEY, scn INTEGER NOT NULL, "
+            "timestamp_ns INTEGER NOT NULL)"
+        )
+        database.execute("INSERT INTO max_scn VALUES ('shop', 42, 7)")
+    store = SqliteMaxScn(file, "shop")
+    assert (store.load(), store.mark()) == (42, None)
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE max_scn SET crc = NULL")
+    with pytest.raises(RingError, match="damaged"):
+        store.load()
+
+
+def test_what_the_log_was_is_believed_with_a_checksum_only(tmp_path: Path) -> None:
+    (tmp_path / "shop.maxscn").write_text("42:2023-11-14 log=41:{}\n")
+    with pytest.raises(RingError, match="damaged"):
+        FileMaxScn(tmp_path / "shop.maxscn").mark()

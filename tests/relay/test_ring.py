@@ -15,6 +15,7 @@ from databus.relay.ring_layout import MASK, NEWEST_SCN, TAIL
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_walk import find_event
 from databus.schemas.errors import RingError, ScnNotFoundError, TransactionTooLargeError
+from databus.schemas.log_mark import LogMark
 from tests.relay.ring_model import (
     RingModel,
     make_event,
@@ -397,3 +398,24 @@ def test_a_reader_in_between_two_stores_of_a_publication_takes_the_older_truth(
     assert reader.newest() == (4, tail)
     assert reader.find(4, -1) == tail
     assert reader.find(5, -1) is None
+
+
+def test_what_the_log_was_is_kept_in_turn_and_survives_a_torn_write(tmp_path: Path) -> None:
+    path = tmp_path / "shop.ring"
+    marks = [LogMark(scn, f'{{"n":{scn}}}') for scn in (1, 2, 3)]
+    ring = Ring.open(path, "shop", 1 << 16)
+    assert ring.log_marks() == []
+    for mark in marks:
+        ring.note_mark(mark)
+    ring.close()
+    ring = Ring.open(path, "shop", 1 << 17)  # of another size: copied
+    assert ring.log_marks() == marks[1:]
+    ring.close()
+    data = bytearray(path.read_bytes())
+    data[data.index(b'3:{"n":3}')] ^= 1
+    path.write_bytes(bytes(data))
+    ring = Ring.open(path, "shop", 1 << 17)
+    assert ring.log_marks() == marks[1:2]
+    ring.restart_after(9)
+    assert ring.log_marks() == []
+    ring.close()

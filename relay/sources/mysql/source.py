@@ -20,6 +20,8 @@ from typing import Any
 
 from databus.conf.faults import is_transient
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.same_log import SameLog, wrong_connection
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
     filter_problems,
@@ -40,12 +42,14 @@ from databus.relay.sources.mysql.server.position import (
 from databus.relay.sources.mysql.server.replica import CLASHES, clash_text, replica_host, replica_id
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql.stream.dump import SAME_ID, BinlogDump
+from databus.relay.sources.mysql.stream.identities import Identities
+from databus.relay.sources.mysql.stream.identity import AnotherLogError
 from databus.relay.sources.mysql.stream.look_up import (
     PreparedInLog,
     events_to_the_end,
     last_definition_changes,
 )
-from databus.relay.sources.mysql.stream.packets import StreamEnded
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
 from databus.relay.sources.mysql.tables.beginning import HistoryOfServer, rules_of
 from databus.relay.sources.mysql.tables.column_spec import Rules
@@ -54,6 +58,7 @@ from databus.relay.sources.mysql.tables.watched import Names, ScanLog, WatchedTa
 from databus.relay.sources.source import Captured, EventEncoder, Newest, Transaction
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position
 from databus.schemas.table import Table
 from databus.schemas.windows import WindowBatch, WindowPiece
@@ -87,6 +92,7 @@ class MysqlSource:
         self._server_id = replica_id(settings)
         self._clock = clock
         self._scn = 0
+        self._is_mariadb = True
         self._tables: WatchedTables | None = None
         self._assembler: Assembler | None = None
         self._dump: BinlogDump | None = None
@@ -94,18 +100,37 @@ class MysqlSource:
         self._encoder: EventEncoder | None = None
         self._start_of_dump = Start()
         self._seeks_gtids = False
+        self._same_log = SameLog(self.name, settings.epoch)
+        self._marked: LogMark | None = None
+        self._newest: Newest | None = None
+        self._is_reading = False  # something was yielded on this connection
         self.findings = Findings()
 
-    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
+    def expect(self, marks: Sequence[LogMark]) -> None:
+        """Hear what was kept of the log, which `read` then proves to be the same."""
+        self._same_log.expect(marks)
+
+    def mark_of(self, scn: int) -> LogMark | None:
+        """Return what the log is at an SCN that was handed over."""
+        if self._assembler is None or (self._marked is not None and self._marked.scn == scn):
+            return self._marked
+        found = self._assembler.identities.at(scn)
+        self._marked = None if found is None else found.mark()
+        return self._marked
+
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Check the server and start after an SCN; None = where the settings say."""
         self.close()
         self._scn = after_scn or 0
+        self._newest = newest
         try:
             self._open(after_scn)
         except ValueError as error:
             if is_transient(error):  # a full disk under the tables' history, say
                 raise
             raise SourceStoppedError(self.name, self._scn, str(error)) from error
+        except StreamBrokenError as error:
+            raise wrong_connection(error, self.name, f"reading {self._address}") from error
 
     @property
     def silence_s(self) -> float:
@@ -154,6 +179,7 @@ class MysqlSource:
         dump, self._dump = self._dump, None
         self._assembler = None
         self._stopped = None
+        self._is_reading = False
         if dump is not None:
             dump.close()
 
@@ -164,20 +190,8 @@ class MysqlSource:
         """
         found: list[Captured] = []
         try:
-            if LaneAssembler is None or not isinstance(assembler, LaneAssembler):
-                events = dump.receive(WAIT_S)
-                if events is None:
-                    return None
-                for event in events:
-                    transaction = assembler.receive(event)
-                    if transaction is not None:
-                        self._keep(found, transaction)
-                return found
-            chunk = dump.receive_chunk(WAIT_S)
-            if chunk is None:
+            if not self._assemble(dump, assembler, found):
                 return None
-            for item in assembler.receive_bytes(*chunk):
-                self._keep(found, item)
         except AssemblyStopped as stop:
             self._stopped = SourceStoppedError(
                 self.name,
@@ -188,21 +202,78 @@ class MysqlSource:
                 way_on=stop.way_on,
             )
         except StreamEnded as ended:
-            self._stopped = self._end_of(dump, ended)
+            self._stopped = self._end_of(dump, ended, assembler)
+        except (StreamBrokenError, AnotherLogError) as error:
+            self._stopped = self._not_same(error)
+        if assembler.identities.rotated_from is not None:
+            self._look_behind(assembler.identities)
+            if self._stopped is not None:
+                return []
         return found
+
+    def _assemble(self, dump: BinlogDump, assembler: Assembler, found: list[Captured]) -> bool:
+        """Add what the bytes that have arrived complete; say whether any have."""
+        if LaneAssembler is None or not isinstance(assembler, LaneAssembler):
+            events = dump.receive(WAIT_S)
+            for event in events or ():
+                transaction = assembler.receive(event)
+                if transaction is not None:
+                    self._keep(found, transaction)
+            return events is not None
+        chunk = dump.receive_chunk(WAIT_S)
+        if chunk is None:
+            return False
+        for item in assembler.receive_bytes(*chunk):
+            self._keep(found, item)
+        return True
+
+    def _look_behind(self, identities: Identities) -> None:
+        """Prove, behind a rotation, that the file before it is the one that was read."""
+        rotated_from, identities.rotated_from = identities.rotated_from, None
+        assert rotated_from is not None
+        catalog = ServerCatalog(self._address, self._settings, self._scn)
+        open_dump = self._open_dump_to_scan(self._is_mariadb)
+        try:
+            self._same_log.look_behind(rotated_from, catalog.log_files(), open_dump)
+        except SourceUnavailableError as error:
+            self._stopped = error
+        except (SourceStoppedError, AnotherLogError, StreamBrokenError, ValueError) as error:
+            # Opened anew, it is compared with what was kept.
+            self._stopped = SourceUnavailableError(
+                f"source {self.name}: the file before {self._at()} is not what was read: {error}"
+            )
+
+    def _not_same(self, error: StreamBrokenError | AnotherLogError) -> SourceError:
+        if isinstance(error, AnotherLogError):
+            return self._same_log.another(error, self._scn)
+        return wrong_connection(error, self.name, f"reading the binlog of {self._address}")
+
+    def _at(self) -> str:
+        return self._assembler.position if self._assembler is not None else "the log"
 
     def _keep(self, found: list[Captured], item: Captured) -> None:
         found.append(item)
+        self._is_reading = True
         if isinstance(item, WindowBatch):
             self._scn = item.last_scn
         elif not isinstance(item, WindowPiece):
             self._scn = item.scn
 
-    def _end_of(self, dump: BinlogDump, ended: StreamEnded) -> SourceError:
+    def _end_of(self, dump: BinlogDump, ended: StreamEnded, assembler: Assembler) -> SourceError:
         if SAME_ID in ended.text:
             return self._evicted()
         catalog = ServerCatalog(self._address, self._settings, self._scn)
-        return dump.explain(with_log_ends(ended, self._start_of_dump, catalog))
+        ended = with_log_ends(ended, self._start_of_dump, catalog)
+        error = dump.explain(ended)
+        if not isinstance(error, SourceStoppedError):
+            return error
+        if self._is_reading:
+            # The log that was good so far may be another one now: opening it again says which.
+            return SourceUnavailableError(f"source {self.name}: {ended.text}")
+        if self._same_log.newest is None:
+            return error
+        text = self._same_log.not_there(ended.text)
+        return SourceStoppedError(self.name, self._scn, text, assembler.position)
 
     def _open(self, after_scn: int | None) -> None:
         catalog = ServerCatalog(self._address, self._settings, self._scn)
@@ -226,7 +297,10 @@ class MysqlSource:
         dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=zero_dates_are_null)
         dialect = replace(dialect, delivers_partial_rows=delivers_partial_rows)
         files = catalog.log_files()
-        start, is_first = self._start(after_scn, files, is_mariadb)
+        self._is_mariadb = is_mariadb
+        self._same_log.server = variables.get("server_uuid") or variables.get("server_id", "")
+        start, identities = self._start(after_scn, files, is_mariadb)
+        is_first = identities is None
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
         rules = rules_of(variables, dialect)
@@ -247,15 +321,25 @@ class MysqlSource:
             acknowledged=self._settings.acknowledged_scns,
             # Without it, a break before the first change would begin at the newest again.
             announces_start=is_first and self._settings.start == "latest",
-            prepared=PreparedTransactions(
-                PreparedInLog(
-                    self._tables, dialect, self._settings.epoch, catalog.log_files, open_dump
-                )
-            ),
+            has_gaps=bool(start.gtids),
+            identities=identities or Identities(self._same_log.server),
+            prepared=self._prepared(self._tables, dialect, catalog, open_dump),
         )
         self._start_of_dump = start
         self._seeks_gtids = bool(start.gtids)
         self._dump = self._request(start, is_mariadb, self._server_id, follows=True)
+
+    def _prepared(
+        self,
+        tables: WatchedTables,
+        dialect: Dialect,
+        catalog: ServerCatalog,
+        open_dump: Callable[[Start], BinlogDump],
+    ) -> PreparedTransactions:
+        epoch = self._settings.epoch
+        return PreparedTransactions(
+            PreparedInLog(tables, dialect, epoch, catalog.log_files, open_dump)
+        )
 
     def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
         if LaneAssembler is None or self._encoder is None:
@@ -279,18 +363,18 @@ class MysqlSource:
 
     def _start(
         self, after_scn: int | None, files: Sequence[LogFile], is_mariadb: bool
-    ) -> tuple[Start, bool]:
-        """Return where to begin, and whether the settings said so."""
+    ) -> tuple[Start, Identities | None]:
+        """Return where to begin, and what is proved there; None when the settings said where."""
         if not files:
             raise ValueError("the server has no binlog files")
         epoch, setting = self._settings.epoch, self._settings.start
         if after_scn is None:
-            return start_at_setting(setting, epoch, files, is_mariadb), True
+            return start_at_setting(setting, epoch, files, is_mariadb), None
         position = binlog_position(after_scn)
         if position.epoch < epoch and setting not in ("latest", "earliest"):
             # The server was switched, and the settings say where the new one goes on.
-            return start_at_setting(setting, epoch, files, is_mariadb), True
-        return start_at_position(position, epoch, files), False
+            return start_at_setting(setting, epoch, files, is_mariadb), None
+        return self._same_log.begin(after_scn, files, self._newest)
 
     def _check_replica_id(self, catalog: ServerCatalog) -> None:
         is_listed = CLASHES.is_listed(

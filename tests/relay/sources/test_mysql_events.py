@@ -15,10 +15,12 @@ from databus.relay.sources.mysql.server.position import LogFile, start_at_settin
 from databus.relay.sources.mysql.stream import compressed
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql.stream.compressed import inflate
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError
 from databus.schemas.metadata import Op
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 from tests.relay.sources import mysql_events_made as made
 from tests.relay.sources.test_mysql_assembly import (
+    DIALECT,
     INSERT,
     INT,
     JSON,
@@ -26,6 +28,7 @@ from tests.relay.sources.test_mysql_assembly import (
     feed,
     image,
     problem_of,
+    tables_of,
 )
 
 TABLE_MAP = made.table_map(bytes([INT]))
@@ -259,15 +262,15 @@ def test_offsets_that_are_not_said_are_counted() -> None:
     assert found.scn & MAX_OFFSET == 1000 + sum(map(len, stream[1:]))
 
 
-def test_an_event_that_says_another_place_than_it_has_stops() -> None:
+def test_an_event_that_says_another_place_than_it_has_breaks_the_stream() -> None:
     target = assembler()
     feed(target, BEGIN)
-    with pytest.raises(AssemblyStopped, match="it says that it ends at 400, and ends at 1027"):
+    with pytest.raises(StreamBrokenError, match="says that it ends at 400, and ends at 1027"):
         target.receive(made.xid(end_offset=400))
 
 
 def test_transactions_beyond_4_gib_are_one_at_the_next_file() -> None:
-    target = assembler()
+    target = Assembler(tables_of(), DIALECT)
     start = (1 << 32) - 100
     feed(target, made.rotate(offset=start), made.format_description())
     stream = [BEGIN, TABLE_MAP, INSERT, made.xid()] * 2
@@ -285,7 +288,7 @@ def test_transactions_beyond_4_gib_are_one_at_the_next_file() -> None:
 
 
 def test_a_stop_beyond_4_gib_says_where() -> None:
-    target = assembler()
+    target = Assembler(tables_of(), DIALECT)
     feed(target, made.rotate(offset=(1 << 32) - 4), made.format_description())
     with pytest.raises(AssemblyStopped, match="lost") as caught:
         feed(target, *made.placed(made.event(26), start=(1 << 32) - 4))

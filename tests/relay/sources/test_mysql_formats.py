@@ -27,13 +27,13 @@ DIALECT = Dialect(
 )
 
 
-def packet(payload: bytes, number: int = 0) -> bytes:
+def packet(payload: bytes, number: int = 1) -> bytes:
     return len(payload).to_bytes(3, "little") + bytes([number]) + payload
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10), st.lists(st.integers(1, 30), min_size=1))
 def test_packets_are_cut_alike_however_they_arrive(events: list[bytes], cuts: list[int]) -> None:
-    stream = b"".join(packet(b"\0" + event) for event in events)
+    stream = b"".join(packet(b"\0" + event, number) for number, event in enumerate(events, 1))
     reader = PacketReader()
     found = []
     at = turn = 0
@@ -46,7 +46,8 @@ def test_packets_are_cut_alike_however_they_arrive(events: list[bytes], cuts: li
 
 def test_an_event_of_several_packets_is_put_together() -> None:
     event = b"x" * (0xFFFFFF * 2 - 1)
-    stream = packet(b"\0" + event[: 0xFFFFFF - 1]) + packet(event[0xFFFFFF - 1 :]) + packet(b"")
+    stream = packet(b"\0" + event[: 0xFFFFFF - 1]) + packet(event[0xFFFFFF - 1 :], 2)
+    stream += packet(b"", 3)
     reader = PacketReader()
     found = [
         e
@@ -57,7 +58,8 @@ def test_an_event_of_several_packets_is_put_together() -> None:
 
 
 def test_the_servers_good_bye_comes_after_the_events_before_it() -> None:
-    stream = packet(b"\0abc") + packet(b"\xff\xd4\x04#HY000no such file") + packet(b"\0lost")
+    stream = packet(b"\0abc") + packet(b"\xff\xd4\x04#HY000no such file", 2)
+    stream += packet(b"\0lost", 3)
     reader = PacketReader()
     events = reader.receive(stream)
     assert next(events) == b"abc"

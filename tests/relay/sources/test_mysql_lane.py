@@ -23,7 +23,11 @@ from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, D
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
 from databus.relay.sources.mysql.stream.lane import PIECE_BYTES
 from databus.relay.sources.mysql.stream.lane_assembly import LaneAssembler
-from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.stream.packets import (
+    PacketReader,
+    StreamBrokenError,
+    StreamEnded,
+)
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
@@ -95,15 +99,17 @@ def stream(*events: bytes, start: int = 500) -> list[bytes]:
     ]
 
 
-def packets(events: Iterable[bytes]) -> bytes:
-    """Return events as the server sends them."""
+def packets(events: Iterable[bytes], number: int = 1) -> bytes:
+    """Return events as the server sends them, the first packet being of this number."""
     data = b""
     for event in events:
         payload = b"\0" + event
         while len(payload) >= 0xFFFFFF:
-            data += b"\xff\xff\xff\0" + payload[:0xFFFFFF]
+            data += b"\xff\xff\xff" + bytes([number & 0xFF]) + payload[:0xFFFFFF]
             payload = payload[0xFFFFFF:]
-        data += len(payload).to_bytes(3, "little") + b"\0" + payload
+            number += 1
+        data += len(payload).to_bytes(3, "little") + bytes([number & 0xFF]) + payload
+        number += 1
     return data
 
 
@@ -363,7 +369,7 @@ def test_the_comment_of_a_statement_goes_with_its_rows_alone(text: str) -> None:
 
 
 def test_what_the_server_says_at_the_end_comes_after_what_it_sent() -> None:
-    data = packets(MIXED) + b"\x05\0\0\0" + b"\xfe\0\0\2\0"
+    data = packets(MIXED) + bytes([5, 0, 0, len(MIXED) + 1 & 0xFF]) + b"\xfe\0\0\2\0"
     lane, found = lane_of(), []
 
     def read() -> None:
@@ -379,7 +385,7 @@ def test_what_the_server_says_at_the_end_comes_after_what_it_sent() -> None:
 def _outcome(read: Any) -> tuple[list[EncodedWindow], str]:
     try:
         return read(), ""
-    except (AssemblyStopped, StreamEnded) as error:
+    except (AssemblyStopped, StreamEnded, StreamBrokenError) as error:
         return [], str(error)
 
 

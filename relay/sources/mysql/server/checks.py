@@ -32,6 +32,7 @@ VARIABLES = (
     "log_slave_updates",
     "lower_case_table_names",
     "server_id",
+    "server_uuid",
     "version",
     "explicit_defaults_for_timestamp",
     "old_mode",

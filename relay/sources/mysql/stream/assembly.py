@@ -19,14 +19,18 @@ The SCN has 32 bits for the offset, and so has the request for a dump, while a
 file may grow beyond 4 GiB with the transaction that fills it. Those that end
 there become one transaction at the beginning of the next file, which is the
 place to go on from.
+
+What the log is at each transaction's end is noted, and nothing is yielded before
+it was proved to be the log that it was (`identity`).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
+from zlib import crc32
 
 from pymysqlreplication.constants import BINLOG as B
 
@@ -35,7 +39,12 @@ from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, tab
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET
 from databus.relay.sources.mysql.stream import events
-from databus.relay.sources.mysql.stream.changes import Changes, TransactionWindows, Windows
+from databus.relay.sources.mysql.stream.changes import (
+    Changes,
+    TransactionWindows,
+    Windows,
+    changes_of,
+)
 from databus.relay.sources.mysql.stream.compressed import (
     COMPRESSED_ROWS,
     events_inside,
@@ -45,47 +54,23 @@ from databus.relay.sources.mysql.stream.compressed import (
 from databus.relay.sources.mysql.stream.events import Event, event_name
 from databus.relay.sources.mysql.stream.group import Group, savepoint_name, statement_comment
 from databus.relay.sources.mysql.stream.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
+from databus.relay.sources.mysql.stream.identities import Identities
 from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError
 from databus.relay.sources.mysql.stream.xa import (
     PreparedTransactions,
     Xid,
     parse_xa_end,
     parse_xa_prepare,
 )
-from databus.relay.sources.mysql.tables.watched import ChangeKind, TableChange, WatchedTables
+from databus.relay.sources.mysql.tables.watched import ChangeKind, WatchedTables
 from databus.relay.sources.source import (
     Change,
     Origin,
-    TableDefined,
-    TableEmptied,
     Transaction,
 )
 from databus.schemas.errors import ProtocolError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
-
-_HARMLESS = frozenset(
-    {
-        B.STOP_EVENT,
-        B.PREVIOUS_GTIDS_LOG_EVENT,
-        events.TRANSACTION_CONTEXT,
-        events.VIEW_CHANGE,
-        B.MARIADB_BINLOG_CHECKPOINT_EVENT,
-        B.MARIADB_GTID_GTID_LIST_EVENT,
-        B.MARIADB_START_ENCRYPTION_EVENT,
-        B.IGNORABLE_LOG_EVENT,
-        # What a statement that follows is to use; the statement itself is looked at.
-        B.INTVAR_EVENT,
-        B.RAND_EVENT,
-        B.USER_VAR_EVENT,
-        B.BEGIN_LOAD_QUERY_EVENT,
-        events.APPEND_BLOCK,
-        events.DELETE_FILE,
-    }
-)
-_LOST = (
-    "the server says that changes were lost from its log; bring the consumers in line (seed them "
-    "again) and then let capture go on"
-)
 
 _END_OF_STATEMENT = 1
 _NOWHERE = Origin()
@@ -130,6 +115,8 @@ class Assembler:
         announces_start: bool = False,
         prepared: PreparedTransactions | None = None,
         windows: Windows | None = None,
+        has_gaps: bool = True,
+        identities: Identities | None = None,
     ) -> None:
         self._tables = tables
         self._windows = windows if windows is not None else TransactionWindows()
@@ -139,7 +126,9 @@ class Assembler:
         self._announces_start = announces_start
         self._prepared = prepared if prepared is not None else PreparedTransactions()
         self._reader = events.EventReader()
-        self._cursor = LogCursor()
+        self._cursor = LogCursor(has_gaps=has_gaps)
+        self._has_gaps = has_gaps
+        self.identities = identities if identities is not None else Identities()
         self._group: Group | None = None
         self._layouts: dict[int, RowLayout | None] = {}
         self._comment: str | None = None
@@ -170,12 +159,15 @@ class Assembler:
     def receive_parts(self, data: bytes) -> Iterator[Transaction | None]:
         """Take one event, or those inside it one by one; yield what each completes.
 
-        Raises AssemblyStopped.
+        Raises AssemblyStopped, StreamBrokenError, AnotherLogError.
         """
         self._event, self._data = None, data
+        if self.identities.is_proving:
+            yield from self._prove(data)
+            return
         try:
             self._event = self._reader.read(data)
-            event = self._cursor.place(self._event)
+            event = self._place(self._event, data)
             if event.type_code == events.TRANSACTION_PAYLOAD:
                 yield from self._take_payload(event)
             else:
@@ -184,6 +176,24 @@ class Assembler:
             if is_transient(error):  # a full disk under the tables' history, say
                 raise
             self._stop(str(error), getattr(error, "way_on", ""))
+
+    def _place(self, event: Event, data: bytes) -> Event:
+        """Find an event's place, and note it for what the log is there."""
+        is_inside = self._group is not None
+        # What is only compared is not followed: it may be anywhere in a transaction.
+        event = self._cursor.place(event, is_inside=is_inside or self.identities.is_proving)
+        has_sum = self._reader.has_checksum
+        self.identities.follow(event, data, self._cursor, is_inside=is_inside, has_checksum=has_sum)
+        return event
+
+    def _prove(self, data: bytes) -> Iterator[Transaction | None]:
+        """Take an event of what was handed over before, to compare it."""
+        try:
+            event = self._place(self._reader.read(data), data)
+        except (ValueError, StreamBrokenError) as error:
+            raise self.identities.refuted(f"{error} (CRC {crc32(data):08x})") from error
+        self.identities.prove(event, data, self._cursor)
+        yield None
 
     def take_held(self) -> Transaction | None:
         """Return the last transaction that was kept back; call when nothing follows it.
@@ -201,8 +211,8 @@ class Assembler:
         if handler is not None:
             return handler(event)
         if event.type_code == B.INCIDENT_EVENT:
-            self._stop(_LOST)
-        elif event.type_code not in _HARMLESS and not event.is_ignorable:
+            self._stop(events.LOST)
+        elif event.type_code not in events.HARMLESS and not event.is_ignorable:
             self._stop("an event that is not known, and that does not say that it may be ignored")
         return None
 
@@ -249,6 +259,7 @@ class Assembler:
         if not self._announces_start or not offset:
             return None
         self._announces_start = False
+        self.identities.note_point(self._scn_at(offset), self._cursor)
         return Transaction(self._scn_at(offset), event.timestamp_s * _NS, ())
 
     def _on_heartbeat(self, event: Event) -> Transaction | None:
@@ -264,7 +275,12 @@ class Assembler:
             return None
         if not at.offset < offset <= MAX_OFFSET:
             return None
+        if not self._has_gaps:
+            raise StreamBrokenError(
+                f"the server waits at {file}:{offset}, and sent nothing behind {at.offset}"
+            )
         at.offset = offset
+        self.identities.note_point(self._scn_at(offset), at)
         return self._yield(self._scn_at(offset), self._newest_ns)
 
     def _abandon(self) -> None:
@@ -391,7 +407,7 @@ class Assembler:
         lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
         if lost:
             self._stop(lost)
-        changes = _changes_of(found, query)
+        changes = changes_of(found, query)
         if changes:
             group = self._group or self._begin(event, Gtid(None))
             group.changes.add(changes, scn)
@@ -437,6 +453,9 @@ class Assembler:
     def _complete(self, event: Event, group: Group) -> Transaction | None:
         self._forget()  # each statement announces its tables anew
         self._newest_ns = group.gtid.commit_timestamp_ns or event.timestamp_s * _NS
+        self.identities.note(
+            self._scn_at(event.end_offset), self._cursor, group.gtid.text or "", self._newest_ns
+        )
         if event.end_offset > MAX_OFFSET:
             self._keep_beyond(group)
             return None
@@ -482,13 +501,3 @@ class Assembler:
         kind = event_name(event.type_code) if event is not None else "damaged event"
         place = f"{self._cursor.file}:{offset}, event {kind}"
         raise AssemblyStopped(problem, place, scn, blake2b(self._data).digest(), way_on)
-
-
-def _changes_of(found: Sequence[TableChange], query: events.Query) -> list[Change]:
-    emptied: list[Change] = [
-        TableEmptied(change.table)
-        for change in found
-        if change.kind is ChangeKind.EMPTIED and change.table is not None
-    ]
-    touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
-    return [*emptied, *([TableDefined(touched, query.database, query.text)] if touched else [])]

@@ -7,11 +7,19 @@ are kept as they are and make a `Transaction`, which somebody else encodes;
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
-from databus.relay.sources.source import Change, Origin, Transaction
+from databus.relay.sources.mysql.stream.events import Query
+from databus.relay.sources.mysql.tables.watched import ChangeKind, TableChange
+from databus.relay.sources.source import (
+    Change,
+    Origin,
+    TableDefined,
+    TableEmptied,
+    Transaction,
+)
 
 
 class Changes(Protocol):
@@ -101,3 +109,14 @@ class TransactionWindows:
     ) -> Transaction | None:
         """Return the transaction."""
         return Transaction(scn, timestamp_ns, tuple(changes.changes), origin)
+
+
+def changes_of(found: Sequence[TableChange], query: Query) -> list[Change]:
+    """Return what a statement that did this to tables is to consumers."""
+    emptied: list[Change] = [
+        TableEmptied(change.table)
+        for change in found
+        if change.kind is ChangeKind.EMPTIED and change.table is not None
+    ]
+    touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
+    return [*emptied, *([TableDefined(touched, query.database, query.text)] if touched else [])]

@@ -29,6 +29,33 @@ TRANSACTION_CONTEXT, VIEW_CHANGE = 36, 37
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
 QUERY_COMPRESSED = 165
 
+# What says nothing of rows.
+HARMLESS = frozenset(
+    {
+        B.STOP_EVENT,
+        B.PREVIOUS_GTIDS_LOG_EVENT,
+        TRANSACTION_CONTEXT,
+        VIEW_CHANGE,
+        B.MARIADB_BINLOG_CHECKPOINT_EVENT,
+        B.MARIADB_GTID_GTID_LIST_EVENT,
+        B.MARIADB_START_ENCRYPTION_EVENT,
+        B.IGNORABLE_LOG_EVENT,
+        # What a statement that follows is to use; the statement itself is looked at.
+        B.INTVAR_EVENT,
+        B.RAND_EVENT,
+        B.USER_VAR_EVENT,
+        B.BEGIN_LOAD_QUERY_EVENT,
+        APPEND_BLOCK,
+        DELETE_FILE,
+    }
+)
+
+# What an INCIDENT says.
+LOST = (
+    "the server says that changes were lost from its log; bring the consumers in line (seed them "
+    "again) and then let capture go on"
+)
+
 NAMES = {
     code: name.removesuffix("_EVENT")
     for name, code in vars(B).items()

@@ -36,9 +36,10 @@ FULL = 3  # there are windows to be taken: `take_batch`
 LARGE = 4  # and a piece of the window under way: `take_piece`
 EMPTY = 5  # a transaction without a watched row: `empty`
 FINISHED = 6  # the end of a window that was handed over in pieces: `take_end`
+BROKEN = 7  # a packet that is not the next one
 
 cdef enum:
-    _MORE, _EVENT, _PACKET, _FULL, _LARGE, _EMPTY, _FINISHED
+    _MORE, _EVENT, _PACKET, _FULL, _LARGE, _EMPTY, _FINISHED, _BROKEN
     _DONE  # and on to the next event
     _ODD  # an event for Python
 
@@ -58,6 +59,7 @@ cdef enum:
     STANDALONE = 0x01, GROUP_COMMIT = 0x02, DDL = 0x20, XA = 0x40 | 0x80
     SLOTS = 4096  # for tables; at most half of them are used
     MARK_NUMBERS = 4
+    GTID_BYTES = 96
 
 cdef enum Operation:
     INSERT = 0, UPDATE = 1, DELETE = 2
@@ -69,6 +71,7 @@ cdef enum Kind:
 cdef int64_t MAX_OFFSET = 0xFFFFFFFF
 cdef int64_t NS = 1000000000
 cdef int64_t MOST_MICROS = 9223372036854775  # nanoseconds have 63 bits
+cdef int64_t NEVER = 0x7FFFFFFFFFFFFFFF
 
 cdef struct Binding:
     uint64_t table_id
@@ -78,6 +81,15 @@ cdef struct Binding:
     Py_ssize_t content_size
     const Plan* plan
     int place  # in the list of what it keeps alive
+
+# A transaction that ended: see `stream/identity.py`. `scn` is -1 for none.
+cdef struct Ended:
+    int64_t scn
+    int64_t begin
+    int64_t timestamp_ns
+    uint64_t digest
+    int gtid_size
+    uint8_t gtid[GTID_BYTES]
 
 # What an event says of itself.
 cdef struct Said:
@@ -111,6 +123,14 @@ cdef class Lane:
     cdef public int64_t held_scn
     cdef public int64_t held_ns
     cdef public uint32_t server_id
+    cdef public int64_t trail_begin
+    cdef public uint64_t trail_digest
+    cdef public int64_t expected_scn
+    cdef readonly int sequence
+    cdef int event_sequence
+    cdef Ended last_full
+    cdef Ended last_empty
+    cdef Ended passed
     cdef readonly int64_t rows
     cdef readonly uint32_t transactions
     cdef bint before_images
@@ -158,6 +178,9 @@ cdef class Lane:
         self.epoch = epoch
         self.file_number = self.offset = 0
         self.yielded_second = self.held_scn = -1
+        self.last_full.scn = self.last_empty.scn = self.passed.scn = -1
+        self.expected_scn = NEVER
+        self.sequence = 1  # the request has 0
         self.transactions = 1
         self.kept = []
         self.comment_of = comment_of
@@ -204,8 +227,22 @@ cdef class Lane:
     def next_event(self):
         """Return the event, or other packet, that `run` stopped in front of, and pass it."""
         cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.event, self.event_size)
-        self.input_at = self.event_end
+        self.input_at, self.sequence = self.event_end, self.event_sequence
         return data
+
+    def take_ended(self):
+        """Return what to remember of transactions that `run` has ended, in their order.
+
+        (SCN, where it begins, digest, GTID, timestamp) of the last one with rows, of the
+        last without that `run` stopped for, and of the one at or behind `expected_scn`.
+        """
+        if self.last_full.scn < 0 and self.last_empty.scn < 0 and self.passed.scn < 0:
+            return ()
+        found = {
+            *_ended(&self.last_full), *_ended(&self.last_empty), *_ended(&self.passed)
+        }
+        self.last_full.scn = self.last_empty.scn = self.passed.scn = -1
+        return sorted(found)
 
     def take_batch(self):
         """Return the windows that are complete, (data, marks), as in `WindowBatch`; None if none."""
@@ -425,10 +462,10 @@ cdef class Lane:
             status = self._take(self.event, self.event_size)
             if status == _ODD:
                 return _EVENT
-            self.input_at = self.event_end
+            self.input_at, self.sequence = self.event_end, self.event_sequence
             if status != _DONE:
                 return status
-            if self.window_at >= _BATCH_BYTES:
+            if self.window_at >= _BATCH_BYTES or self.passed.scn >= 0:
                 return _FULL
             if self.output.size - self.window_at >= _PIECE_BYTES:
                 return _LARGE
@@ -437,9 +474,13 @@ cdef class Lane:
         """Find the next packet, its parts put together when it has several."""
         cdef Py_ssize_t at = self.input_at, size, whole = 0
         cdef uint8_t* data = self.input.data
+        cdef int sequence = self.sequence
         while True:
             if self.input.size - at < 4:
                 return _MORE
+            if data[at + 3] != sequence:
+                return _BROKEN
+            sequence = (sequence + 1) & 0xFF
             size = <Py_ssize_t>little(data + at, 3)
             if self.input.size - at - 4 < size:
                 return _MORE
@@ -447,7 +488,7 @@ cdef class Lane:
             whole += size
             if size != _CONTINUED:
                 break
-        self.event_end = at
+        self.event_end, self.event_sequence = at, sequence
         if whole >= _CONTINUED:
             self._join(whole)
         data += self.input_at + 4
@@ -472,7 +513,9 @@ cdef class Lane:
     cdef int _take(self, const uint8_t* event, Py_ssize_t size) noexcept nogil:
         """Take an event; _ODD when it is Python's, and then nothing was changed."""
         cdef Said said
-        cdef int64_t ahead, expected
+        cdef int64_t expected, trail_begin = self.trail_begin
+        cdef uint64_t trail_digest = self.trail_digest
+        cdef uint32_t crc
         cdef int status
         if size < HEADER_BYTES or <Py_ssize_t>little(event + 9, 4) != size or self.offset <= 0:
             return _ODD
@@ -486,23 +529,30 @@ cdef class Lane:
             if size < HEADER_BYTES + CHECKSUM_BYTES:
                 return _ODD
             said.end -= CHECKSUM_BYTES
-            if crc32(event, size - CHECKSUM_BYTES) != <uint32_t>little(said.end, 4):
+            crc = crc32(event, size - CHECKSUM_BYTES)
+            if crc != <uint32_t>little(said.end, 4):
                 return _ODD
+        else:
+            crc = crc32(event, size)
         said.body = event + HEADER_BYTES
         said.timestamp_s = <uint32_t>little(event, 4)
         said.server_id = <uint32_t>little(event + 5, 4)
         expected = self.offset + size
         said.end_offset = <int64_t>little(event + 13, 4)
-        if said.end_offset:
-            # The header has 32 bits of it; what the server left out moves it ahead.
-            ahead = (said.end_offset - expected) & MAX_OFFSET
-            if ahead >= MAX_OFFSET // 2:
-                return _ODD
-            expected += ahead
+        # The header has 32 bits of it. What the server may leave out, Python knows.
+        if said.end_offset != 0 and said.end_offset != (expected & MAX_OFFSET):
+            return _ODD
+        if said.end_offset == 0 and not self.is_open:
+            return _ODD
         said.end_offset, said.start_offset = expected, expected - size
+        if not self.is_open:
+            self.trail_begin, self.trail_digest = said.start_offset, 0
+        self.trail_digest = _digest(self.trail_digest, crc, size)
         status = self._act(&said)
         if status != _ODD:
             self.offset = said.end_offset
+        else:
+            self.trail_begin, self.trail_digest = trail_begin, trail_digest
         return status
 
     cdef int _act(self, Said* said) noexcept nogil:
@@ -646,11 +696,31 @@ cdef class Lane:
 
     cdef int _on_commit(self, Said* said) noexcept nogil:
         cdef int64_t timestamp_ns, scn
+        cdef bint is_empty
+        cdef int status
         if not self.is_open or said.end_offset > MAX_OFFSET:
             return _ODD
         timestamp_ns = self.commit_ns if self.commit_ns else <int64_t>said.timestamp_s * NS
         scn = self.epoch << 55 | self.file_number << 32 | said.end_offset
-        return self._commit(scn, timestamp_ns)
+        is_empty = self.taken == 0 and self.output.size == self.window_at
+        status = self._commit(scn, timestamp_ns)
+        if status == _ODD:
+            return _ODD
+        if scn >= self.expected_scn:
+            self._remember(&self.passed, scn, timestamp_ns)
+            self.expected_scn = NEVER
+        if not is_empty:
+            self._remember(&self.last_full, scn, timestamp_ns)
+        elif status == _EMPTY:
+            self._remember(&self.last_empty, scn, timestamp_ns)
+        return status
+
+    cdef void _remember(self, Ended* ended, int64_t scn, int64_t timestamp_ns) noexcept nogil:
+        ended.scn, ended.timestamp_ns = scn, timestamp_ns
+        ended.begin, ended.digest = self.trail_begin, self.trail_digest
+        ended.gtid_size = <int>self.gtid.size if self.gtid.size <= GTID_BYTES else 0
+        if ended.gtid_size:
+            memcpy(ended.gtid, self.gtid.data, ended.gtid_size)
 
     cdef int _commit(self, int64_t scn, int64_t timestamp_ns) noexcept nogil:
         """End the window under way: stamped, marked, or empty and perhaps kept back."""
@@ -868,6 +938,19 @@ cdef class Lane:
 
 cdef int _put_bytes(Bytes* into, bytes data) except -2:
     return put(into, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef tuple _ended(const Ended* ended):
+    if ended.scn < 0:
+        return ()
+    gtid = PyBytes_FromStringAndSize(<const char*>ended.gtid, ended.gtid_size).decode()
+    return ((ended.scn, ended.begin, ended.digest, gtid, ended.timestamp_ns),)
+
+
+cdef inline uint64_t _digest(uint64_t digest, uint32_t crc, Py_ssize_t size) noexcept nogil:
+    """Return the digest of events and one more, as `identity.digest_of` does."""
+    cdef uint64_t mixed = (digest ^ (crc | <uint64_t>size << 32)) * <uint64_t>0x9E3779B97F4A7C15
+    return mixed ^ (mixed >> 29)
 
 
 cdef inline int _is_common(int code) noexcept nogil:

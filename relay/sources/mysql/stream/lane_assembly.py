@@ -21,7 +21,7 @@ from databus.relay.sources.mysql.stream.events import QUERY_COMPRESSED, TRANSACT
 from databus.relay.sources.mysql.stream.group import Group, statement_comment
 from databus.relay.sources.mysql.stream.gtid import Gtid
 from databus.relay.sources.mysql.stream.lane import Lane, RowPlan
-from databus.relay.sources.mysql.stream.packets import event_of
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError, event_of
 from databus.relay.sources.mysql.stream.plan import plan_of
 from databus.relay.sources.source import (
     Captured,
@@ -193,8 +193,8 @@ class LaneAssembler(Assembler):
     def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[Captured]:
         """Take the first `size` bytes of a chunk; yield what is complete then.
 
-        Raises AssemblyStopped, and StreamEnded when the server says so; what
-        was yielded before that is good.
+        Raises AssemblyStopped, StreamBrokenError, AnotherLogError, and StreamEnded
+        when the server says so; what was yielded before that is good.
         """
         self._lane.feed(chunk, size)
         status = lanes.FULL
@@ -216,6 +216,10 @@ class LaneAssembler(Assembler):
         elif status == lanes.EMPTY:
             encoded.items.append(Transaction(*lane.empty, ()))
         yield from self._taken()
+        if status == lanes.BROKEN:
+            raise StreamBrokenError(
+                f"the packet behind {self.position} is not number {lane.sequence}"
+            )
         if status == lanes.PACKET:
             event_of(lane.next_event())
         elif status == lanes.EVENT:
@@ -251,7 +255,10 @@ class LaneAssembler(Assembler):
         lane.statement_comment = self._comment
         lane.is_open = group is not None
         # Transactions that the lane has no window for: prepared ones, and those beyond 4 GiB.
-        lane.cuts_only = self._beyond is not None
+        lane.cuts_only = self._beyond is not None or self.identities.is_proving
+        trail = self.identities.trail
+        lane.trail_begin, lane.trail_digest = trail.begin, trail.digest
+        lane.expected_scn = self.identities.expected_scn
         if group is not None:
             lane.cuts_only |= not isinstance(group.changes, _EncodedChanges)
             lane.is_begun, lane.commit_ns = group.is_begun, group.gtid.commit_timestamp_ns
@@ -260,6 +267,10 @@ class LaneAssembler(Assembler):
         """Take over the state that the lane has come to."""
         lane = self._lane
         self._cursor.offset = lane.offset
+        trail = self.identities.trail
+        trail.begin, trail.digest = lane.trail_begin, lane.trail_digest
+        for scn, begin, digest, gtid, timestamp_ns in lane.take_ended():
+            self.identities.take(scn, self._cursor, begin, digest, gtid, timestamp_ns)
         self._newest_ns, self._yielded_second = lane.newest_ns, lane.yielded_second
         if lane.held_scn < 0:
             self._held = None

@@ -24,6 +24,7 @@ from databus.relay.sources.mysql.stream.compressed import events_inside, plain_q
 from databus.relay.sources.mysql.stream.dump import BinlogDump
 from databus.relay.sources.mysql.stream.events import Event, EventReader, parse_query
 from databus.relay.sources.mysql.stream.gtid import parse_mariadb_gtid
+from databus.relay.sources.mysql.stream.identity import AnotherLogError, Proof
 from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
 from databus.relay.sources.mysql.stream.packets import StreamEnded
 from databus.relay.sources.mysql.stream.xa import (
@@ -58,6 +59,20 @@ def events_to_the_end(dump: BinlogDump) -> Iterator[bytes]:
             if ended.code:
                 raise dump.explain(ended) from ended
             return
+
+
+def prove(stream: Iterable[bytes], proof: Proof) -> None:
+    """Follow a stream until something is proved; raises what `Proof.take` and `place` do."""
+    reader, cursor = EventReader(), LogCursor(has_gaps=False)
+    for data in stream:
+        event = cursor.place(reader.read(data), is_inside=True)
+        stands = event.type_code != B.ROTATE_EVENT and not is_made_up(event)
+        place = (cursor.file, cursor.file_number, cursor.offset)
+        proof.take(event, data, place, stands=stands)
+        if proof.is_over:
+            return
+    found = f"{proof.describe()}, which ends at {cursor.file}:{cursor.offset}"
+    raise AnotherLogError(proof.kept, found)
 
 
 def last_definition_changes(
@@ -114,9 +129,9 @@ def _start_scn(scn: int, event: Event) -> int:
 
 def _placed(stream: Iterable[bytes], epoch: int) -> Iterator[tuple[int, Event]]:
     """Yield the events of a log that stand in a file, as plain ones, with their SCN."""
-    reader, cursor = EventReader(), LogCursor()
+    reader, cursor = EventReader(), LogCursor(has_gaps=False)
     for data in stream:
-        event = cursor.place(reader.read(data))
+        event = cursor.place(reader.read(data), is_inside=True)
         if is_made_up(event) or event.type_code == B.ROTATE_EVENT:
             continue
         offset = min(cursor.offset, MAX_OFFSET)
@@ -159,7 +174,9 @@ class PreparedInLog:
     def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
         """Return the changes of the prepared transaction that begins at an SCN."""
         kept = PreparedTransactions(most_rows=1 << 62)
-        assembler = Assembler(self.tables, self.dialect, epoch=self.epoch, prepared=kept)
+        assembler = Assembler(
+            self.tables, self.dialect, epoch=self.epoch, prepared=kept, has_gaps=False
+        )
         position = binlog_position(start_scn)
         dump = self.open_dump(start_at_position(position, self.epoch, self.log_files()))
         try:

@@ -3,17 +3,21 @@
 An event's header has the offset in 32 bits, and sometimes none: MariaDB ≥ 11.4
 leaves it 0 inside transactions, and a file longer than 4 GiB begins anew. So
 the offset is counted along the stream, from the place that the stream begins
-with; a header that says one must agree, or lie ahead (the server left out what
-the start by GTID excludes). What the server makes up for one stream (its first
-ROTATE and FORMAT_DESCRIPTION, heartbeats) takes no room in any file.
+with; a header that says one must agree: each event begins where the one before
+ended, and each file has the next number. Only in a stream that was asked for by
+GTID (`has_gaps`) may it lie ahead: the server left out what the GTIDs exclude.
+Anything else breaks the stream. What the server makes up for one stream (its
+first ROTATE and FORMAT_DESCRIPTION, heartbeats) takes no room in any file; of
+START_ENCRYPTION, which stands in the file, a copy is sent.
 """
 
 from __future__ import annotations
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.server.position import file_number
+from databus.relay.sources.mysql.server.position import FIRST_OFFSET, file_number
 from databus.relay.sources.mysql.stream.events import HEARTBEAT_V2, Event, parse_rotate
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError
 from databus.schemas.scn import MAX_FILE_NUMBER
 
 _WRAP = 1 << 32
@@ -26,22 +30,37 @@ _REPEATED = frozenset({B.FORMAT_DESCRIPTION_EVENT, B.MARIADB_START_ENCRYPTION_EV
 class LogCursor:
     """The place in the log that a stream of events has come to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_gaps: bool = True) -> None:
         self.file = ""
         self.file_number = 0
         self.offset = 0
+        self._has_gaps = has_gaps
+        self._unsent = 0  # bytes of the file that are known not to be sent as they stand there
 
-    def place(self, event: Event) -> Event:
-        """Return the event with the offset it ends at, and stand there; raises ValueError."""
+    def place(self, event: Event, *, is_inside: bool = False) -> Event:
+        """Return the event with the offset it ends at, and stand there.
+
+        `is_inside`: a transaction is under way. Raises StreamBrokenError, and
+        ValueError for a file that cannot be.
+        """
         if event.type_code == B.ROTATE_EVENT:
             self._rotate(event)
             return event
         if is_made_up(event):
+            if event.type_code == B.MARIADB_START_ENCRYPTION_EVENT:
+                self._unsent = event.size
             return event
         expected = self.offset + event.size
         ahead = (event.end_offset - expected) % _WRAP if event.end_offset else 0
-        if ahead >= _WRAP // 2:
-            raise ValueError(f"it says that it ends at {event.end_offset}, and ends at {expected}")
+        may_skip = self._has_gaps or ahead == self._unsent
+        if ahead >= _WRAP // 2 or (ahead and not may_skip):
+            raise StreamBrokenError(
+                f"an event at {self.file}:{self.offset} says that it ends at {event.end_offset}, "
+                f"and ends at {expected}"
+            )
+        if not (event.end_offset or is_inside or self._has_gaps):
+            raise StreamBrokenError(f"an event at {self.file}:{self.offset} does not say its place")
+        self._unsent = 0
         self.offset = expected + ahead
         if self.offset == event.end_offset:
             return event
@@ -52,6 +71,12 @@ class LogCursor:
         number = file_number(name)
         if number > MAX_FILE_NUMBER or offset > _LARGEST_OFFSET:
             raise ValueError(f"no binlog goes on at {name}:{offset}")
+        is_here = (number, offset) == (self.file_number, self.offset)
+        is_next = (number, offset) == (self.file_number + 1, FIRST_OFFSET)
+        if self.file and not (is_here or is_next):
+            raise StreamBrokenError(
+                f"the log goes on at {name}:{offset} behind {self.file}:{self.offset}"
+            )
         self.file_number = number
         self.file, self.offset = name, offset
 

@@ -22,21 +22,29 @@ class StreamEnded(Exception):  # noqa: N818 - said by the server, not always an 
         self.text = text
 
 
+class StreamBrokenError(Exception):
+    """Something of the stream is missing, comes twice, or comes from elsewhere.
+
+    Only a new connection helps, and proves that the log is still the same.
+    """
+
+
 class PacketReader:
-    """Collect chunks, yield events.
+    """Collect chunks, yield events. Packets are numbered; one that is missing breaks the stream.
 
     Chunks are joined only once a packet is complete, so that an event of a
     gigabyte costs one copy and not one a chunk.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sequence: int = 1) -> None:
+        self._sequence = sequence  # of the next packet; a request has 0
         self._chunks: list[bytes] = []
         self._held = 0
         self._wanted = 4
         self._parts: list[bytes] = []
 
     def receive(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the events that are complete now; raises StreamEnded."""
+        """Yield the events that are complete now; raises StreamEnded, StreamBrokenError."""
         self._chunks.append(chunk)
         self._held += len(chunk)
         if self._held < self._wanted:
@@ -45,8 +53,10 @@ class PacketReader:
         position = 0
         try:
             while (end := _packet_end(data, position)) <= len(data):
+                check_sequence(data[position + 3], self._sequence)
                 payload = data[position + 4 : end]
                 position = end
+                self._sequence = (self._sequence + 1) & 0xFF
                 event = self._complete(payload)
                 if event is not None:
                     yield event
@@ -73,6 +83,12 @@ def _packet_end(data: bytes, position: int) -> int:
     if len(data) - position < 4:
         return len(data) + 4
     return position + 4 + int.from_bytes(data[position : position + 3], "little")
+
+
+def check_sequence(number: int, expected: int) -> None:
+    """Raise StreamBrokenError when a packet is not the next one."""
+    if number != expected:
+        raise StreamBrokenError(f"packet {number} came where {expected} was to come")
 
 
 def event_of(payload: bytes) -> bytes:

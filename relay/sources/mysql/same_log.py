@@ -1,0 +1,159 @@
+"""Whether the server's log is the one that was read: from where to read to see it, and what if not.
+
+The rules of comparing are in `stream/identity.py`. A byte that was damaged on its
+way is no other log: what was found goes with the error, and the capture loop stops
+only when the next connection finds the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from databus.relay.sources.mysql.server.position import (
+    FIRST_OFFSET,
+    LogFile,
+    Start,
+    start_at_position,
+)
+from databus.relay.sources.mysql.stream.dump import BinlogDump
+from databus.relay.sources.mysql.stream.identities import Expected, Identities
+from databus.relay.sources.mysql.stream.identity import AnotherLogError, Identity, Proof
+from databus.relay.sources.mysql.stream.look_up import events_to_the_end, prove
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError
+from databus.relay.sources.source import Newest
+from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+from databus.schemas.log_mark import LogMark
+from databus.schemas.scn import binlog_position
+
+log = logging.getLogger(__name__)
+
+_WAYS = (
+    "The log was reset, restored or replaced, and changes may be missing between the two. Bring "
+    "the consumers in line (seed them again), and raise `epoch` of this physical source, with "
+    "`start` = gtid:<set> or an SCN of the new epoch where the new log is to be read from; or "
+    "move its ring and MaxSCN files away to begin anew"
+)
+_NEWEST_UNKNOWN = Newest(-1, 0)
+
+
+class SameLog:
+    """What was kept of one physical source's log. Used by one thread."""
+
+    def __init__(self, source: str, epoch: int) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._kept: list[Identity] = []
+        self.server = ""
+
+    def expect(self, marks: Sequence[LogMark]) -> None:
+        """Take what was kept; what is of another epoch is of another log."""
+        self._kept = []
+        for mark in sorted(marks):
+            try:
+                identity = Identity.of(mark)
+                if identity.place.epoch == self._epoch:
+                    self._kept.append(identity)
+            except ValueError as error:
+                log.warning("%s: %s", self._source, error)
+
+    @property
+    def newest(self) -> Identity | None:
+        """The newest that was kept."""
+        return self._kept[-1] if self._kept else None
+
+    def begin(
+        self, after_scn: int, files: Sequence[LogFile], newest: Newest | None
+    ) -> tuple[Start, Identities]:
+        """Return where to begin reading so that the log after an SCN is proved to be the same.
+
+        Raises ValueError when it cannot be, for it has not such a place.
+        """
+        newest = newest or _NEWEST_UNKNOWN
+        try:
+            start = start_at_position(binlog_position(after_scn), self._epoch, files)
+            if newest.scn > after_scn:
+                start_at_position(binlog_position(newest.scn), self._epoch, files)
+        except ValueError as error:
+            raise ValueError(self.not_there(str(error), files)) from error
+        names = {file.number: file.name for file in files}
+        earlier = [kept for kept in self._kept if kept.scn <= after_scn]
+        expected = self._expected(after_scn, newest)
+        if not earlier or earlier[-1].place.file_number not in names:
+            return start, self._unproved(after_scn, newest, expected)
+        kept = earlier[-1]
+        proof = Proof(kept, binlog_position(after_scn), self.server)
+        start = Start(names[kept.place.file_number], kept.begin)
+        return start, Identities(self.server, proof, expected)
+
+    def not_there(self, problem: str, files: Sequence[LogFile] = ()) -> str:
+        """Return what to say when the log has no such place."""
+        kept = self.newest
+        if kept is None:
+            return problem
+        end = f", up to {files[-1].name}:{files[-1].size_bytes}" if files else ""
+        return f"{problem}. {_both(kept, f'server {self.server}{end}')}"
+
+    def another(self, error: AnotherLogError, scn: int) -> SourceStoppedError:
+        """Return what to raise for a log that is not the one that was read."""
+        problem = f"its log is not the one that was read. {_both(error.kept, error.found)}"
+        return SourceStoppedError(self._source, scn, problem, evidence=error.found.encode())
+
+    def look_behind(
+        self,
+        rotated_from: Identity,
+        files: Sequence[LogFile],
+        open_dump: Callable[[Start], BinlogDump],
+    ) -> None:
+        """Prove that the file before the one that is being read still is what was read.
+
+        Then the log was not replaced before the rotation. Raises AnotherLogError,
+        StreamBrokenError, ValueError, SourceError.
+        """
+        number = rotated_from.place.file_number
+        if files and files[0].number > number:
+            return  # purged: a server does that to files that were read
+        names = [file.name for file in files if file.number == number]
+        if not names:
+            raise AnotherLogError(rotated_from, f"server {self.server}, without file {number}")
+        dump = open_dump(Start(names[0], max(rotated_from.begin, FIRST_OFFSET)))
+        try:
+            prove(events_to_the_end(dump), Proof(rotated_from, rotated_from.place, self.server))
+        finally:
+            dump.close()
+
+    def _expected(self, after_scn: int, newest: Newest) -> list[Expected]:
+        found = [
+            Expected(kept.scn, kept)
+            for kept in self._kept
+            if kept.scn > after_scn and not kept.is_point
+        ]
+        # The newest window may be newer than what was kept: killed between the two. Only
+        # a transaction's own end says its time, and those beyond 4 GiB have another.
+        is_kept = any(kept.scn == newest.scn for kept in self._kept)
+        offset = binlog_position(max(newest.scn, 0)).offset
+        if newest.scn > after_scn and newest.timestamp_ns and not is_kept and offset > FIRST_OFFSET:
+            found.append(Expected(newest.scn, None, newest.timestamp_ns))
+        return found
+
+    def _unproved(self, after_scn: int, newest: Newest, expected: Sequence[Expected]) -> Identities:
+        """Compare what can be: the server, and that its file was there at the newest's time."""
+        kept = self.newest
+        if kept is not None and kept.server != self.server:
+            raise ValueError(self.not_there("its server is another one"))
+        log.info(
+            "%s: what its log was at scn %d is not known; it is kept from now on",
+            self._source,
+            after_scn,
+        )
+        before_ns = newest.timestamp_ns if newest.scn >= after_scn else 0
+        return Identities(self.server, expected=expected, born_before_ns=before_ns)
+
+
+def wrong_connection(error: StreamBrokenError, source: str, doing: str) -> SourceUnavailableError:
+    """Return what a broken stream is to the capture loop."""
+    return SourceUnavailableError(f"source {source}: {doing}: the stream is broken: {error}")
+
+
+def _both(kept: Identity | str, found: str) -> str:
+    return f"Kept: {kept}. Found: {found}. {_WAYS}"

@@ -1,0 +1,235 @@
+"""What a binlog is at one place, so that it is known again, and the proof that it is. Pure.
+
+A place in a log says nothing of which log it is: after RESET MASTER, on another
+server, or after a backup was restored, other transactions stand at the same file,
+offset and GTID. So the last transaction that was handed over is remembered:
+
+    server     its server_uuid, or server_id where it has none
+    file       number, name, and the digest of its first event (FORMAT_DESCRIPTION,
+               with the second in which the file was begun)
+    begin, end of the transaction in the file, and the digest of its events
+
+Reading goes on at `begin`: what stands there must be that transaction, byte for
+byte. A digest leaves out what one sending of the same log may have and another
+not: checksums, and of the first event its place, its flags (IN_USE) and the
+server's start. Events are taken by their CRC32, which is there already where the
+log has checksums.
+
+Where nothing was read yet (a start at `latest`, a GTID), begin and end are the
+same, and only server and file can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from pymysqlreplication.constants import BINLOG as B
+
+from databus.relay.sources.mysql.stream.events import HEADER, HEADER_SIZE, Event
+from databus.relay.sources.mysql.stream.gtid import parse_mariadb_gtid, parse_mysql_gtid
+from databus.schemas.log_mark import LogMark
+from databus.schemas.scn import BinlogPosition, binlog_position
+
+_MASK = (1 << 64) - 1
+_FACTOR = 0x9E3779B97F4A7C15
+# In a FORMAT_DESCRIPTION: when the server started, which it leaves out in what it repeats.
+_CREATED = slice(HEADER_SIZE + 52, HEADER_SIZE + 56)
+_GTIDS: dict[int, Callable[[Event], Any]] = {
+    B.MARIADB_GTID_EVENT: parse_mariadb_gtid,
+    B.GTID_LOG_EVENT: parse_mysql_gtid,
+}
+
+
+def digest_of(digest: int, crc: int, size: int) -> int:
+    """Return the digest of events and one more of this CRC32 and size; as in `lane.pyx`."""
+    mixed = ((digest ^ (crc | size << 32)) * _FACTOR) & _MASK
+    return mixed ^ mixed >> 29
+
+
+def crc_of(data: bytes, *, has_checksum: bool) -> int:
+    """Return the CRC32 of an event without its own checksum, which was checked."""
+    return int.from_bytes(data[-4:], "little") if has_checksum else crc32(data)
+
+
+def first_event_crc(data: bytes) -> int:
+    """Return the CRC32 of a FORMAT_DESCRIPTION, but for what is not the same each time."""
+    timestamp_s, type_code, server_id, size, *_ = HEADER.unpack_from(data)
+    head = HEADER.pack(timestamp_s, type_code, server_id, size, 0, 0)
+    return crc32(head + data[HEADER_SIZE : _CREATED.start] + data[_CREATED.stop : -4])
+
+
+class FileBeginning(NamedTuple):
+    """A binlog file's first event: when it was written, and its digest."""
+
+    born_s: int
+    digest: int
+
+    @classmethod
+    def of(cls, data: bytes) -> FileBeginning:
+        """Return that of a FORMAT_DESCRIPTION."""
+        return cls(int.from_bytes(data[:4], "little"), first_event_crc(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The log at an SCN; see the module."""
+
+    scn: int
+    server: str
+    file: str
+    born_s: int
+    first: int
+    begin: int
+    digest: int
+    gtid: str = ""
+
+    @property
+    def place(self) -> BinlogPosition:
+        """Where it ends."""
+        return binlog_position(self.scn)
+
+    @property
+    def is_point(self) -> bool:
+        """Whether there is no transaction to be compared."""
+        return self.begin == self.place.offset
+
+    def mark(self) -> LogMark:
+        """Return it as it is kept."""
+        values = asdict(self)
+        values["digest"] = f"{self.digest:016x}"
+        return LogMark(values.pop("scn"), json.dumps(values, separators=(",", ":")))
+
+    @classmethod
+    def of(cls, mark: LogMark) -> Identity:
+        """Read what `mark` wrote; raises ValueError."""
+        try:
+            values = json.loads(mark.text)
+            values["digest"] = int(values["digest"], 16)
+            return cls(scn=mark.scn, **values)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"what was kept of the log cannot be read: {error}") from error
+
+    def __str__(self) -> str:
+        log = f"{_server_text(self.server)}, {self.file} begun {time_text(self.born_s)}"
+        if self.is_point:
+            return f"{log}, up to {self.begin}"
+        return f"{log}, {_range_text(self.begin, self.place.offset, self.gtid, self.digest)}"
+
+
+class AnotherLogError(Exception):
+    """The log is not the one that was read; `found` says what is there."""
+
+    def __init__(self, kept: Identity | str, found: str) -> None:
+        super().__init__(f"kept: {kept}; found: {found}")
+        self.kept = kept
+        self.found = found
+
+
+class Trail:
+    """The events of the transaction under way: where it begins, and their digest."""
+
+    def __init__(self) -> None:
+        self.begin = 0
+        self.digest = 0
+
+    def restart(self, begin: int) -> None:
+        """Begin with the event at this offset."""
+        self.begin, self.digest = begin, 0
+
+    def add(self, crc: int, size: int) -> None:
+        """Take one event."""
+        self.digest = digest_of(self.digest, crc, size)
+
+
+class Proof:
+    """Follows a stream that begins where a kept transaction does, up to where reading goes on.
+
+    `goal` is that place: the kept transaction's end, or one further on, with
+    nothing between that was to be handed over.
+    """
+
+    def __init__(self, kept: Identity, goal: BinlogPosition, server: str) -> None:
+        self.kept = kept
+        self._goal = goal
+        self._server = server
+        self._file = ""
+        self._beginning: FileBeginning | None = None
+        self._trail = Trail()
+        self._gtid = ""
+        self._is_proved = False
+        self.is_over = False
+
+    def describe(self) -> str:
+        """Say what was found so far."""
+        born = time_text(self._beginning.born_s) if self._beginning is not None else "unknown"
+        return f"{_server_text(self._server)}, {self._file or 'no file'} begun {born}"
+
+    def take(self, event: Event, data: bytes, place: tuple[str, int, int], *, stands: bool) -> None:
+        """Take an event; `place` is (file, its number, offset) after it.
+
+        `stands`: it stands in the file, and was not made for this stream.
+        Raises AnotherLogError.
+        """
+        self._file, number, offset = place
+        kept, is_there = self.kept, place[1] == self.kept.place.file_number
+        if event.type_code == B.ROTATE_EVENT:
+            return
+        if event.type_code == B.FORMAT_DESCRIPTION_EVENT and is_there:
+            self._check_beginning(FileBeginning.of(data))
+        if stands and not self._is_proved:
+            self._add(event, data)
+        if not self._is_proved and is_there and offset >= kept.place.offset:
+            self._check_end(offset)
+        if number > kept.place.file_number and not self._is_proved:
+            raise self._another(f"where {self._file} begins, no transaction ended at {kept.place}")
+        self._check_goal(number, offset)
+
+    def _check_beginning(self, found: FileBeginning) -> None:
+        self._beginning = found
+        if self._server != self.kept.server or found != (self.kept.born_s, self.kept.first):
+            raise self._another()
+
+    def _add(self, event: Event, data: bytes) -> None:
+        if event.type_code == B.FORMAT_DESCRIPTION_EVENT:
+            self._trail.add(first_event_crc(data), len(data))
+            return
+        has_checksum = len(event.body) + HEADER_SIZE < len(data)
+        self._trail.add(crc_of(data, has_checksum=has_checksum), len(data))
+        if not self._gtid and event.type_code in _GTIDS:
+            self._gtid = _GTIDS[event.type_code](event).text or ""
+
+    def _check_end(self, offset: int) -> None:
+        kept = self.kept
+        if offset == kept.place.offset and (kept.is_point or self._trail.digest == kept.digest):
+            self._is_proved = True
+            return
+        raise self._another(_range_text(kept.begin, offset, self._gtid, self._trail.digest))
+
+    def _check_goal(self, number: int, offset: int) -> None:
+        if (number, offset) == (self._goal.file_number, self._goal.offset):
+            self.is_over = True
+        elif (number, offset) > (self._goal.file_number, self._goal.offset):
+            raise self._another(f"no event ends at offset {self._goal.offset}, but at {offset}")
+
+    def _another(self, more: str = "") -> AnotherLogError:
+        found = self.describe()
+        return AnotherLogError(self.kept, f"{found}, {more}" if more else found)
+
+
+def _server_text(server: str) -> str:
+    return f"server_id {server}" if server.isdigit() else f"server_uuid {server}"
+
+
+def _range_text(begin: int, end: int, gtid: str, digest: int) -> str:
+    named = f" of GTID {gtid}" if gtid else ""
+    return f"the transaction{named} at {begin} to {end} with digest {digest:016x}"
+
+
+def time_text(seconds: int) -> str:
+    """Return a time as texts have it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

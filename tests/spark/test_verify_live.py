@@ -226,3 +226,23 @@ def test_the_commands_exit_with_1_as_long_as_something_differs(
     assert shown.exit_code == 0, shown.output
     assert "5 rows, 3 written in the target, 2 deleted in the target" in shown.stdout
     assert CliRunner().invoke(main, ["spark", "verify", *arguments]).exit_code == 0
+
+
+def test_rows_that_lack_what_an_alter_gave_them_are_found(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A target that took a new column in, and left it null in the rows that were there."""
+    shop.place.run("ALTER TABLE orders ADD COLUMN vip INTEGER NOT NULL DEFAULT 7")
+    shop.place.run("INSERT INTO orders (id, note, vip) VALUES (5000, 'written since', 1)")
+    ids, notes = zip(*orders_of(shop), strict=True)
+    vips = [1 if number == 5000 else None for number in ids]
+    kinds = pa.schema([("id", pa.int64()), ("note", pa.string()), ("vip", pa.int64())])
+    write_deltalake(str(tmp_path / "orders"), pa.table([ids, notes, vips], schema=kinds))
+    options = VerifyOptions(settle_s=0, settle_tries=2, most_kept=1000)
+
+    found = verify(
+        "shop.orders", f"delta:{tmp_path}/orders", settings_of(shop), options, spark=spark
+    )
+
+    assert {(str(one.kind), one.columns) for one in found.differences} == {("changed", ("vip",))}
+    assert {one.key[0] for one in found.differences} == {*ids} - {5000}

@@ -121,7 +121,7 @@ class PairCollector(Collector):
         found = [
             ([name], behind_s(newest[name], store.scn, store.timestamp_ns))
             for name, store in stores
-            if name in newest
+            if name in newest and name not in self._pair.relays.troubles
         ]
         yield _gauge(
             "behind_relay_seconds",

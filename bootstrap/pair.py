@@ -181,6 +181,7 @@ class Pair:
         return store.to_json_value() | {
             "producerProblem": _problem(self.producers.get(name)),
             "seedingProblem": _problem(self.seedings.get(name)),
+            "relayProblem": self.relays.troubles.get(name, ""),
         }
 
     def _problems(self, name: str, store: StoreStatus) -> Iterator[str]:
@@ -190,6 +191,8 @@ class Pair:
                 yield f"{what}: {problem}"
         if damage := self.store_watch.problem(name):
             yield damage
+        if trouble := self.relays.troubles.get(name):
+            yield trouble
         yield from store.problems
 
     def _workers_of(self, name: str) -> list[Worker]:

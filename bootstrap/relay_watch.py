@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 2.0
 TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 64 << 10
+_TROUBLED = frozenset({"unreachable", "retrying", "error"})  # and not what somebody paused
 
 
 class RelayPoint(NamedTuple):
@@ -34,7 +36,11 @@ class RelayPoint(NamedTuple):
 
 
 class RelayWatch:
-    """Looks at relays as one task. `newest` has, by physical source, what is known now."""
+    """Looks at relays as one task. `newest` has, by physical source, what is known now.
+
+    `troubles` has those of which the relay itself hears nothing, or does not capture: however
+    near a store is to such a relay, nobody knows how far it is behind the database.
+    """
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class RelayWatch:
         every_s: float = EVERY_S,
     ) -> None:
         self.newest: Mapping[str, RelayPoint] = {}
+        self.troubles: Mapping[str, str] = {}
         self._relays = relays
         self._names = names
         self._make_transport = make_transport
@@ -56,7 +63,25 @@ class RelayWatch:
                 found = [await self._look(transport, name) for name in self._names]
                 pairs = zip(self._names, found, strict=True)
                 self.newest = {name: point for name, point in pairs if point is not None}
+                told = {name: await self._trouble(transport, name) for name in self.newest}
+                self.troubles = {name: text for name, text in told.items() if text}
                 await asyncio.sleep(self._every_s)
+
+    async def _trouble(self, transport: Transport, name: str) -> str:
+        """Return what the relay that answered says is wrong with its source; "" = nothing."""
+        relay = self.newest[name].server
+        try:
+            answer = await transport.get(
+                relay,
+                "/controlSources/status",
+                {"source": name},
+                timeout_s=TIMEOUT_S,
+                max_bytes=MAX_ANSWER_BYTES,
+            )
+            return read_trouble(relay, name, answer.body) if answer.status == 200 else ""
+        except (DatabusError, OSError) as error:
+            log.debug("%s does not say how its source %s is: %s", relay, name, error)
+            return ""
 
     async def _look(self, transport: Transport, name: str) -> RelayPoint | None:
         """Return what the first relay says that knows the physical source."""
@@ -84,6 +109,22 @@ def read_point(server: str, body: bytes) -> RelayPoint | None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ServerError(server, f"its /bufferInfo makes no sense: {error!r}") from error
     return RelayPoint(server, scn, timestamp_ms * 1_000_000) if 0 < scn <= MAX_SCN else None
+
+
+def read_trouble(server: str, name: str, body: bytes) -> str:
+    """Return what `/controlSources/status` says is wrong; "" when all is well, or it says nothing.
+
+    Raises ServerError. A relay of another make says no state.
+    """
+    try:
+        status = json.loads(body)[name]
+        state, problem, since = status["state"], status.get("problem"), status.get("since")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ServerError(server, f"its source status makes no sense: {error!r}") from error
+    if state not in _TROUBLED and not problem:
+        return ""
+    from_then = f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}" if since else ""
+    return f"at the relay {server} its source is {state}{from_then}: {problem or 'no problem told'}"
 
 
 def behind_s(point: RelayPoint, scn: int, timestamp_ns: int) -> float | None:

@@ -31,11 +31,12 @@ from databus.client.spark.options import Named, parse_options
 from databus.client.spark.progress import batch_figures
 from databus.client.spark.targets.target import Target, open_target
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import DatabusError, ReloadNeededError
+from databus.schemas.errors import BootstrapTooOldError, DatabusError, ReloadNeededError
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1
+STORE_WAIT_S = 5
 MOST_RESTARTS = 10
 
 
@@ -193,6 +194,10 @@ class _Job:
                 loaded = load(self._spark, self._source, beside, bootstrap_servers=servers)
             except (PySparkException, DatabusError) as error:
                 text = f"{type(error).__module__}.{type(error).__name__}: {error}"
+                if BootstrapTooOldError.wire_name in text:
+                    # It reads the rows again itself, which takes as long as it takes.
+                    stop.wait(STORE_WAIT_S)
+                    continue
                 wait_s = self._restarts.wait_s(text, self._source, needed_scn)
                 stop.wait(wait_s)
                 continue

@@ -103,10 +103,10 @@ class Pair:
         self.start_workers()
         self.readers.start()
         self._watch.start()
-        self.store_watch.start()
 
     def start_workers(self) -> None:
-        """Start producing and seeding alone: nobody is served."""
+        """Start producing and seeding alone: nobody is served, but the stores are looked at."""
+        self.store_watch.start()
         for worker in self._workers():
             worker.start()
 

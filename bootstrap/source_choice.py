@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.schemas.errors import (
-    BootstrapError,
     BootstrapTooOldError,
     DatabusError,
     InvalidParameterError,
@@ -26,7 +25,7 @@ class Stores:
     """
 
     open: Mapping[str, Store]
-    problems: Mapping[str, BootstrapError] = field(default_factory=dict)
+    problems: Mapping[str, DatabusError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def _missing(
     text: str,
     held: Mapping[str, Iterable[SourceState]],
     listed: Listed,
-    problems: Mapping[str, BootstrapError],
+    problems: Mapping[str, DatabusError],
 ) -> DatabusError:
     for name, sources in listed.items():
         if text in sources and name in problems:

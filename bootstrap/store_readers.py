@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.store import Store
 from databus.bootstrap.store_watch import StoreWatch, file_at
-from databus.schemas.errors import BootstrapError
+from databus.schemas.errors import BootstrapError, BootstrapTooOldError, DatabusError
 
 THREADS = 4
 
@@ -48,11 +48,11 @@ class OpenStores:
 
     def look(self) -> Stores:
         """Return what can be read now."""
-        problems = {}
+        problems: dict[str, DatabusError] = {}
         for name, path in self._paths.items():
             try:
                 self._keep_up(name, path)
-            except BootstrapError as error:
+            except (BootstrapError, BootstrapTooOldError) as error:
                 problems[name] = error
         opened = {name: store for name, (store, _) in self._open.items() if name not in problems}
         return Stores(opened, problems)

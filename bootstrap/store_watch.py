@@ -1,8 +1,9 @@
 """Which stores of this process were looked at, and which of them may be served from.
 
-A file that was at rest may have changed. A small one is checked before anything
-of it is served; a larger one is served meanwhile, and the first look goes fast.
-After that all are looked at again all day, a fiftieth of the time. What is found,
+A file that was at rest may have changed: nothing of it is served before all of it was
+looked at. A small one is looked at when it is first asked for; for a larger one
+whoever asks is told to ask again, and the look goes as fast as it can. After that
+all are looked at again all day, a fiftieth of the time. What is found,
 here or by whoever reads, is kept for as long as that file is there.
 """
 
@@ -16,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from databus.bootstrap.store_check import SMALL_BYTES, check_store
-from databus.schemas.errors import BootstrapError
+from databus.schemas.errors import BootstrapError, BootstrapTooOldError
 
 log = logging.getLogger(__name__)
 
 SHARE = 0.02  # of the time
-FIRST_SHARE = 0.5  # as long as it was not looked at once
+FIRST_SHARE = 1.0  # as long as it was not looked at once: it is not served meanwhile
 REST_S = 600.0  # between two rounds
 LOOK_S = 1.0  # for a store that is not made yet, or made anew
 _DAMAGE = ("damaged", "malformed", "not a database")
@@ -70,7 +71,8 @@ class StoreWatch:
     def admit(self, name: str, file: FileId, size_bytes: int) -> None:
         """Let a store be read from; raises BootstrapError when its file is damaged.
 
-        A small one is looked at first, once.
+        A small one is looked at first, once. Raises BootstrapTooOldError for a larger
+        one that was not looked at yet.
         """
         watched = self._watched(name, file)
         if not watched.is_checked and watched.problem is None and size_bytes <= SMALL_BYTES:
@@ -79,6 +81,11 @@ class StoreWatch:
                     self._look(name, watched, share=1.0)
         if watched.problem is not None:
             raise watched.problem
+        if not watched.is_checked:
+            raise BootstrapTooOldError(
+                f"store {self._paths[name]} is being checked before it is served: "
+                f"{watched.checked_bytes} bytes of rows so far; ask again later"
+            )
 
     def note(self, name: str, error: BootstrapError) -> None:
         """Note what a reader came upon, if it says that the file is damaged."""

@@ -7,6 +7,7 @@ one behind the damage gets: `judge_ring` compares that with the whole.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,12 +27,13 @@ from databus.relay.sources.mysql.tables.history import History
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DamagedWindowsError
+from databus.schemas.errors import BootstrapTooOldError, DamagedWindowsError
 from databus.schemas.scn import MAX_SCN
 
 FETCH_BYTES = 1 << 20
 PAGE_BYTES = 4 << 20
 RING_NAME = "shop"
+_ASK_AGAIN_S = 0.02
 
 Read = Callable[[Path], Any]
 
@@ -156,9 +158,7 @@ def read_history(path: Path) -> Any:
 
 def read_store(path: Path) -> Any:
     """Return all rows, log, schemas and states of a store, as its server serves them."""
-    found = file_at(path)
-    assert found is not None
-    StoreWatch({RING_NAME: path}).admit(RING_NAME, *found)
+    _wait_until_checked(path)
     store = Store.open(path, is_read_only=True)
     try:
         states = store.sources()
@@ -173,6 +173,23 @@ def read_store(path: Path) -> Any:
         )
     finally:
         store.close()
+
+
+def _wait_until_checked(path: Path) -> None:
+    """Ask for the store as a client does: again, as long as it is being checked."""
+    watch = StoreWatch({RING_NAME: path})
+    found = file_at(path)
+    assert found is not None
+    watch.start()
+    try:
+        while True:
+            try:
+                watch.admit(RING_NAME, *found)
+                return
+            except BootstrapTooOldError:
+                time.sleep(_ASK_AGAIN_S)
+    finally:
+        watch.stop()
 
 
 def _rows(store: Store, name: str) -> list[bytes]:

@@ -17,7 +17,7 @@ from databus.bootstrap.migrations import APPLICATION_ID, MIGRATIONS
 from databus.bootstrap.store import Store
 from databus.bootstrap.store_check import check_store
 from databus.bootstrap.store_watch import StoreWatch, file_at
-from databus.schemas.errors import BootstrapError
+from databus.schemas.errors import BootstrapError, BootstrapTooOldError
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
@@ -195,3 +195,36 @@ def test_what_the_slow_look_finds_is_told_by_health_and_not_served(
     assert str(path) in answer.body.decode()
     metrics = served.get("/metrics").body.decode()
     assert "databus_bootstrap_store_checked_bytes" in metrics
+
+
+def test_a_large_store_is_not_served_before_it_was_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_watch, "SMALL_BYTES", 0)
+    watch, found = StoreWatch({"shop": path}), file_at(path)
+    assert found is not None
+    with pytest.raises(BootstrapTooOldError, match="ask again later"):
+        watch.admit("shop", *found)
+    watch.start()
+    try:
+        wait_until(lambda: watch.watched["shop"].is_checked)
+        watch.admit("shop", *found)
+    finally:
+        watch.stop()
+
+
+def test_a_large_store_that_is_damaged_is_never_served(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_watch, "SMALL_BYTES", 0)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("update snapshot_1 set number = 77 where id = 3")
+    watch, found = StoreWatch({"shop": path}), file_at(path)
+    assert found is not None
+    watch.start()
+    try:
+        wait_until(lambda: watch.problem("shop") != "")
+        with pytest.raises(BootstrapError, match="row 3 of snapshot_1"):
+            watch.admit("shop", *found)
+    finally:
+        watch.stop()

@@ -199,6 +199,20 @@ def test_a_kill_between_the_alter_and_its_note_is_seen_by_the_next_one(
     assert rows_of(opened(None), table, table_of) == rows_in(table)
 
 
+def test_a_row_takes_every_step_that_came_after_it_in_one_batch(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    table.write({**first(2), "city": "before both"})
+    alter(table, FORMS["rename"])
+    write_after(table, 3)
+    now = {**table.columns, "vip": "int!"}
+    table.alter(now, lambda row: {**row, "vip": 7}, added={"vip": 7})
+    table.alter({**now, "n": "bigint"}, lambda row: row)
+    write_after(table, 4)
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
 def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_path: Path) -> None:
     """A version that only gave columns other names has no new column that a reader would see."""
     target = open_target(f"parquet:{tmp_path}/people")

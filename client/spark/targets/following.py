@@ -196,9 +196,11 @@ def _in_version(
     columns = {name: part[name] for name in part.column_names if name != META}
     meta = part[META].combine_chunks()
     before = _images(meta)
+    # Of all versions: what a step adds may not be in the version of the one before.
+    types = {name: column.type for name, column in columns.items()}
     for step in steps:
-        columns = _stepped(columns, step, part.num_rows)
-        before = None if before is None else _stepped(before, step, part.num_rows)
+        columns = _stepped(columns, types, step, part.num_rows)
+        before = None if before is None else _stepped(before, types, step, part.num_rows)
     arrays = [
         columns[name].cast(schema.field(name).type)
         if name in columns
@@ -212,13 +214,16 @@ def _in_version(
 
 
 def _stepped(
-    columns: Mapping[str, pa.ChunkedArray | pa.Array], step: Step, rows: int
+    columns: Mapping[str, pa.ChunkedArray | pa.Array],
+    types: Mapping[str, pa.DataType],
+    step: Step,
+    rows: int,
 ) -> dict[str, pa.ChunkedArray | pa.Array]:
     found = {}
     for fate in step.fates:
-        name = find(columns, fate.column) or fate.column
-        if fate.kind is Kind.ADDED and find(columns, fate.column) is not None:
-            found[name] = constant(fate.value, columns[name].type, rows)
+        name = find(types, fate.column) or fate.column
+        if fate.kind is Kind.ADDED and name in types:
+            found[name] = constant(fate.value, types[name], rows)
         elif fate.was is not None and fate.kind is not Kind.DROPPED:
             known = find(columns, fate.was)
             if known is not None:

@@ -1,10 +1,10 @@
 """What is the same and what differs between a store and its database: the rules.
 
 The producer must have passed whatever was visible to the read; `verify` sees
-to that. Rows written with the same schema are the same when their bytes are.
-Of rows written with different ones, by the same names, the values are compared:
-a column that only one of them has was added or dropped since, which is no
-change of a row, and no log has it.
+to that. What the store has is what its rows are *now*, whenever they were
+written: through every ALTER since, as it is served. Rows of the same schema are
+the same when their bytes are; of different ones, when they have the same
+columns with the same values. A table that is altered meanwhile is not judged.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from databus.bootstrap.rows_now import RowsNow
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, StoreRow
 from databus.bootstrap.verify_notes import Candidate
 from databus.schemas.errors import BootstrapError
+from databus.schemas.event import Event
 from databus.schemas.event_v2 import decode
 from databus.schemas.rows import row_codec, schema_id
 
@@ -76,6 +78,17 @@ class Look:
         self._src_id = state.src_id
         self._most_examples = most_examples
         self._texts: dict[bytes, str] = {}
+        self._now: RowsNow | None = None
+
+    def renew(self) -> None:
+        """Take the store's rows as they are now, at its position."""
+        self._now = self._store.rows_now([self._src_id])
+
+    def _stored(self, row: StoreRow) -> Event:
+        if self._now is None:
+            self.renew()
+        assert self._now is not None
+        return decode(self._now.renew(row.event))[0]
 
     def learn(self, text: str) -> bytes:
         """Know a schema of the database's rows; returns its digest."""
@@ -89,13 +102,14 @@ class Look:
             return payload is None
         if payload is None:
             return False
-        stored = decode(row.event)[0]
+        stored = self._stored(row)
         if stored.schema_id == digest:
             return stored.value == payload
         return _same_values(self._row(payload, digest), self._row(stored.value, stored.schema_id))
 
     def judge(self, candidates: list[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates that are moving; those that differ are written down."""
+        self.renew()
         rows = self._store.rows_by_key(self.source, [found.key for found in candidates])
         for candidate in candidates:
             row = rows.get(candidate.key)
@@ -126,7 +140,7 @@ class Look:
         if read is not None and read.payload is not None:
             in_source = self._row(read.payload, read.digest)
         if row is not None and not row.is_deleted:
-            stored = decode(row.event)[0]
+            stored = self._stored(row)
             in_store = self._row(stored.value, stored.schema_id)
         scn = -1 if row is None else row.scn
         self.found.examples.append(Difference(key, kind, scn, in_source, in_store))
@@ -144,7 +158,7 @@ class Look:
 
 
 def _same_values(one: Row, other: Row) -> bool:
-    return all(_same(one[name], other[name]) for name in one.keys() & other.keys())
+    return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
 
 
 def _same(one: Any, other: Any) -> bool:

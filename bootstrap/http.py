@@ -111,7 +111,7 @@ class RegisterHandler(BootstrapHandler):
         return [
             {"id": src_id, "version": version, "schema": text}
             for store, wanted in found
-            for src_id, version, text in store.schemas([wanted])
+            for src_id, version, text in store.schemas_until_now([wanted])
         ]
 
 

@@ -66,7 +66,18 @@ alter table store add column crc integer not null default -1;
 alter table sources add column crc integer not null default -1;
 """
 
-MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND, _THIRD)
+# The SCN of the statement that made a version: an older program would serve rows of
+# older versions as they were written, and has.
+_FOURTH = """
+alter table schema_versions add column change_scn integer not null default -1;
+update sources set status = 'new', floor_scn = -1, seed_scn = -1, seed_resume = null,
+    seed_rows = 0, seed_until_scn = -1, crc = -1,
+    problem = 'an earlier version kept rows as they were before ALTER TABLE: seeded anew'
+where status in ('active', 'seeding', 'seeding_catch_up')
+    and (select count(*) from schema_versions known where known.src_id = sources.src_id) > 1
+"""
+
+MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 
 
 def is_current(database: Database, path: Path) -> bool:

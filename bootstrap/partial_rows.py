@@ -15,7 +15,7 @@ All functions work within a transaction of the caller's.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from databus.bootstrap import snapshot_rows, source_rows
@@ -34,11 +34,16 @@ class Seen(NamedTuple):
 
 
 def complete(
-    connection: sqlite3.Connection, state: SourceState, indexed: Sequence[Indexed], text_of: TextOf
+    connection: sqlite3.Connection,
+    state: SourceState,
+    indexed: Sequence[Indexed],
+    text_of: TextOf,
+    renew: Callable[[bytes], bytes] = lambda event: event,
 ) -> Sequence[Indexed]:
     """Return a window's events of a source, their rows made whole.
 
-    Raises BootstrapError for one of a source that is served and cannot be.
+    `renew` gives a stored event with its row as it is by then. Raises
+    BootstrapError for one of a source that is served and cannot be.
     """
     if not any(event.is_partial for _, event in indexed):
         return indexed
@@ -48,7 +53,7 @@ def complete(
         if event.is_truncate:
             seen = Seen({}, is_emptied=True)
         elif event.is_partial:
-            event = _complete(connection, state, event, seen, text_of)
+            event = _complete(connection, state, event, seen, text_of, renew)
         if not event.is_truncate:
             seen.rows[event.key] = event
         found.append((index, event))
@@ -86,8 +91,10 @@ def _complete(
     event: StoredEvent,
     seen: Seen,
     text_of: TextOf,
+    renew: Callable[[bytes], bytes],
 ) -> StoredEvent:
-    whole, missing = fill(event, _stored_row(connection, state, event, seen), text_of)
+    stored = _stored_row(connection, state, event, seen)
+    whole, missing = fill(event, None if stored is None else renew(stored), text_of)
     if event.is_deleted or not whole.is_partial:
         return whole._replace(is_partial=False)
     if state.status is SourceStatus.ACTIVE:

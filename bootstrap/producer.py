@@ -135,8 +135,16 @@ class WindowWriter(Consumer):
             self.windows += 1
             self.event_count += len(events)
             self.position = Position(scn, timestamp_ns)
+        _tell_notes(self._store)
         for name in self._store.activate_caught_up():
             log.info("%s: seeded, and served from now on", name, extra=about(source=name, scn=scn))
+
+
+def _tell_notes(store: Store) -> None:
+    """Log which sources are seeded anew because of a statement."""
+    for name, scn, problem in store.notes:
+        log.warning("%s: %s", name, problem, extra=about(source=name, scn=scn))
+    store.notes.clear()
 
 
 class Producer:
@@ -293,6 +301,7 @@ class Producer:
         known = [text for _, _, text in store.schemas([bound.src_id])]
         fresh = [s.text for s in bound.schemas if s.text not in known]
         store.add_schemas(bound.src_id, [(s.version, s.text) for s in bound.schemas])
+        _tell_notes(store)
         identity = identity_in(known[-1]) if known else None
         if identity is None or not any(identity_in(text) != identity for text in fresh):
             return

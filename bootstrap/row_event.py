@@ -25,13 +25,16 @@ PARTITION_ID = 0  # as the relay's
 class RowEvents:
     """Makes the events of one table's rows as they stand at one SCN.
 
-    `text` is the Avro schema that the rows are written with. Raises SchemaError
-    when the table has none.
+    `text` is the Avro schema that the rows are written with: a version of the table's
+    that is known, or else what can be said of the table alone. Raises SchemaError when
+    the table has none.
     """
 
-    def __init__(self, table: Table, src_id: int, scn: int, timestamp_ns: int) -> None:
+    def __init__(
+        self, table: Table, src_id: int, scn: int, timestamp_ns: int, text: str | None = None
+    ) -> None:
         self.table = table
-        self.text = avro_schema(table)
+        self.text = text or avro_schema(table)
         self._src_id = src_id
         self._scn = scn
         self._timestamp_ns = timestamp_ns

@@ -33,6 +33,8 @@ from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import BootstrapError, SourceUnavailableError
 from databus.schemas.rows import schema_id
 from databus.schemas.table import Table
+from databus.schemas.table_change import Versions, shape
+from databus.schemas.table_schema import avro_schema
 
 
 class _KeyChangedError(Exception):
@@ -166,8 +168,12 @@ class Seeder:
 
     def _use(self, table: Table, state: SourceState, timestamp_ns: int) -> RowEvents:
         """Return what makes the events of a table's rows, its schema known to the store."""
-        events = RowEvents(table, state.src_id, state.seed_scn, timestamp_ns)
         known = self._store.schemas([state.src_id])
+        text = Versions(text for _, _, text in known).at(state.seed_scn)
+        is_it = text is not None and shape(text) == avro_schema(table)
+        events = RowEvents(
+            table, state.src_id, state.seed_scn, timestamp_ns, text if is_it else None
+        )
         if schema_id(events.text) not in {schema_id(text) for _, _, text in known}:
             version = max((version for _, version, _ in known), default=0) + 1
             self._store.add_schemas(state.src_id, [(version, events.text)])

@@ -89,6 +89,21 @@ def find_log_place(choice: Choice, checkpoint: Checkpoint) -> LogPlace:
     return place
 
 
+def check_reloads(choice: Choice, checkpoint: Checkpoint) -> None:
+    """Raise BootstrapTooYoungError when rows of the snapshot had to be read again since.
+
+    The log does not have them.
+    """
+    now = choice.store.rows_now(choice.src_ids)
+    for source in choice.sources:
+        scn = now.reload_scn(source.src_id)
+        if scn > checkpoint.bootstrap_start_scn:
+            raise BootstrapTooYoungError(
+                f"source {source.name} was altered at scn {scn} in a way that only the database "
+                "can tell, and its rows were read again; begin again with /startSCN"
+            )
+
+
 def check_served(source: SourceState) -> None:
     """Raise BootstrapTooOldError unless the source is active."""
     if source.status is SourceStatus.ACTIVE:

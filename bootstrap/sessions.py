@@ -27,6 +27,7 @@ from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.session_checks import (
     STORE_ID_KEY,
     check_reach,
+    check_reloads,
     check_row_ids,
     check_served,
     find_log_place,
@@ -45,7 +46,7 @@ from databus.schemas.errors import (
     SchemaNotFoundError,
 )
 from databus.schemas.event_v2 import encode
-from databus.schemas.rendering import choose_render
+from databus.schemas.rendering import Render, choose_render
 from databus.schemas.rows import schema_id
 from databus.schemas.scn import MAX_SCN
 
@@ -142,7 +143,8 @@ class _PageReader:
         self._request = request
         self._checkpoint = request.checkpoint
         self._texts: dict[bytes, str] = {}
-        self._render = choose_render(request.form, self._schema_text)
+        self._now = self._store.rows_now(choice.src_ids)
+        self._render = self._renewing(choose_render(request.form, self._schema_text))
         self._closing_bytes = len(self._closing(self._longest()))
         if self._closing_bytes >= request.form.size_bytes:
             raise InvalidParameterError(
@@ -154,6 +156,20 @@ class _PageReader:
     @property
     def _room_bytes(self) -> int:
         return self._request.form.size_bytes - self._closing_bytes
+
+    def _renewing(self, render: Render | None) -> Render | None:
+        """Return what makes an event's form, with its row as it is now where it may be older."""
+        if not self._has_older():
+            return render
+        renew = self._renew
+        return renew if render is None else lambda event: render(renew(event))
+
+    def _has_older(self) -> bool:
+        """Whether there may be rows of older versions in what is asked for."""
+        raise NotImplementedError
+
+    def _renew(self, event: bytes) -> bytes:
+        raise NotImplementedError
 
     def _with_store_id(self) -> Checkpoint:
         """Return the checkpoint, saying whose row ids it has, for clients that never said it."""
@@ -208,6 +224,13 @@ class _PageReader:
 class _SnapshotPage(_PageReader):
     """Rows of one source in the order of their ids."""
 
+    def _has_older(self) -> bool:
+        changed = ((src_id, self._now.changed_scn(src_id)) for src_id in self._choice.src_ids)
+        return any(scn >= 0 and self._store.has_older(src_id, scn) for src_id, scn in changed)
+
+    def _renew(self, event: bytes) -> bytes:
+        return self._now.renew_standing(event)
+
     def read(self) -> Page:
         """Return the page."""
         source = find_snapshot(self._choice, self._checkpoint)
@@ -239,6 +262,13 @@ class _SnapshotPage(_PageReader):
 
 class _CatchUpPage(_PageReader):
     """Log rows of all the sources, in the order they were committed."""
+
+    def _has_older(self) -> bool:
+        since_scn = self._checkpoint.window_scn
+        return any(self._now.changed_scn(src_id) > since_scn for src_id in self._choice.src_ids)
+
+    def _renew(self, event: bytes) -> bytes:
+        return self._now.renew(event)
 
     def read(self) -> Page:
         """Return the page."""
@@ -284,6 +314,7 @@ def log_reach(reading: Reading, choice: Choice) -> LogReach:
     """
     checkpoint = reading.checkpoint
     filters = {source.src_id: reading.filter_of(source.src_id) for source in choice.sources}
+    check_reloads(choice, checkpoint)
     reach = LogReach(
         choice.src_ids,
         find_log_place(choice, checkpoint),

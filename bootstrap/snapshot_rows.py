@@ -48,6 +48,9 @@ on conflict (key) do update
 set scn = excluded.scn, deleted_ns = excluded.deleted_ns, event = excluded.event
 where excluded.scn >= scn
 """
+_HAS_OLDER = """
+select 1 from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn < ? limit 1
+"""
 _COUNT_CHANGED = """
 select count(*) from (select 1 from snapshot_{src_id} indexed by snapshot_{src_id}_scn
 where scn > ? limit ?)
@@ -143,6 +146,11 @@ def emptied(connection: sqlite3.Connection, src_id: int) -> StoreRow | None:
     """Return the tombstone of the last TRUNCATE, as long as it is remembered."""
     found = connection.execute(_EMPTIED.format(src_id=src_id), (_EVERY_ROW,)).fetchone()
     return None if found is None else StoreRow(_FIRST_ID, found[0], WHOLE_TABLE_KEY, True, found[1])
+
+
+def has_older(connection: sqlite3.Connection, src_id: int, scn: int) -> bool:
+    """Whether a row or tombstone has an SCN below this one."""
+    return connection.execute(_HAS_OLDER.format(src_id=src_id), (scn,)).fetchone() is not None
 
 
 def count_changed(connection: sqlite3.Connection, src_id: int, since_scn: int, limit: int) -> int:

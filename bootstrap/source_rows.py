@@ -45,11 +45,15 @@ RAISE_TOMBSTONE_FLOOR = """
 update sources set tombstone_floor_scn = max(tombstone_floor_scn, ?) where name = ?
 """
 ADD_SCHEMA = """
-insert into schema_versions (src_id, version, digest, text)
+insert into schema_versions (src_id, version, digest, text, change_scn)
 values (?1, case when exists (
     select 1 from schema_versions where src_id = ?1 and version = ?2
-) then (select max(version) + 1 from schema_versions where src_id = ?1) else ?2 end, ?3, ?4)
+) then (select max(version) + 1 from schema_versions where src_id = ?1) else ?2 end, ?3, ?4, ?5)
 on conflict (src_id, digest) do nothing
+"""
+ALTERED = """
+select distinct sources.name from schema_versions join sources using (src_id)
+where change_scn > ? and change_scn <= ?
 """
 SCHEMA_TEXT = "select text from schema_versions where digest = ?"
 ALL_SCHEMAS = "select src_id, version, text from schema_versions order by src_id, version"

@@ -25,6 +25,7 @@ from typing import Final
 
 from databus.bootstrap import log_rows, partial_rows, snapshot_rows, source_rows
 from databus.bootstrap.log_rows import LogReach
+from databus.bootstrap.rows_now import RowsNow
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.store_reading import StoreReading
@@ -50,6 +51,7 @@ from databus.bootstrap.stored import (
 from databus.bootstrap.tombstones import make_tombstone
 from databus.schemas.errors import BootstrapError
 from databus.schemas.rows import schema_id
+from databus.schemas.table_change import change_scn
 
 __all__ = [
     "NOTHING_YET",
@@ -74,6 +76,7 @@ __all__ = [
     "StoredEvent",
 ]
 
+_HOLDS_ROWS: Final = (SourceStatus.ACTIVE, SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP)
 _LEFTOVER_ROWS: Final = 1000  # made tombstones in one transaction
 # Between two of them another writer must get its turn: SQLite's lock knows no queue.
 _PAUSE_S: Final = 0.002
@@ -85,6 +88,8 @@ class Store(StoreReading):
     def __init__(self, file: StoreFile, now_ns: Callable[[], int]) -> None:
         super().__init__(file)
         self._now_ns = now_ns
+        # Sources that are seeded anew because of a statement, with its SCN and why; for the log.
+        self.notes: list[tuple[str, int, str]] = []
 
     @classmethod
     def open(
@@ -151,17 +156,50 @@ class Store(StoreReading):
         A text that is known keeps its version; another text of a version that
         is taken gets the next free one: relays may count differently.
         """
-        values = [(src_id, version, schema_id(text), text) for version, text in versions]
+        known = {text for _, _, text in self.schemas([src_id])}
+        fresh = [(version, text) for version, text in versions if text not in known]
+        values = [(src_id, v, schema_id(text), text, change_scn(text)) for v, text in fresh]
         with self.file.writing("adding schemas", str(src_id)):
             self._connection.executemany(source_rows.ADD_SCHEMA, values)
+            # Of a statement that was passed already, with a relay that did not tell of it.
+            scn = self.position().scn
+            passed = sorted({at for *_, at in values if 0 <= at <= scn})
+            for state in self.sources():
+                if state.src_id == src_id:
+                    for at in passed:
+                        self._pass_change(state, at)
 
-    def schemas(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
-        """Return every schema of the sources as (src_id, version, text), oldest first."""
-        wanted = set(src_ids)
-        with self.file.explained("reading schemas"):
-            return [
-                row for row in self._connection.execute(source_rows.ALL_SCHEMAS) if row[0] in wanted
-            ]
+    def _pass_changes(self, after_scn: int, until_scn: int) -> None:
+        """Note the tables that were altered in a stretch of the log."""
+        names = self._connection.execute(source_rows.ALTERED, (after_scn, until_scn)).fetchall()
+        for (name,) in names:
+            for scn in self._change_scns(name, after_scn, until_scn):
+                self._pass_change(self.source(name), scn)
+
+    def _change_scns(self, name: str, after_scn: int, until_scn: int) -> list[int]:
+        src_id = self.source(name).src_id
+        found = {change_scn(text) for _, _, text in self.schemas([src_id])}
+        return sorted(scn for scn in found if after_scn < scn <= until_scn)
+
+    def _pass_change(self, state: SourceState, scn: int) -> None:
+        """Let a source be seeded anew, if nobody can tell otherwise what its rows are now."""
+        problem = ""
+        if state.status not in _HOLDS_ROWS or scn <= state.seed_scn:
+            return
+        is_read = 0 <= state.seed_until_scn < scn or state.status is SourceStatus.ACTIVE
+        if not is_read:
+            # Some of the rows were read before it and some afterwards.
+            problem = f"altered at scn {scn} while it was seeded: seeded anew"
+        else:
+            texts = {state.src_id: [text for _, _, text in self.schemas([state.src_id])]}
+            now = RowsNow(texts, scn)
+            if now.reload_scn(state.src_id) == scn:
+                why = now.why_reload(state.src_id)
+                problem = f"altered at scn {scn}: its rows are read again, for {why}"
+        if problem:
+            self._connection.execute(source_rows.RESET, (problem, state.name))
+            source_rows.stamp(self._connection)
+            self.notes.append((state.name, scn, problem))
 
     # The producer's part
 
@@ -183,12 +221,13 @@ class Store(StoreReading):
                 by_source.setdefault(src_id, []).append((index, event))
             for src_id, indexed in by_source.items():
                 self._apply(scn, src_id, indexed)
+            self._pass_changes(self.position().scn, scn)
             source_rows.move(self._connection, scn, timestamp_ns)
         return True
 
     def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
         if any(event.is_partial for _, event in indexed):
-            indexed = self._made_whole(src_id, indexed)
+            indexed = self._made_whole(scn, src_id, indexed)
         events = [event for _, event in indexed]
         size_bytes = sum(len(event.event) for event in events)
         if not self._connection.execute(source_rows.COUNT_LOG_BYTES, (size_bytes, src_id)).rowcount:
@@ -205,11 +244,15 @@ class Store(StoreReading):
         snapshot_rows.merge(self._connection, src_id, events, now_ns)
 
     def _made_whole(
-        self, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]
+        self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]
     ) -> Sequence[tuple[int, StoredEvent]]:
         for state in self.sources():
             if state.src_id == src_id:
-                return partial_rows.complete(self._connection, state, indexed, self._schema_text)
+                texts = {src_id: [text for _, _, text in self.schemas([src_id])]}
+                renew = RowsNow(texts, scn).renew
+                return partial_rows.complete(
+                    self._connection, state, indexed, self._schema_text, renew
+                )
         return indexed
 
     def _schema_text(self, digest: bytes) -> str:

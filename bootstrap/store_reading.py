@@ -5,12 +5,13 @@ All functions may be called inside `reading`, and then see one moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, source_rows
 from databus.bootstrap.log_rows import LogReach
+from databus.bootstrap.rows_now import RowsNow
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.store_file import StoreFile
 from databus.bootstrap.stored import (
@@ -27,6 +28,7 @@ from databus.bootstrap.stored import (
     StoreSizes,
 )
 from databus.schemas.errors import UnknownSourceError
+from databus.schemas.table_change import change_scn
 
 STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: a millisecond or so
 
@@ -100,7 +102,34 @@ class StoreReading:
             rows, tombstones, log_rows.count(self._connection, state.src_id), log_bytes
         )
 
+    def schemas(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
+        """Return every schema of the sources as (src_id, version, text), oldest first."""
+        wanted = set(src_ids)
+        with self.file.explained("reading schemas"):
+            return [
+                row for row in self._connection.execute(source_rows.ALL_SCHEMAS) if row[0] in wanted
+            ]
+
+    def schemas_until_now(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
+        """Return the schemas but for those of statements that the store has not come to yet."""
+        with self.file.reading("reading schemas"):
+            scn = self.position().scn
+            return [row for row in self.schemas(src_ids) if change_scn(row[2]) <= scn]
+
+    def rows_now(self, src_ids: Iterable[int]) -> RowsNow:
+        """Return what makes rows of the sources as they are at the position."""
+        texts: dict[int, list[str]] = {}
+        with self.file.reading("reading schemas"):
+            for src_id, _, text in self.schemas(src_ids):
+                texts.setdefault(src_id, []).append(text)
+            return RowsNow(texts, self.position().scn)
+
     # The server's part
+
+    def has_older(self, src_id: int, scn: int) -> bool:
+        """Whether a row or tombstone of a source has an SCN below this one."""
+        with self.file.reading("reading rows", str(src_id)):
+            return snapshot_rows.has_older(self._connection, src_id, scn)
 
     def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
         """Return rows of a source in the order of their ids, at least one when there is one.

@@ -78,8 +78,10 @@ class Verifier:
         begin_scn = self._scan.visible_scn()
         self._wait_for_producer(begin_scn)
         has_key = bool(self._scan.table(source).key_columns)
+        changed_scn = self._store.rows_now([state.src_id]).changed_scn(state.src_id)
         look = Look(self._store, state, Comparison(source, has_key), self._most_examples)
         with closing(Notes()) as notes:
+            look.renew()
             self._read(look, notes, begin_scn)
             self._settle(look, notes)
             look.found.is_whole = not self._stop.is_set()
@@ -87,6 +89,8 @@ class Verifier:
                 self._find_surplus(look, notes, begin_scn)
         if self._served(source).floor_scn != state.floor_scn:
             raise BootstrapError(f"{source} was seeded anew while it was compared: verify it again")
+        if self._store.rows_now([state.src_id]).changed_scn(state.src_id) != changed_scn:
+            raise BootstrapError(f"{source} was altered while it was compared: verify it again")
         return look.found
 
     def _served(self, source: str) -> SourceState:

@@ -8,6 +8,9 @@ Per window:
     on_end_data_event_sequence(scn)
     on_checkpoint(scn)
 
+Before the first event of another version of a table's schema comes
+`on_schema_change(source, before, after, needs_reload)`.
+
 A DDL statement on one of the registration's tables gives `on_ddl(event)` in its
 place among the rows, between the sources' runs, to who overrides it.
 
@@ -280,6 +283,17 @@ class Consumer:
 
     def on_ddl(self, event: DdlEvent) -> Result | None:
         """A table of the registration's was altered, created, dropped or emptied."""
+
+    def on_schema_change(
+        self, source: str, before: str, after: str, needs_reload: bool
+    ) -> Result | None:
+        """A table was altered, and rows that were not written since are others by that.
+
+        Called once for each version, before the first event of it; `before` and
+        `after` are the schemas' texts. What rows of before are now says
+        `databus.schemas.table_change.step(before, after).row(row)`, unless
+        `needs_reload`: then only the database knows, and a bootstrap brings them.
+        """
 
     def on_end_source(self, source: str) -> Result | None:
         """No more events of this source for now."""

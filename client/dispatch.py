@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.intake import ReadWindow
 from databus.client.pages import BootstrapPage, Phase
+from databus.client.schema_changes import SchemaChange, SchemaWatch
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.row_reader import SRC_ID
@@ -72,6 +73,7 @@ class _Callbacks(NamedTuple):
     on_end_data_event_sequence: Callback | None
     on_checkpoint: Callback | None
     on_ddl: Callback | None
+    on_schema_change: Callback | None
 
 
 class _FailedError(Exception):
@@ -93,6 +95,8 @@ class Dispatch:
             _page_callbacks_of(consumer, live)
             for consumer, live in zip(self.consumers, self._callbacks, strict=True)
         ]
+        self.watch = SchemaWatch()
+        self._is_watching = any(c.on_schema_change for c in self._callbacks)
         self._budget_s = budget_s
         self._retries = retries
         self._clock = clock
@@ -118,9 +122,14 @@ class Dispatch:
         try:
             groups, scn = group_events(read), read.window.scn
             with_ddl = add_ddl(groups, read) if read.window.ddl else groups
+            changes = self.watch.due(read) if self._is_watching else ()
             result = _strongest(
-                [self._deliver_to(c, scn, with_ddl if c.on_ddl else groups) for c in consumers]
+                [
+                    self._deliver_to(c, scn, with_ddl if c.on_ddl else groups, changes)
+                    for c in consumers
+                ]
             )
+            self.watch.take()
         except _FailedError as failed:
             return Outcome(Result.ERROR, failed.failure)
         finally:
@@ -178,9 +187,20 @@ class Dispatch:
             f"callback_budget_s = {self._budget_s:g}",
         )
 
-    def _deliver_to(self, callbacks: _Callbacks, scn: int, groups: Sequence[_Group]) -> Result:
-        start, start_source, on_event, end_source, end, on_checkpoint, on_ddl = callbacks
+    def _deliver_to(
+        self,
+        callbacks: _Callbacks,
+        scn: int,
+        groups: Sequence[_Group],
+        changes: Sequence[SchemaChange] = (),
+    ) -> Result:
+        start, start_source, on_event, end_source, end, on_checkpoint, on_ddl, on_change = callbacks
         call, results = self._call, []
+        if on_change is not None:
+            results += [
+                call(on_change, name, step.before, step.after, step.needs_reload)
+                for name, step in changes
+            ]
         if groups:
             if start is not None:
                 results.append(call(start, scn))
@@ -324,7 +344,7 @@ def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[
     window = read.window
     names = {source.name for source in read.bindings.values()}
     waiting = [
-        (place, DdlEvent(*told, window.scn, window.timestamp_ns))
+        (place, DdlEvent(*told[:3], window.scn, window.timestamp_ns))
         for place, told in window.ddl
         if not names.isdisjoint(told.sources)
     ]
@@ -401,6 +421,7 @@ _OF_A_PAGE = (
     "on_end_bootstrap_sequence",
     "on_bootstrap_checkpoint",
     "on_ddl",  # which no page has
+    "on_schema_change",
 )
 
 

@@ -24,6 +24,7 @@ from databus.client.figures import Figures
 from databus.client.intake import BufferItem, ReadWindow, RolledBack
 from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
+from databus.client.schema_changes import SchemaWatch, with_seen
 from databus.client.subscription import Subscription
 from databus.conf.logs import about
 from databus.conf.settings import ClientSettings
@@ -63,6 +64,7 @@ class Dispatcher:
         self.dispatch = dispatch
         # Of the last window that succeeded; a bootstrap moves it when it is over.
         self.scn = position.scn
+        dispatch.watch = SchemaWatch.of(position.checkpoint)
         self._subscription = subscription
         self._rule = rule
         self._buffer = buffer
@@ -195,13 +197,18 @@ class Dispatcher:
         result, failure = outcome
         if failure is None:
             self._figures.took(item, began_s)
-            checkpoint = self._rule.after_window(item.checkpoint, result)
+            seen = self.dispatch.watch.seen
+            # What was seen up to there, whenever it is written.
+            made = (lambda: with_seen(item.checkpoint(), seen)) if seen else item.checkpoint
+            checkpoint = self._rule.after_window(made, result)
             if checkpoint is not None:
                 self._write(checkpoint)
         return failure
 
     def _begin_bootstrap(self, item: BootstrapBegun) -> None:
         self._figures.begin_bootstrap(item.is_beginning)
+        if item.is_beginning and item.since_scn < 0:
+            self.dispatch.watch.forget()
         if not self._is_bootstrapping:
             self._until_success(lambda: self.dispatch.start_bootstrap().failure)
             self._is_bootstrapping = True
@@ -219,7 +226,8 @@ class Dispatcher:
 
     def _keep(self, checkpoint: Checkpoint) -> None:
         """Write it now: who starts again must not do so in the phase before."""
-        self._write(self._rule.after_window(lambda: checkpoint, Result.CHECKPOINT))
+        kept = with_seen(checkpoint, self.dispatch.watch.seen)
+        self._write(self._rule.after_window(lambda: kept, Result.CHECKPOINT))
 
     def _roll_back_window(self) -> Failure | None:
         return self.dispatch.roll_back(self.scn).failure

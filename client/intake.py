@@ -80,6 +80,7 @@ class Intake:
         self._reader = RowReader(max_window_bytes)
         self._bindings: Bindings = {}
         self._position: Position | None = None
+        self._asked: set[str] = set()  # schema ids of DDL events that were looked for
 
     def use(self, bindings: Bindings) -> None:
         """Decode what comes from now on with these."""
@@ -141,6 +142,20 @@ class Intake:
             raise ProtocolError(f"window {window.scn} after window {last_scn}")
         if window.unknown:
             explain_unknown(window.unknown, self._bindings)
+        if window.ddl:
+            self._ask_for_versions(window)
+
+    def _ask_for_versions(self, window: RowWindow) -> None:
+        """Have the versions that a statement made before anybody hears of it; asked for once."""
+        by_name = {bound.name: bound for bound in self._bindings.values()}
+        for _, told in window.ddl:
+            for name, digits in told.schemas.items():
+                bound = by_name.get(name)
+                if bound is None or digits in self._asked:
+                    continue
+                self._asked.add(digits)
+                if (digest := bytes.fromhex(digits)) not in bound.versions:
+                    raise UnknownSchemaError(digest)
 
 
 def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -> NoReturn:

@@ -9,7 +9,10 @@ ask for. Used by one thread.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from operator import attrgetter
 
 from databus.conf.logs import about
 from databus.registry.registry import SchemaRegistry
@@ -18,6 +21,7 @@ from databus.relay.sources.source import (
     Change,
     Origin,
     RowChange,
+    TableAltered,
     TableDefined,
     TableEmptied,
     TableEncoder,
@@ -37,6 +41,14 @@ from databus.schemas.keys import key_maker
 from databus.schemas.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
 from databus.schemas.rows import row_codec
 from databus.schemas.table import Table
+from databus.schemas.table_change import (
+    TableChange,
+    change_of,
+    changes_nothing,
+    shape,
+    shape_id,
+    with_change,
+)
 from databus.schemas.table_schema import avro_schema
 from databus.schemas.windows import EncodedWindow
 
@@ -119,9 +131,54 @@ class WindowEncoder:
             self._register(table, 0)
 
     def _register(self, table: Table, scn: int) -> SchemaVersion:
+        """Return the version that a table has at an SCN, made now if it is new."""
         self._src_id(table)
+        text = avro_schema(table)
+        versions = self._registry.versions(table.source)
+        if not versions:
+            return self._add(table, text, scn)
+        at = bisect_right(versions, scn, key=attrgetter("start_scn"))
+        here = [known for known in versions if known.start_scn == scn]
+        for known in (*versions[:at][-1:], versions[-1], *here):
+            if shape(known.text) == text:
+                return known
+        # Its statement was not understood, or is not in the log any more.
+        return self._add(
+            table, with_change(text, TableChange.unknown(scn, shape_id(versions[-1].text))), scn
+        )
+
+    def _add(self, table: Table, text: str, scn: int) -> SchemaVersion:
         # Unchecked: a table may be altered in any way, and its rows must be captured.
-        return self._registry.register(table.source, avro_schema(table), scn, check=False)
+        return self._registry.register(table.source, text, scn, check=False)
+
+    def _alter(self, altered: TableAltered, scn: int) -> SchemaVersion | None:
+        """Register what a statement made of a table, with what it made of the rows in it.
+
+        At once: somebody's rows are others from now on, though none may ever be written again.
+        Returns the version that it made, None for none.
+        """
+        table, change = altered.table, altered.change
+        self._src_id(table)
+        versions = self._registry.versions(table.source)
+        if not versions:
+            return self._add(table, avro_schema(table), scn)
+        for version in versions:
+            made = change_of(version.text)
+            if made is not None and made.scn == scn:
+                return version  # the log is read again
+        if versions[-1].start_scn > scn:
+            return None
+        text, last = avro_schema(table), versions[-1].text
+        before = shape_id(last)
+        is_known = altered.before is not None and avro_schema(altered.before) == shape(last)
+        if change.is_emptied or is_known:
+            change = replace(change, scn=scn, before=before)
+        else:
+            change = TableChange.unknown(scn, before)
+        if text == shape(last) and (change.is_emptied or changes_nothing(change)):
+            return None
+        self._current.pop(table.source, None)
+        return self._add(table, with_change(text, change), scn)
 
     def _event(
         self, change: Change, origin: Origin, row_index: int, scn: int, timestamp_ns: int
@@ -133,8 +190,7 @@ class WindowEncoder:
             elif isinstance(change, TableEmptied):
                 event = self._emptied_event(change, origin, row_index, scn, timestamp_ns)
             else:
-                sources, database, statement = change.sources, change.database, change.statement
-                event = ddl_event(scn, timestamp_ns, PARTITION_ID, sources, database, statement)
+                event = self._ddl_event(change, scn, timestamp_ns)
             return encode(event)
         except (RowError, SchemaError, ProtocolError) as error:
             if scn not in self._acknowledged_scns:
@@ -185,6 +241,15 @@ class WindowEncoder:
         return Event(scn, timestamp_ns, src_id, PARTITION_ID, WHOLE_TABLE_KEY, Opcode.DELETE,
                      None, told)
         # fmt: on
+
+    def _ddl_event(self, change: TableDefined, scn: int, timestamp_ns: int) -> Event:
+        made = {}
+        for altered in change.altered:
+            version = self._alter(altered, scn)
+            if version is not None:
+                made[altered.table.source] = version.schema_id.hex()
+        sources, database, statement = change.sources, change.database, change.statement
+        return ddl_event(scn, timestamp_ns, PARTITION_ID, sources, database, statement, made)
 
     def _src_id(self, table: Table) -> int:
         if table.source not in self._src_ids:

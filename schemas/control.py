@@ -8,8 +8,8 @@ to those who ask for such events.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
@@ -27,11 +27,15 @@ from databus.schemas.event import (
 
 
 class DdlStatement(NamedTuple):
-    """What a DDL event tells: the sources whose tables it is about, and the statement."""
+    """What a DDL event tells: the sources whose tables it is about, and the statement.
+
+    `schemas` has the schema ids, in hexadecimal digits, of the versions that it made.
+    """
 
     sources: tuple[str, ...]
     database: str  # the session's default one, "" = none
     statement: str
+    schemas: Mapping[str, str] = {}
 
 
 def end_of_period(scn: int, timestamp_ns: int, partition_id: int = 0) -> Event:
@@ -73,9 +77,13 @@ def ddl_event(
     sources: Iterable[str],
     database: str,
     statement: str,
+    schemas: Mapping[str, str] | None = None,
 ) -> Event:
     """Return the event that tells of a DDL statement in the window `scn`."""
-    fields = {"sources": list(sources), "database": database, "statement": statement}
+    fields: dict[str, Any] = {"sources": list(sources)}
+    fields |= {"database": database, "statement": statement}
+    if schemas:
+        fields["schemas"] = dict(schemas)
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     value = Part(text.encode("utf-8", "replace"), NO_SCHEMA_ID)
     return Event(scn, timestamp_ns, DDL_SRC_ID, partition_id, 0, Opcode.CONTROL, value, None)
@@ -93,12 +101,14 @@ def read_ddl(value: bytes) -> DdlStatement:
     try:
         fields = json.loads(value)
         sources, database, statement = fields["sources"], fields["database"], fields["statement"]
+        schemas = dict(fields.get("schemas", {}))
     except (ValueError, RecursionError, LookupError, TypeError) as error:
         raise ProtocolError(f"not the value of a DDL event: {error!r}") from error
-    texts = (database, statement, *sources) if isinstance(sources, list) else ()
+    made = (text for pair in schemas.items() for text in pair)
+    texts = (database, statement, *sources, *made) if isinstance(sources, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ProtocolError("not the value of a DDL event: it is to be texts")
-    return DdlStatement(tuple(sources), database, statement)
+    return DdlStatement(tuple(sources), database, statement, schemas)
 
 
 def _control(src_id: int, timestamp_ns: int, text: str) -> Event:

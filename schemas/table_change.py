@@ -37,12 +37,14 @@ which is the same for both.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from databus.schemas.errors import SchemaError
@@ -146,6 +148,20 @@ def change_of(text: str) -> TableChange | None:
     return _parse(text).change
 
 
+def change_scn(text: str) -> int:
+    """Return the SCN of the statement that a version was made by; -1 where it does not say."""
+    try:
+        change = change_of(text)
+    except SchemaError:
+        return -1
+    return -1 if change is None else change.scn
+
+
+def changes_nothing(change: TableChange) -> bool:
+    """Whether rows are as they were, column by column of the same name."""
+    return not (change.renamed or change.added or change.reload or change.is_emptied)
+
+
 def shape(text: str) -> str:
     """Return the text without what it says of the version before."""
     return _parse(text).shape
@@ -179,6 +195,7 @@ def with_change(text: str, change: TableChange) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
+@lru_cache(maxsize=4096)
 def step(before: str, after: str) -> Step:
     """Return what happened to rows from one version to the next, given their texts.
 
@@ -225,6 +242,10 @@ class Versions:
             return self._roots[0]
         return self._changed[0][1] if self._changed else None
 
+    def place(self, scn: int) -> int:
+        """Return how many changes there are up to an SCN."""
+        return bisect_right(self._changed, scn, key=itemgetter(0))
+
     def since(self, text: str, scn: int, until_scn: int) -> list[Step]:
         """Return the steps from a row's version to that in force at `until_scn`, in order.
 
@@ -238,9 +259,29 @@ class Versions:
                     steps.append(found)
                     text = after
         last = self.at(until_scn)
-        if last is not None and shape(last) != shape(text):
+        if last is not None and change_of(last) is not None and shape(last) != shape(text):
             steps.append(step(text, last))
         return steps
+
+    def reload_until(self, scn: int) -> tuple[int, str]:
+        """Return the SCN of the last change up to one that rows must be read again for, and why.
+
+        -1 when there is none.
+        """
+        found, text = (-1, ""), self.at(-1)
+        for at, after in self._changed:
+            if at > scn or text is None:
+                break
+            last = step(text, after)
+            if last.scn == at or text == after:
+                text = after
+            if last.scn == at and last.needs_reload:
+                found = at, last.why_reload
+        return found
+
+    def changed_until(self, scn: int) -> int:
+        """Return the SCN of the last change up to one; -1 when there is none."""
+        return max((at for at, _ in self._changed if at <= scn), default=-1)
 
 
 def renewed(row: Row, steps: Sequence[Step]) -> dict[str, Any]:

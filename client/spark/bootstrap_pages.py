@@ -16,7 +16,7 @@ from databus.client.spark.event_columns import EventColumns
 from databus.client.spark.intake import take_answer
 from databus.client.spark.row_types import WriterSchema
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, ServerError
+from databus.schemas.errors import DatabusError, ServerError, SettingsError
 
 # Above this no answer is asked for: an event that is larger has come in no ring either.
 MAX_FETCH_BYTES = 256 << 20
@@ -36,7 +36,10 @@ class BootstrapPages:
         wanted: str | None,
         fetch_bytes: int,
         patience_s: float = 0.0,
+        *,
+        is_of_one_version: bool = False,
     ) -> None:
+        self._is_of_one_version = is_of_one_version
         self._servers = servers
         self._sources = tuple(sources)
         self._parameters = {"sources": ",".join(sources), "output": "binary", "maxev": "2"}
@@ -95,5 +98,9 @@ class BootstrapPages:
         self._fetch_bytes = needed_bytes
 
     def _newer_schemas(self) -> list[WriterSchema]:
+        if self._is_of_one_version:
+            raise SettingsError(
+                f"{', '.join(self._sources)}: altered while it was read; begin the reading again"
+            )
         found = self._servers.register(self._sources)
         return [version for versions in found.values() for version in versions]

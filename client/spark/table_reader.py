@@ -56,6 +56,7 @@ from databus.schemas.errors import (
     SettingsError,
 )
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.table_change import Versions, shape
 
 SCN_COLUMN = "_databus_scn"
 DEFAULT_PARTITIONS = 2
@@ -182,7 +183,9 @@ class _Reading:
             needed |= self._condition.columns
         self._rows = StructType([field for field in rows if field.name in needed])
         text = filters_text(options.filters, {self._source: partition.versions[0].src_id})
-        self._pages = BootstrapPages(pool, [self._source], text, options.fetch_bytes)
+        self._pages = BootstrapPages(
+            pool, [self._source], text, options.fetch_bytes, is_of_one_version=True
+        )
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the snapshot's rows, and then those that changed after."""
@@ -268,7 +271,10 @@ def _versions(pool: ServerPool, source: str) -> list[WriterSchema]:
     versions = pool.register([source])[source]
     if not versions:
         raise SchemaNotFoundError(f"the bootstrap server has no schema of source {source} yet")
-    return versions
+    # The server has each row in the table's version of now, whenever it was written.
+    newest = Versions(version.text for version in versions).at(MAX_SCN)
+    assert newest is not None
+    return [version for version in versions if shape(version.text) == shape(newest)]
 
 
 def _row_type(options: SourceOptions, versions: Sequence[WriterSchema]) -> StructType:

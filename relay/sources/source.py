@@ -9,13 +9,14 @@ the schema that `databus.schemas.table_schema` makes of the table).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from databus.schemas.log_mark import LogMark
 from databus.schemas.metadata import Notes, Op
 from databus.schemas.rows import RowCodec
 from databus.schemas.table import Table
+from databus.schemas.table_change import TableChange
 from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
 
 Row = Mapping[str, Any]
@@ -59,12 +60,26 @@ class TableEmptied:
 
 
 @dataclass(frozen=True, slots=True)
+class TableAltered:
+    """What a statement made of a table, and of the rows in it that nobody has written since.
+
+    `before` is what it was, None for one that was made. SCN and version of
+    `change` are not filled in.
+    """
+
+    table: Table
+    before: Table | None
+    change: TableChange
+
+
+@dataclass(frozen=True, slots=True)
 class TableDefined:
-    """A DDL statement on these sources, as the server logged it."""
+    """A DDL statement on these sources, as the server logged it, and what it altered."""
 
     sources: tuple[str, ...]
     database: str
     statement: str
+    altered: tuple[TableAltered, ...] = field(default=(), compare=False)
 
 
 Change = RowChange | TableEmptied | TableDefined

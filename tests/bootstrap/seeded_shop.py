@@ -14,16 +14,16 @@ from databus.bootstrap.seeder import Seeder
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.source import RowChange, Transaction
+from databus.registry.registry import SchemaRegistry
+from databus.registry.store import MemoryStore
+from databus.relay.encoder import WindowEncoder
+from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.relay.sources.table_scan import TableScan, open_scan
-from databus.schemas.event import Event as RowEvent
-from databus.schemas.event import Opcode, Part
+from databus.schemas.event import Opcode
 from databus.schemas.event_v2 import decode, encode
-from databus.schemas.keys import event_key
-from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from databus.schemas.rows import row_codec, schema_id
-from databus.schemas.table_schema import avro_schema
+from databus.schemas.wire import walk
 from tests.bootstrap.filled import emptied
 from tests.relay.sources.sqlite_shop import database, drain, opened, settings
 
@@ -52,6 +52,10 @@ class Shop:
         self.store = store
         self.physical = physical
         self.src_ids = {name: 40 + at for at, name in enumerate(map(str, physical.sources))}
+        self._registry = SchemaRegistry(MemoryStore())
+        for name, src_id in self.src_ids.items():
+            self._registry.add_source(name, src_id)
+        self._encoder = WindowEncoder(self._registry, self.src_ids, before_images=False)
         self.progress: list[Progress] = []
         self.stop = Event()
 
@@ -76,7 +80,18 @@ class Shop:
 
     def apply(self, transaction: Transaction) -> None:
         """Apply one window."""
-        events = [self._event(transaction, change) for change in transaction.changes]
+        window = self._encoder.encode(transaction)
+        for name, src_id in self.src_ids.items():
+            made = [(version.version, version.text) for version in self._registry.versions(name)]
+            self.store.add_schemas(src_id, made)
+        events = [
+            (
+                event.src_id,
+                StoredEvent(event.scn, event.key, event.opcode is Opcode.DELETE, encode(event)),
+            )
+            for event in walk(window.data)
+            if not event.is_control
+        ]
         self.store.apply_window(transaction.scn, transaction.timestamp_ns, events)
 
     def empty(self, source: str = ORDERS) -> None:
@@ -131,24 +146,6 @@ class Shop:
         cursor = self.connection.execute(f"SELECT * FROM {source.partition('.')[2]}")
         names = [column[0] for column in cursor.description]
         return ordered(dict(zip(names, row, strict=True)) for row in cursor)
-
-    def _event(self, transaction: Transaction, change: RowChange) -> tuple[int, StoredEvent]:
-        src_id = self.src_ids[change.table.source]
-        text = avro_schema(change.table)
-        self.store.add_schemas(src_id, [(1, text)])
-        is_deleted = change.op is Op.DELETE
-        key = event_key(change.table, change.row)
-        event = RowEvent(
-            transaction.scn,
-            transaction.timestamp_ns,
-            src_id,
-            0,
-            key,
-            Opcode.DELETE if is_deleted else Opcode.UPSERT,
-            Part(row_codec(text).encode(change.row), schema_id(text)),
-            metadata_part(encode_metadata(EventMetadata(change.op))),
-        )
-        return src_id, StoredEvent(transaction.scn, key, is_deleted, encode(event))
 
 
 def ordered(rows: Any) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from databus.relay.sources.table_scan import Chunk, TableScan
 from databus.schemas.errors import RowError, SourceUnavailableError
 from databus.schemas.event_v2 import decode
 from databus.schemas.metadata import Op, decode_metadata
+from databus.schemas.table_change import shape
 from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at
 from tests.relay.sources.sqlite_shop import drain
 
@@ -222,8 +223,11 @@ def test_columns_added_meanwhile_are_in_the_rows_read_after(shop: Shop) -> None:
     shop.insert(*range(30))
     shop.begin()
 
+    begun: list[int] = []
+
     def alter(number: int) -> None:
-        if number == 0:
+        if not begun:
+            begun.append(number)  # it is begun anew, for some rows were read before it
             shop.run("ALTER TABLE orders ADD COLUMN tip REAL DEFAULT 0.5")
             shop.run("UPDATE orders SET tip = 1.0 WHERE id < 20")
             shop.catch_up()
@@ -231,7 +235,7 @@ def test_columns_added_meanwhile_are_in_the_rows_read_after(shop: Shop) -> None:
     seed_between(shop, alter)
     shop.catch_up()
     assert shop.stored() == shop.table()
-    assert len(shop.store.schemas([40])) == 2
+    assert len({shape(text) for _, _, text in shop.store.schemas([40])}) == 2
 
 
 def test_one_table_is_seeded_again_alone(shop: Shop) -> None:

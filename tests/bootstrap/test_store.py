@@ -406,7 +406,12 @@ def test_a_file_of_a_newer_version_is_refused(filled: FilledStore) -> None:
 def test_a_file_of_an_older_version_is_brought_up_to_date(filled: FilledStore) -> None:
     filled.close()
     with closing(sqlite3.connect(filled.path)) as connection:
-        for table, column in (("sources", "partial_scn"), ("sources", "crc"), ("store", "crc")):
+        for table, column in (
+            ("sources", "partial_scn"),
+            ("sources", "crc"),
+            ("store", "crc"),
+            ("schema_versions", "change_scn"),
+        ):
             connection.execute(f"alter table {table} drop column {column}")
         connection.execute("pragma user_version = 1")
     with pytest.raises(BootstrapError, match="start the producer once"):

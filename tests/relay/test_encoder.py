@@ -12,6 +12,7 @@ from databus.relay.sources.source import (
     Change,
     Origin,
     RowChange,
+    TableAltered,
     TableDefined,
     TableEmptied,
     Transaction,
@@ -23,6 +24,7 @@ from databus.schemas.event_v2 import encode, stamp
 from databus.schemas.metadata import EventMetadata, Notes, Op, decode_metadata
 from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
+from databus.schemas.table_change import UNSEEN, TableChange, change_of, shape_id
 from databus.schemas.table_schema import avro_schema
 from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
@@ -277,3 +279,70 @@ def test_how_a_tables_rows_are_written_can_be_asked_for(registry: SchemaRegistry
     assert made.for_table(replace(PERSON), 9) is found
     assert made.for_table(WIDER, 9).digest != found.digest
     assert [v.start_scn for v in registry.versions(PERSON.source)] == [7, 9]
+
+
+def altered(scn: int, before: Table | None, after: Table, change: TableChange) -> Transaction:
+    made = (TableAltered(after, before, change),)
+    return transaction(scn, TableDefined((PERSON.source,), "shop", "ALTER", made))
+
+
+GROWN = TableChange(-1, "", added={"age": 7})
+OLDER = RowChange(WIDER, Op.INSERT, {"id": 1, "name": "x", "age": 3})
+
+
+def test_a_statement_makes_a_version_at_once_that_says_what_rows_at_rest_are(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    window = made.encode(altered(7, PERSON, WIDER, GROWN))
+    first, second = registry.versions(PERSON.source)
+    assert change_of(second.text) == replace(GROWN, scn=7, before=shape_id(first.text))
+    told = ddl_of(next(iter(walk(window.data))))
+    assert told.schemas == {PERSON.source: second.schema_id.hex()}
+    made.encode(transaction(8, OLDER))
+    assert registry.versions(PERSON.source) == (first, second)
+    # Read again, by whoever begins with what the registry has.
+    again = encoder(registry)
+    again.encode(transaction(5, insert(1)))
+    again.encode(altered(7, PERSON, WIDER, GROWN))
+    again.encode(transaction(8, OLDER))
+    assert registry.versions(PERSON.source) == (first, second)
+
+
+def test_a_table_that_changed_without_a_statement_must_be_read_again(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    made.encode(transaction(8, OLDER))
+    _, second = registry.versions(PERSON.source)
+    change = change_of(second.text)
+    assert change is not None
+    assert (change.scn, change.why_reload) == (8, UNSEEN)
+
+
+def test_a_statement_on_a_table_that_is_not_the_last_one_known_must_be_read_again(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    other = replace(PERSON, columns=(*PERSON.columns, Column("nick", "text", 2)))
+    made.encode(altered(7, other, WIDER, GROWN))
+    change = change_of(registry.latest(PERSON.source).text)
+    assert change is not None
+    assert change.why_reload == UNSEEN
+
+
+def test_columns_that_are_as_they_were_may_have_other_rows_all_the_same(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    made.encode(altered(6, PERSON, PERSON, TableChange(-1, "")))  # nothing
+    assert len(registry.versions(PERSON.source)) == 1
+    made.encode(altered(7, PERSON, PERSON, TableChange(-1, "", reload={"name": "charset"})))
+    second = registry.latest(PERSON.source)
+    assert second.version == 2
+    event = next(iter(walk(made.encode(transaction(8, insert(1))).data)))
+    assert event.schema_id == second.schema_id

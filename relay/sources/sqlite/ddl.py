@@ -31,6 +31,7 @@ from databus.relay.sources.sqlite.install import (
     install_triggers,
     is_installed,
 )
+from databus.relay.sources.sqlite.rows_at_rest import log_alteration
 from databus.relay.sources.sqlite.seals import SealStore, seals_path
 from databus.schemas.errors import SourceUnavailableError
 
@@ -78,12 +79,16 @@ def uninstall(path: Path) -> None:
 def _change(connection: sqlite3.Connection, sealed: int, statements: Sequence[str]) -> None:
     names = _watched(connection)
     bring_up_to_date(connection, names, sealed)
-    for name in names:
-        drop_triggers(connection, name)
     for statement in statements:
+        for name in names:
+            drop_triggers(connection, name)
         connection.execute(statement)
-    for name in names:
-        install_triggers(connection, inspect(connection, name, has_triggers=False).table)
+        for name in names:
+            # One by one: what became of rows is told from the columns before and after.
+            found = inspect(connection, name, has_triggers=False)
+            assert found.recorded is not None
+            number = install_triggers(connection, found.table)
+            log_alteration(connection, found.table, number, found.recorded.columns)
 
 
 def _watched(connection: sqlite3.Connection) -> list[str]:

@@ -28,6 +28,7 @@ from databus.relay.sources.sqlite.catalog import (
     read_table,
     table_names,
 )
+from databus.relay.sources.sqlite.rows_at_rest import log_alteration
 from databus.relay.sources.sqlite.triggers import (
     CANDIDATE,
     LOG,
@@ -234,6 +235,7 @@ def _renew(connection: sqlite3.Connection, finding: Finding, sealed: int) -> Non
         _refuse_unseen_replaces(connection, table, recorded, sealed)
     number = install_triggers(connection, table)
     if recorded is not None:
+        log_alteration(connection, table, number, recorded.columns)
         log_current_images(connection, table, number, recorded, sealed)
 
 

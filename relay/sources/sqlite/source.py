@@ -67,7 +67,7 @@ from pathlib import Path
 from threading import Event
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
+from databus.relay.sources.source import Newest, Origin, RowChange, TableDefined, Transaction
 from databus.relay.sources.sqlite.connection import connect, translated, waiting
 from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.log import (
@@ -77,6 +77,7 @@ from databus.relay.sources.sqlite.log import (
     SealedWindow,
     install,
 )
+from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
 from databus.relay.sources.sqlite.seals import SealStore, seals_path
 from databus.relay.sources.sqlite.triggers import LOG
 from databus.relay.sources.uri import parse_uri
@@ -355,8 +356,15 @@ def _too_new(after_scn: int, last: int) -> str:
 
 def _transaction(window: SealedWindow) -> Transaction:
     scn, prev_scn, timestamp_ns = window.seal
-    changes = [_row_change(row) for row in window.rows]
+    changes = [_alteration(row) if row.op == ALTERED else _row_change(row) for row in window.rows]
     return Transaction(scn, timestamp_ns, changes, Origin(file=LOG, offset=prev_scn + 1))
+
+
+def _alteration(logged: LogRow) -> TableDefined:
+    table = logged.generation.table
+    assert table is not None
+    altered = read_alteration(table.source, table, logged.images[0])
+    return TableDefined((table.source,), "", f"ALTER TABLE {table.source}", (altered,))
 
 
 def _row_change(logged: LogRow) -> RowChange:

@@ -94,7 +94,7 @@ class ReadSource(MysqlSource):
                 origin = Origin(said.gtid, said.server_id, said.file, said.offset, said.epoch)
                 changes.append(self._change(event, said))
             elif at < len(window.data):
-                changes.append(TableDefined(*ddl_of(event)))
+                changes.append(TableDefined(*ddl_of(event)[:3]))
         return Transaction(window.scn, window.timestamp_ns, tuple(changes), origin)
 
     def _change(self, event: Event, said: EventMetadata) -> Change:

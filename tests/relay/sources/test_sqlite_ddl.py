@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from databus.relay.sources.source import TableDefined, Transaction
 from databus.relay.sources.sqlite.ddl import change_tables, main, uninstall
 from databus.relay.sources.sqlite.install import CaptureGapError
+from databus.relay.sources.sqlite.source import SqliteSource
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from tests.relay.sources.sqlite_shop import (
     applied_rows,
     apply,
     changes,
     database,
-    drain,
     opened,
     run,
     seals,
     table_rows,
 )
+from tests.relay.sources.sqlite_shop import drain as drain_all
+
+
+def drain(source: SqliteSource) -> list[Transaction]:
+    """Read to the end; what is told of ALTER TABLE itself is left out."""
+    return [
+        replace(t, changes=[c for c in t.changes if not isinstance(c, TableDefined)])
+        for t in drain_all(source)
+    ]
+
 
 TABLE = "CREATE TABLE t(id INTEGER PRIMARY KEY, a)"
 
@@ -311,3 +324,38 @@ def test_a_database_that_is_not_watched_or_not_there_is_said_so(
         uninstall(tmp_path / "nowhere.db")
     result = CliRunner().invoke(main, [str(path), "DELETE FROM t"])
     assert (result.exit_code, "only ALTER TABLE" in result.output) == (1, True)
+
+
+def told_of(path: Path, db: sqlite3.Connection, *statements: str) -> list[Any]:
+    """Run statements one by one on a watched table, and return what is told of its rows."""
+    with opened(path, "t") as source:
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        drain(source)
+        for statement in statements:
+            if "DROP" in statement:
+                change_tables(path, [statement])
+            else:
+                db.execute(statement)
+            # With nothing written: somebody's rows are others by the statement alone.
+            found: list[Any] = [c for t in drain_all(source) for c in t.changes]
+            assert [type(c) for c in found] == [TableDefined]
+        (altered,) = found[0].altered
+        return [altered.change.renamed, altered.change.added, altered.change.reload]
+
+
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (["ALTER TABLE t ADD COLUMN b DEFAULT 'new'"], [{}, {"b": "new"}, {}]),
+        (["ALTER TABLE t ADD COLUMN b INT NOT NULL DEFAULT -7"], [{}, {"b": -7}, {}]),
+        (["ALTER TABLE t ADD COLUMN b REAL"], [{}, {"b": None}, {}]),
+        (["ALTER TABLE t ADD COLUMN b REAL DEFAULT 3"], [{}, {"b": 3.0}, {}]),
+        (["ALTER TABLE t RENAME COLUMN a TO c"], [{"c": "a"}, {}, {}]),
+        (["ALTER TABLE t ADD COLUMN b TEXT", "ALTER TABLE t DROP COLUMN a"], [{}, {}, {}]),
+        (["ALTER TABLE t ADD COLUMN g AS (id * 2)"], [{}, {}, {"g": "it is generated"}]),
+    ],
+)
+def test_an_alteration_says_what_rows_are_that_nobody_writes(
+    path: Path, db: sqlite3.Connection, statements: list[str], told: list[Any]
+) -> None:
+    assert told_of(path, db, *statements) == told

@@ -119,4 +119,6 @@ def changes_of(found: Sequence[TableChange], query: Query) -> list[Change]:
         if change.kind is ChangeKind.EMPTIED and change.table is not None
     ]
     touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
-    return [*emptied, *([TableDefined(touched, query.database, query.text)] if touched else [])]
+    altered = tuple(change.altered for change in found if change.altered is not None)
+    defined = TableDefined(touched, query.database, query.text, altered)
+    return [*emptied, *([defined] if touched else [])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from databus.relay.sources.mysql.rows.charsets import BINARY, stored_text
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, quoted_member
-from databus.relay.sources.mysql.tables.tokens import Reader
+from databus.relay.sources.mysql.tables.tokens import Reader, Token
 
 _REAL_AS_FLOAT = 1 << 0
 _ORACLE, _MAXDB = 1 << 9, 1 << 12  # of MariaDB
@@ -74,6 +74,9 @@ class ColumnSpec:
     place: str | None = None  # the column that it comes after; "" = first
     is_versioned: bool = False
     is_invisible: bool = False
+    default: tuple[Token, ...] | None = None  # as it is written; None = there is none
+    is_generated: bool = False
+    is_counted: bool = False  # AUTO_INCREMENT
 
 
 _INTEGERS = {
@@ -122,7 +125,7 @@ def _read_type(words: Reader, name: str, rules: Rules) -> ColumnSpec:
     kind = _kind_of_mode(words.take().text.lower(), owner.lower(), words, rules)
     charset = None
     if kind == "serial":
-        return ColumnSpec(name, "bigint", is_unsigned=True, nullable=False)
+        return ColumnSpec(name, "bigint", is_unsigned=True, nullable=False, is_counted=True)
     if kind in ("bool", "boolean"):
         return ColumnSpec(name, "tinyint", (1,))
     if kind == "real":
@@ -222,7 +225,7 @@ def _read_attribute(words: Reader, spec: ColumnSpec, rules: Rules) -> ColumnSpec
             return spec
         raise words.error()
     if word == "AUTO_INCREMENT":
-        return replace(spec, nullable=False)
+        return replace(spec, nullable=False, is_counted=True)
     if word in ("PRIMARY", "KEY"):
         words.accept("KEY")
         return replace(spec, is_key=True)
@@ -234,7 +237,7 @@ def _read_attribute(words: Reader, spec: ColumnSpec, rules: Rules) -> ColumnSpec
         return replace(spec, cascade=_read_reference(words))
     if word == "SERIAL":
         words.expect("DEFAULT", "VALUE")
-        return replace(spec, nullable=False)
+        return replace(spec, nullable=False, is_counted=True)
     if word in _CHARSET_WORDS:
         return _with_charset(words, word, spec, rules)
     return _skip_attribute(words, word, spec)
@@ -290,12 +293,13 @@ def _skip_attribute(words: Reader, word: str, spec: ColumnSpec) -> ColumnSpec:
     if word in _FLAGS:
         return spec
     if word == "DEFAULT":
-        _skip_default(words)
-    elif word == "AS":
+        return replace(spec, default=_read_default(words))
+    if word == "AS":
         if words.accept("ROW"):
             return replace(spec, nullable=False, period=words.take().upper)
         words.skip_parentheses()
-    elif word == "ON":
+        return replace(spec, is_generated=True)
+    if word == "ON":
         words.expect("UPDATE")
         words.take()
         if words.peek() == "(":
@@ -318,7 +322,8 @@ def _skip_attribute(words: Reader, word: str, spec: ColumnSpec) -> ColumnSpec:
     return spec
 
 
-def _skip_default(words: Reader) -> None:
+def _read_default(words: Reader) -> tuple[Token, ...]:
+    begin = words.place
     words.accept_any("-", "+")
     if words.accept("NEXT"):
         words.expect("VALUE", "FOR")
@@ -332,6 +337,7 @@ def _skip_default(words: Reader) -> None:
             words.skip_parentheses()
         else:
             words.take()
+    return words.since(begin)
 
 
 def _read_reference(words: Reader) -> str:

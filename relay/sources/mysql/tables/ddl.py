@@ -22,6 +22,7 @@ from databus.relay.sources.mysql.tables.alter import (
 )
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.lexer import without_comments
+from databus.relay.sources.mysql.tables.rows_at_rest import rows_at_rest
 from databus.relay.sources.mysql.tables.table_options import (
     QUERIES,
     has_query,
@@ -35,6 +36,7 @@ from databus.relay.sources.mysql.tables.tokens import (
     every_name,
     tokens,
 )
+from databus.schemas.table_change import TableChange
 
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO"})
 # What a statement begins with that is about tables, their indexes or databases.
@@ -72,7 +74,8 @@ class Outcome:
 
     `touched` has every table that the statement is about. `lost` says what
     happened to rows that are not in the log, `cascades` has rules of foreign
-    keys that will change more of them.
+    keys that will change more of them. `rests` says what rows at rest are, in
+    tables that have rows of a table that was known before.
     """
 
     versions: dict[TableName, TableVersion | None] = field(default_factory=dict)
@@ -80,6 +83,7 @@ class Outcome:
     emptied: list[TableName] = field(default_factory=list)
     lost: dict[TableName, str] = field(default_factory=dict)
     cascades: dict[TableName, str] = field(default_factory=dict)
+    rests: dict[TableName, TableChange] = field(default_factory=dict)
     touched: set[TableName] = field(default_factory=set)
     redefined: set[TableName] = field(default_factory=set)  # maybe; whatever they were before
 
@@ -304,6 +308,9 @@ def _alter_to(run: _Run, name: TableName, before: TableVersion, changes: Changes
     if changes.charset == "":
         database_charset = run.schema.charset(name[0])
     after = altered(before, changes, database_charset, run.rules)
+    if before.definition is not None and after.definition is not None:
+        rest = rows_at_rest(before.definition, after.definition, changes, run.rules)
+        run.outcome.rests[name] = rest
     if changes.alters_columns:
         run.outcome.redefined.add(name)
     if changes.cascade:
@@ -324,6 +331,7 @@ def _alter_to(run: _Run, name: TableName, before: TableVersion, changes: Changes
     if new_name == name:
         run.define(name, after)
         return
+    run.outcome.rests.pop(name, None)
     run.define(name, None)
     run.define(new_name, after)
     _move(run, {new_name: name, name: None})
@@ -418,11 +426,14 @@ def _move(run: _Run, origins: Mapping[TableName, TableName | None]) -> None:
     for name, origin in origins.items():
         if origin is None:
             run.empty(name)
-        elif name in origins.values() and is_online_copy(origin, name):
+            continue
+        run.outcome.rests[name] = TableChange.unknown(-1, "", f"it was {'.'.join(origin)} before")
+        if name in origins.values() and is_online_copy(origin, name):
+            if run.outcome.versions[name] == run.schema.table(name):
+                del run.outcome.rests[name]
             continue  # the tool has put the same rows into it
-        else:
-            text = f"RENAME TABLE {'.'.join(origin)} TO {'.'.join(name)}"
-            run.outcome.lost[name] = text
+        text = f"RENAME TABLE {'.'.join(origin)} TO {'.'.join(name)}"
+        run.outcome.lost[name] = text
 
 
 def is_online_copy(copy: TableName, name: TableName) -> bool:

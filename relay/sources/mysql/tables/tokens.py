@@ -129,6 +129,15 @@ class Reader:
         self._at += 1
         return self._tokens[self._at - 1]
 
+    @property
+    def place(self) -> int:
+        """Where it is; for `since`."""
+        return self._at
+
+    def since(self, place: int) -> tuple[Token, ...]:
+        """Return what was taken from a place on."""
+        return tuple(self._tokens[place : self._at])
+
     def accept(self, *words: str) -> bool:
         """Pass over these words, all of them in this order; say whether they were there."""
         if all(self.peek(ahead) == word for ahead, word in enumerate(words)):

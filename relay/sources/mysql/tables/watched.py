@@ -31,8 +31,10 @@ from databus.relay.sources.mysql.tables.ddl import (
 )
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.source import TableAltered
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
+from databus.schemas.table_change import TableChange as RowsAtRest
 
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
@@ -53,13 +55,15 @@ class ChangeKind(Enum):
 class TableChange(NamedTuple):
     """What a statement did to a watched table; `text` says what and what to do, when it is LOST.
 
-    `table` is the table with its columns; None when there is none any more.
+    `table` is the table with its columns; None when there is none any more. `altered`
+    says what became of its rows, where that is to be told.
     """
 
     kind: ChangeKind
     source: str
     text: str = ""
     table: Table | None = None
+    altered: TableAltered | None = None
 
 
 class Names:
@@ -167,7 +171,10 @@ class WatchedTables:
             return self._not_understood(statement, query, position, error)
         changes = self._changes(outcome, position)
         self._add(outcome.versions, outcome.charsets, query.text, position)
-        return [self._with_table(change, position) for change in changes]
+        if outcome.rests:
+            self._forget()  # equal columns may have rows of another version
+        found = [self._with_table(change, position) for change in changes]
+        return [self._with_rows(change, outcome, position) for change in found]
 
     def _rules_of(self, query: Query) -> Rules:
         explicit = query.explicit_timestamps
@@ -255,6 +262,22 @@ class WatchedTables:
                 found.append(TableChange(ChangeKind.LOST, source, text))
             found.append(TableChange(ChangeKind.ALTERED, source))
         return found
+
+    def _with_rows(self, change: TableChange, outcome: Outcome, position: int) -> TableChange:
+        """Add what the statement made of rows at rest."""
+        if change.kind is not ChangeKind.ALTERED or change.table is None:
+            return change
+        key = self.names.keys[change.source]
+        before, rest = self._table(change.source, position - 1), outcome.rests.get(key)
+        if key in outcome.lost:
+            rest = RowsAtRest.unknown(-1, "", outcome.lost[key])
+        if rest is None and key not in outcome.versions:
+            return change  # an index, or nothing but its rows
+        if rest is None and (before is None or key in outcome.emptied):
+            rest = RowsAtRest(-1, "", is_emptied=True)
+        return change._replace(
+            altered=TableAltered(change.table, before, rest or RowsAtRest.unknown(-1, ""))
+        )
 
     def _with_table(self, change: TableChange, position: int) -> TableChange:
         if change.kind is not ChangeKind.ALTERED:

@@ -1,0 +1,117 @@
+"""Which version of each source's schema consumers have seen, and what changed since. Pure.
+
+Consumers hold rows that were not written since an ALTER. Before the first event
+of a newer version, or with the statement itself, they are told of each version
+in between, once. What they have seen is kept with the checkpoint, so that a
+restart tells what came meanwhile, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from zlib import crc32
+
+from databus.client.intake import ReadWindow
+from databus.client.pages import BootstrapPage
+from databus.client.subscription import SourceBinding
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.row_reader import NO_ROW_DIGEST, ROW_DIGEST, SRC_ID
+from databus.schemas.rows import schema_id
+from databus.schemas.table_change import Step, Versions, change_scn
+
+SEEN_KEY = "schemas_seen"  # of a checkpoint: source → schema id
+
+
+class SchemaChange(NamedTuple):
+    """One version to the next of one source."""
+
+    source: str
+    step: Step
+
+
+class _Seen(NamedTuple):
+    versions: Mapping[str, str]  # by source
+    digests: Mapping[int, bytes]  # by id: of events that nothing is to be looked up for
+
+
+class SchemaWatch:
+    """Says which changes are due before a window's events. One thread."""
+
+    def __init__(self, seen: Mapping[str, str] | None = None) -> None:
+        self.seen: Mapping[str, str] = dict(seen or {})
+        self._digests: dict[int, bytes] = {}
+        self._coming: _Seen | None = None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> SchemaWatch:
+        """Return one that goes on where a checkpoint was written."""
+        kept = checkpoint.extra.get(SEEN_KEY)
+        return cls(kept if isinstance(kept, dict) else None)
+
+    def forget(self) -> None:
+        """Begin anew, with consumers that have no rows."""
+        self.seen = {}
+        self._digests.clear()
+
+    def due(self, read: ReadWindow | BootstrapPage) -> list[SchemaChange]:
+        """Return the changes between what was seen last and this window, in order.
+
+        They are seen when `take` is called.
+        """
+        window = read.window
+        if not window.ddl and all(
+            self._digests.get(event[SRC_ID]) == event[ROW_DIGEST] for event in window.events
+        ):
+            return []
+        found: list[SchemaChange] = []
+        seen = dict(self.seen)
+        by_name = {bound.name: bound for bound in read.bindings.values()}
+        for _, told in window.ddl:
+            for name, digits in told.schemas.items():
+                if name in by_name:
+                    found += _advance(seen, by_name[name], bytes.fromhex(digits))
+        for src_id, digest in dict.fromkeys((e[SRC_ID], e[ROW_DIGEST]) for e in window.events):
+            if digest != NO_ROW_DIGEST:
+                found += _advance(seen, read.bindings[src_id], digest)
+        self._coming = _Seen(seen, {e[SRC_ID]: e[ROW_DIGEST] for e in window.events})
+        return found
+
+    def take(self) -> None:
+        """Note that consumers have seen what `due` told of."""
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            self.seen = coming.versions
+            self._digests.update(coming.digests)
+
+
+def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[SchemaChange]:
+    """Return the steps from what was seen of a source to a version, which is seen now."""
+    texts = _texts(bound)
+    text = texts.get(digest)
+    if text is None:
+        return []
+    last = texts.get(bytes.fromhex(seen.get(bound.name, "")))
+    if last is None:
+        seen[bound.name] = schema_id(text).hex()
+        return []
+    if last == text or change_scn(text) < change_scn(last):
+        return []
+    steps = Versions(texts.values()).since(last, change_scn(last), change_scn(text))
+    if steps or change_scn(text) > change_scn(last):
+        seen[bound.name] = schema_id(text).hex()
+    return [SchemaChange(bound.name, step) for step in steps]
+
+
+def _texts(bound: SourceBinding) -> dict[bytes, str]:
+    """Return the texts of a source's versions by either of their digests."""
+    found = {}
+    for _, _, text in bound.schemas:
+        found[schema_id(text)] = text
+        found[crc32(text.encode()).to_bytes(4, "big")] = text
+    return found
+
+
+def with_seen(checkpoint: Checkpoint, seen: Mapping[str, str]) -> Checkpoint:
+    """Return a checkpoint that says what was seen."""
+    return checkpoint.with_extra(**{SEEN_KEY: dict(seen)}) if seen else checkpoint

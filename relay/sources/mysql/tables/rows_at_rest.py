@@ -1,0 +1,374 @@
+"""What an ALTER TABLE does to the rows that are there, none of which it logs. Pure.
+
+Columns keep their rows' values under new names, or in wider types; new ones
+have the same value in every row: their default, or what the server puts into a
+column that cannot be null and has none. Whatever is not certainly so (a type
+that holds less, another character set, a default that is computed, a generated
+column, another key) is said to need reading again, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
+from databus.relay.sources.mysql.tables.alter import Changes
+from databus.relay.sources.mysql.tables.column_spec import ColumnSpec, Rules
+from databus.relay.sources.mysql.tables.tokens import Token
+from databus.schemas.table_change import WHOLE_TABLE, TableChange
+
+_STRICT = 1 << 21 | 1 << 22
+_PAD_CHAR = 1 << 31
+
+_INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_DIGITS = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
+_TEXT_BYTES = {"tinytext": 0xFF, "text": 0xFFFF, "mediumtext": 0xFFFFFF, "longtext": 0xFFFFFFFF}
+_BLOB_BYTES = {"tinyblob": 0xFF, "blob": 0xFFFF, "mediumblob": 0xFFFFFF, "longblob": 0xFFFFFFFF}
+_WITH_FRACTION = frozenset({"time", "datetime", "timestamp"})
+# All their characters are in utf8mb4, each as one.
+_IN_UTF8MB4 = frozenset({"ascii", "latin1", "utf8mb3"})
+_NO_ROW_CHANGES = TableChange(-1, "")
+
+
+class _NotConstantError(ValueError):
+    """A default that only the server can tell."""
+
+
+def rows_at_rest(
+    before: Definition, after: Definition, changes: Changes, rules: Rules
+) -> TableChange:
+    """Return what an ALTER does to rows at rest; the caller fills in its SCN and version."""
+    if changes.lost:
+        return TableChange.unknown(-1, "", changes.lost)
+    names = {column.name.lower(): column for column in after.columns}
+    new_names = _new_names(before, changes)
+    renamed, added, reload = {}, {}, {}
+    for column in before.columns:
+        name = new_names.get(column.name.lower())
+        if name is None:
+            continue
+        now = names[name.lower()]
+        if now.name != column.name:
+            renamed[now.name] = column.name
+        spec = changes.changed.get(column.name.lower())
+        if why := _why_not_kept(column, now, spec, rules):
+            reload[now.name] = why
+    for spec in changes.columns:
+        now = names[spec.name.lower()]
+        try:
+            added[now.name] = _value_of_new(spec, now, rules)
+        except _NotConstantError as error:
+            reload[now.name] = str(error)
+    if why := _why_others(before, after, new_names):
+        reload[WHOLE_TABLE] = why
+    return replace(_NO_ROW_CHANGES, renamed=renamed, added=added, reload=reload)
+
+
+def _new_names(before: Definition, changes: Changes) -> Mapping[str, str]:
+    """Return what columns are called afterwards, by what they were called, in lower case."""
+    found = {}
+    for column in before.columns:
+        name = column.name.lower()
+        if name in changes.changed:
+            found[name] = changes.changed[name].name
+        elif name not in changes.dropped:
+            found[name] = changes.renamed.get(name, column.name)
+    return found
+
+
+def _why_others(before: Definition, after: Definition, new_names: Mapping[str, str]) -> str:
+    """Say why rows are others altogether; empty when they are not."""
+    key = [new_names.get(name.lower()) for name in before.key]
+    if [name and name.lower() for name in key] != [name.lower() for name in after.key]:
+        return "it has another primary key"
+    is_same = [(c.name, c.sql_type) for c in before.columns] == [
+        (c.name, c.sql_type) for c in after.columns
+    ]
+    if not after.key and not is_same:
+        return "it has no primary key, and rows are told apart by all their columns"
+    return ""
+
+
+def _why_not_kept(
+    before: DefinedColumn, now: DefinedColumn, spec: ColumnSpec | None, rules: Rules
+) -> str:
+    """Say why a column's values may be others; empty when they are as they were."""
+    if spec is not None and spec.is_generated:
+        return "it is generated"
+    if spec is not None and spec.is_counted:
+        return "AUTO_INCREMENT may number rows"
+    if before.nullable and not now.nullable:
+        if spec is not None and spec.kind == "timestamp":
+            return "NULL became NOT NULL, and a TIMESTAMP"
+        if not rules.sql_mode & _STRICT:
+            return "NULL became NOT NULL in a session that is not strict"
+    if before.sql_type == now.sql_type and before.charset == now.charset:
+        return ""
+    if _is_wider(before, now, rules):
+        return ""
+    one, other = (f"{c.sql_type} {c.charset or ''}".strip() for c in (before, now))
+    return f"{one} → {other}"
+
+
+def _is_wider(before: DefinedColumn, now: DefinedColumn, rules: Rules) -> bool:
+    """Whether each value of the one type is the same value in the other."""
+    old, new = parse_sql_type(before.sql_type), parse_sql_type(now.sql_type)
+    if old.name in _INTEGERS:
+        return _holds_integers(old, new)
+    if old.name == "decimal" == new.name:
+        (p, s), (q, r) = old.arguments, new.arguments
+        return r >= s and q - r >= p - s and (old.is_unsigned or not new.is_unsigned)
+    if old.name in ("float", "double") and new.name in (old.name, "double"):
+        is_plain = not old.arguments and not new.arguments
+        return is_plain and (old.is_unsigned or not new.is_unsigned)
+    if old.name in ("enum", "set") and new.name == old.name and before.charset == now.charset:
+        return new.members[: len(old.members)] == old.members
+    if old.name in _WITH_FRACTION and new.name == old.name:
+        return sum(new.arguments) >= sum(old.arguments)
+    if before.charset is not None and now.charset is not None:
+        return _holds_texts(before, now, old, new, rules)
+    if before.charset is None and now.charset is None:
+        return _holds_bytes(old, new)
+    return False
+
+
+def _holds_integers(old: SqlType, new: SqlType) -> bool:
+    if new.name == "decimal":
+        precision, scale = new.arguments
+        has_room = precision - scale >= _DIGITS[old.name]
+        return has_room and (old.is_unsigned or not new.is_unsigned)
+    if new.name not in _INTEGERS:
+        return False
+    if old.is_unsigned == new.is_unsigned:
+        return _INTEGERS[new.name] >= _INTEGERS[old.name]
+    return old.is_unsigned and _INTEGERS[new.name] > _INTEGERS[old.name]
+
+
+def _holds_texts(
+    before: DefinedColumn, now: DefinedColumn, old: SqlType, new: SqlType, rules: Rules
+) -> bool:
+    is_same = before.charset == now.charset
+    if not is_same and not (now.charset == "utf8mb4" and before.charset in _IN_UTF8MB4):
+        return False
+    if old.name in ("char", "varchar"):
+        if old.name == "char" and rules.sql_mode & _PAD_CHAR:
+            return False
+        characters = old.arguments[0]
+        if new.name in (old.name, "varchar"):
+            return new.arguments[0] >= characters
+        most = characters * rules.char_bytes(now.charset or "")
+        return most <= _TEXT_BYTES.get(new.name, 0)
+    if old.name not in _TEXT_BYTES or new.name not in _TEXT_BYTES:
+        return False
+    most = _TEXT_BYTES[old.name] * (1 if is_same else rules.char_bytes("utf8mb4"))
+    return min(most, 0xFFFFFFFF) <= _TEXT_BYTES[new.name]
+
+
+def _holds_bytes(old: SqlType, new: SqlType) -> bool:
+    if old.name == "varbinary":
+        if new.name == "varbinary":
+            return new.arguments[0] >= old.arguments[0]
+        return old.arguments[0] <= _BLOB_BYTES.get(new.name, 0)
+    if old.name in _BLOB_BYTES:
+        return _BLOB_BYTES[old.name] <= _BLOB_BYTES.get(new.name, 0)
+    if old.name == "year" == new.name:
+        return True
+    if old.name == "bit" == new.name:
+        (one,), (other,) = old.arguments, new.arguments
+        return one <= other and (one + 7) // 8 == (other + 7) // 8
+    return False
+
+
+def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
+    """Return what every row has in a new column; raises _NotConstantError."""
+    if spec.is_generated or spec.period:
+        raise _NotConstantError("it is generated")
+    if spec.is_counted:
+        raise _NotConstantError("AUTO_INCREMENT numbers the rows")
+    sql = parse_sql_type(column.sql_type)
+    if spec.default is None:
+        return None if column.nullable else _empty_value(sql, rules)
+    literal = _literal(spec.default)
+    if literal is None:
+        return None
+    try:
+        if sql.name in _PLAIN and not (_is_string(spec.default) or literal.lstrip("-").isdigit()):
+            raise ValueError(literal)  # 1.50, 1e3: how it is written then
+        return _READERS[sql.name](literal, sql)
+    except (KeyError, ValueError, InvalidOperation, OverflowError, struct.error):
+        shown = " ".join(token.text for token in spec.default)[:60]
+        raise _NotConstantError(f"only the server can tell what its default {shown!r} is") from None
+
+
+def _empty_value(sql: SqlType, rules: Rules) -> Any:
+    """Return what the server puts into a column that cannot be null and has no default."""
+    if sql.name == "timestamp" and not rules.explicit_timestamps:
+        raise _NotConstantError("a TIMESTAMP without a default may be the time of the statement")
+    if sql.name == "enum":
+        return sql.members[0]
+    if sql.name in _EMPTY:
+        return _EMPTY[sql.name]
+    if sql.name == "bit":
+        return bytes((sql.arguments[0] + 7) // 8)
+    if sql.name == "decimal":
+        return _decimal("0", sql)
+    if sql.name == "bigint":
+        return Decimal(0) if sql.is_unsigned else 0
+    raise _NotConstantError(f"what an empty {sql.name} is, only the server can tell")
+
+
+_PLAIN = frozenset({"char", "varchar", "varbinary", *_TEXT_BYTES, *_BLOB_BYTES})
+_EMPTY: Mapping[str, Any] = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "year", "time"), 0),
+    **dict.fromkeys(("float", "double"), 0.0),
+    **dict.fromkeys(("char", "varchar", "set", *_TEXT_BYTES), ""),
+    **dict.fromkeys(("varbinary", *_BLOB_BYTES), b""),
+    # Zero dates, which are null here.
+    **dict.fromkeys(("date", "datetime", "timestamp"), None),
+}
+
+
+def _literal(default: Sequence[Token]) -> str | None:
+    """Return a constant's text, None for NULL; raises _NotConstantError."""
+    found = list(default)
+    while len(found) > 2 and found[0].upper == "(" and found[-1].upper == ")":
+        found = found[1:-1]
+    sign = ""
+    if len(found) == 2 and found[0].upper in ("-", "+"):
+        sign = found.pop(0).text.replace("+", "")
+    if len(found) == 1:
+        token = found[0]
+        if token.is_string and not sign and token.text.isascii():
+            return token.text
+        if token.upper == "NULL" and not sign:
+            return None
+        if token.upper in ("TRUE", "FALSE") and not sign:
+            return str(int(token.upper == "TRUE"))
+        if _NUMBER.fullmatch(token.upper):
+            # Of a number with a fraction each type makes something of its own.
+            return sign + token.text
+    shown = " ".join(token.text for token in default)[:60]
+    raise _NotConstantError(f"its default {shown!r} is no constant")
+
+
+def _is_string(default: Sequence[Token]) -> bool:
+    return any(token.is_string for token in default)
+
+
+_NUMBER = re.compile(r"0|[1-9][0-9]*|[0-9]*\.[0-9]+|[0-9]+(?:\.[0-9]*)?E[+-]?[0-9]+")
+
+
+def _integer(text: str, sql: SqlType) -> int | Decimal:
+    number = int(text)
+    bits = _INTEGERS[sql.name]
+    low = 0 if sql.is_unsigned else -(1 << bits - 1)
+    if not low <= number < low + (1 << bits):
+        raise ValueError(text)
+    return Decimal(number) if sql.name == "bigint" and sql.is_unsigned else number
+
+
+def _year(text: str, sql: SqlType) -> int:  # noqa: ARG001 - one shape for all
+    number = int(text)
+    if text in ("0", "0000") or (len(text) == 4 and 1901 <= number <= 2155):
+        return number
+    raise ValueError(text)
+
+
+def _decimal(text: str, sql: SqlType) -> Decimal:
+    precision, scale = sql.arguments
+    number = Decimal(text).quantize(Decimal(1).scaleb(-scale))
+    if number != Decimal(text) or len(number.as_tuple().digits) > precision:
+        raise ValueError(text)
+    return number
+
+
+def _float(text: str, sql: SqlType) -> float:
+    if sql.arguments:
+        raise ValueError(text)
+    number: float = float(text)
+    if sql.name == "float":
+        (number,) = struct.unpack("<f", struct.pack("<f", number))
+    return number
+
+
+def _text(text: str, sql: SqlType) -> str:
+    return text.rstrip(" ") if sql.name == "char" else text
+
+
+def _bytes(text: str, sql: SqlType) -> bytes:  # noqa: ARG001
+    return text.encode("ascii")
+
+
+def _enum(text: str, sql: SqlType) -> str:
+    if text not in sql.members:
+        raise ValueError(text)
+    return text
+
+
+def _set(text: str, sql: SqlType) -> str:
+    wanted = text.split(",") if text else []
+    if not all(member in sql.members for member in wanted):
+        raise ValueError(text)
+    return ",".join(member for member in sql.members if member in wanted)
+
+
+def _date(text: str, sql: SqlType) -> date | None:  # noqa: ARG001
+    if text in ("0", "0000-00-00"):
+        return None
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        raise ValueError(text)
+    return date.fromisoformat(text)
+
+
+def _datetime(text: str, sql: SqlType) -> datetime | None:
+    if text in ("0", "0000-00-00", "0000-00-00 00:00:00"):
+        return None
+    digits = sum(sql.arguments)
+    match = re.fullmatch(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.(\d{1,6}))?)?", text)
+    if match is None or len(match[1] or "") > digits:
+        raise ValueError(text)
+    if match[1]:
+        text = f"{text[: -len(match[1])]}{match[1]:0<6}"
+    return datetime.fromisoformat(text)
+
+
+def _timestamp(text: str, sql: SqlType) -> None:
+    # Others depend on the session's time zone.
+    if _datetime(text, sql) is not None:
+        raise ValueError(text)
+
+
+def _time(text: str, sql: SqlType) -> int:
+    if text == "0":
+        return 0
+    match = re.fullmatch(r"(-?)(\d{2,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", text)
+    if match is None or len(match[5] or "") > sum(sql.arguments):
+        raise ValueError(text)
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
+    if seconds > 838 * 3600 + 59 * 60 + 59:
+        raise ValueError(text)
+    micros = seconds * 1_000_000 + int(f"{match[5] or '':0<6}")
+    return -micros if match[1] else micros
+
+
+_READERS: Mapping[str, Any] = {
+    **dict.fromkeys(_INTEGERS, _integer),
+    "year": _year,
+    "decimal": _decimal,
+    **dict.fromkeys(("float", "double"), _float),
+    **dict.fromkeys(("char", "varchar", *_TEXT_BYTES), _text),
+    **dict.fromkeys(("varbinary", *_BLOB_BYTES), _bytes),
+    "enum": _enum,
+    "set": _set,
+    "date": _date,
+    "datetime": _datetime,
+    "timestamp": _timestamp,
+    "time": _time,
+}

@@ -1,0 +1,173 @@
+"""A database whose tables are altered, with a relay, a whole pair, and whoever reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from databus.bootstrap.comparison import Comparison
+from databus.bootstrap.http import make_service
+from databus.bootstrap.pair import Pair
+from databus.bootstrap.producer import Producer
+from databus.bootstrap.seeding import SeedingThread, store_path
+from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.verify import verify
+from databus.client.consumer import Consumer, DataEvent
+from databus.conf.settings import BootstrapSettings
+from databus.relay.sources.table_scan import open_scan
+from databus.schemas.table_change import Step, step
+from tests.bootstrap.live import pair_settings
+from tests.promises.running import RunningRelay, consuming, running, wait_until
+from tests.relay.fakes import ServiceThread
+
+Rows = dict[Any, dict[str, Any]]
+
+
+class Keeper(Consumer):
+    """Keeps each source's rows by key, as they are: also through every change of their table."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Rows] = {}
+        self.changes: list[tuple[str, Step]] = []
+        self.problems: list[BaseException] = []
+        self.scn = self._page_scn = -1
+
+    def on_data_event(self, event: DataEvent) -> None:
+        rows = self.rows.setdefault(event.source, {})
+        if event.is_truncate:
+            rows.clear()
+        elif event.is_delete:
+            rows.pop(event.key, None)
+        else:
+            rows[event.key] = event.row
+
+    def on_schema_change(self, source: str, before: str, after: str, needs_reload: bool) -> None:
+        found = step(before, after)
+        self.changes.append((source, found))
+        if not needs_reload:
+            known = self.rows.get(source, {})
+            self.rows[source] = {key: found.row(row) for key, row in known.items()}
+
+    def on_checkpoint(self, scn: int) -> None:
+        self.scn = scn
+
+    def on_bootstrap_checkpoint(self, scn: int) -> None:
+        self._page_scn = scn
+
+    def on_stop_bootstrap(self) -> None:
+        self.scn = self._page_scn
+
+    def on_error(self, error: BaseException) -> None:
+        self.problems.append(error)
+
+
+@dataclass
+class Altered:
+    """What runs."""
+
+    settings: BootstrapSettings
+    relay: RunningRelay
+    store: Store
+    url: str
+    sources: Sequence[str]
+    folder: Path = field(default_factory=Path)
+
+    def table(self, source: str) -> list[dict[str, Any]]:
+        """Return the rows that a table has, as the scan reads them."""
+        scan = open_scan(self.settings.physical_sources[0])
+        scan.open()
+        try:
+            return [dict(row) for chunk in scan.chunks(source, 10_000) for row in chunk.rows]
+        finally:
+            scan.close()
+
+    def newest_scn(self) -> int:
+        """Return where the database's log ends."""
+        scan = open_scan(self.settings.physical_sources[0])
+        scan.open()
+        try:
+            return scan.newest_scn()
+        finally:
+            scan.close()
+
+    def wait_until_served(self) -> None:
+        """Wait until the pair has what the database has, and serves every source."""
+        scn = self.newest_scn()
+        wait_until(lambda: self.store.position().scn >= scn, f"scn {scn}", self.tell)
+        wait_until(
+            lambda: all(s.status is SourceStatus.ACTIVE for s in self.store.sources()),
+            "every source to be served",
+            self.tell,
+        )
+
+    def tell(self) -> Any:
+        """Return how it is."""
+        return self.store.position(), self.store.sources(), self.relay.tell()
+
+    def late(self, sources: Sequence[str] | None = None) -> Keeper:
+        """Return what a consumer has that begins now, from nothing, when it has all."""
+        keeper, scn = Keeper(), self.newest_scn()
+        with consuming(
+            [self.relay.url],
+            sources or self.sources,
+            keeper,
+            bootstrap_servers=[self.url],
+            start="beginning",
+        ):
+            wait_until(
+                lambda: keeper.scn >= scn or bool(keeper.problems),
+                f"a late consumer at scn {scn}",
+                lambda: (keeper.scn, keeper.problems),
+            )
+        assert not keeper.problems
+        return keeper
+
+    def verify(self, *sources: str) -> list[Comparison]:
+        """Compare with the database as `databus bootstrap verify` does."""
+        (physical,) = self.settings.physical_sources
+        return verify(self.settings, physical, sources or None, lambda _: None, threading.Event())
+
+
+@contextmanager
+def altered(folder: Path, physical: Mapping[str, Any], **options: Any) -> Iterator[Altered]:
+    """Run relay and pair over a physical source."""
+    with running(RunningRelay(folder, physical)) as relay:
+        relay.start()
+        settings = pair_settings(relay, physical, folder, http={"port": 0}, **options)
+        (one,) = settings.physical_sources
+        producer, seeding = Producer(settings, one), SeedingThread(settings, one)
+        producer.start()
+        path = store_path(settings, one)
+        wait_until(path.exists, "the store", producer.status)
+        store = Store.open(path)
+        try:
+            wait_until(lambda: store.position().scn >= 0, "a position", producer.status)
+            seeding.start()
+            server = ServiceThread(make_service(Pair(settings)))
+            try:
+                yield Altered(settings, relay, store, server.url, one.source_names, folder)
+            finally:
+                server.close()
+        finally:
+            assert seeding.stop(30)
+            assert producer.stop(30)
+            store.close()
+
+
+def same(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether two tables have the same rows, in any order."""
+    return sorted(map(_text, rows)) == sorted(map(_text, others))
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return repr(sorted((name, _plain(value)) for name, value in row.items()))
+
+
+def _plain(value: Any) -> Any:
+    is_aware = isinstance(value, datetime) and value.tzinfo is not None
+    return value.astimezone(UTC).isoformat() if is_aware else value

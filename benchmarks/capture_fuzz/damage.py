@@ -168,7 +168,8 @@ def _repaired(event: bytes, was_moved: bool) -> bytes:
 def framed(events: Sequence[bytes]) -> bytes:
     """Return the packets in which a server sends these events, and then the end."""
     packets = []
-    for number, payload in enumerate([*(b"\0" + event for event in events), _END_OF_STREAM]):
+    payloads = [*(b"\0" + event for event in events), _END_OF_STREAM]
+    for number, payload in enumerate(payloads, 1):  # the request has 0
         assert len(payload) < _CONTINUED
         packets += [len(payload).to_bytes(3, "little"), bytes([number & 0xFF]), payload]
     return b"".join(packets)

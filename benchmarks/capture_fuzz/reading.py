@@ -22,7 +22,7 @@ from databus.registry.store import MemoryStore
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
-from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.stream.packets import PacketReader, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Transaction
@@ -40,6 +40,7 @@ else:
 
 MOST_WINDOW_BYTES = 1 << 24
 UNFIT_ROW = "unfit row"
+BROKEN_STREAM = "the stream is broken"
 SRC_IDS = {source: number for number, source in enumerate(SOURCES, 1)}
 
 
@@ -83,7 +84,7 @@ def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[byte
                     windows.append(encoder.encode(transaction))
     except StreamEnded:
         return Outcome(windows, "")
-    except (AssemblyStopped, UnfitRowError, DatabusError) as error:
+    except (AssemblyStopped, StreamBrokenError, UnfitRowError, DatabusError) as error:
         return Outcome(windows, _text(error))
     return Outcome(windows, "")
 
@@ -108,7 +109,7 @@ def read_with_lane(recording: Recording, dialect: Dialect, chunks: Sequence[byte
                     raise TypeError(f"a small window came as {item!r:.200}")
     except StreamEnded:
         return Outcome(windows, "")
-    except (AssemblyStopped, UnfitRowError, DatabusError) as error:
+    except (AssemblyStopped, StreamBrokenError, UnfitRowError, DatabusError) as error:
         return Outcome(windows, _text(error))
     return Outcome(windows, "")
 
@@ -116,6 +117,8 @@ def read_with_lane(recording: Recording, dialect: Dialect, chunks: Sequence[byte
 def _text(error: Exception) -> str:
     # Where a row does not fit is said by whoever writes it: that it does not is what counts.
     is_unfit = isinstance(error, UnfitRowError) or "cannot be captured" in str(error)
+    if isinstance(error, StreamBrokenError):  # in whatever words: the connection is made anew
+        return BROKEN_STREAM
     return UNFIT_ROW if is_unfit else f"{type(error).__name__}: {error}"
 
 

@@ -33,7 +33,10 @@ class RemoveStatement(Operator):  # type: ignore[misc]  # has no types
 
     def mutation_positions(self, node: Any) -> Iterator[Span]:
         """Yield where each of them lies."""
-        if node.type == "simple_stmt" and node.children[0].type in _STATEMENTS:
+        if node.type != "simple_stmt" or node.children[0].type not in _STATEMENTS:
+            return
+        # What is only said in the log is for people, and no rule.
+        if not node.children[0].get_code(include_prefix=False).startswith("log."):
             yield node.children[0].start_pos, node.children[0].end_pos
 
     def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002 - of the interface

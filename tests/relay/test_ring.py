@@ -14,7 +14,12 @@ from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring_layout import MASK, NEWEST_SCN, TAIL
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_walk import find_event
-from databus.schemas.errors import RingError, ScnNotFoundError, TransactionTooLargeError
+from databus.schemas.errors import (
+    RingCorruptError,
+    RingError,
+    ScnNotFoundError,
+    TransactionTooLargeError,
+)
 from databus.schemas.log_mark import LogMark
 from tests.relay.ring_model import (
     RingModel,
@@ -419,3 +424,18 @@ def test_what_the_log_was_is_kept_in_turn_and_survives_a_torn_write(tmp_path: Pa
     ring.restart_after(9)
     assert ring.log_marks() == []
     ring.close()
+
+
+@pytest.mark.parametrize("which", ["oldest", "newest"])
+def test_a_reader_of_an_index_that_is_damaged_meanwhile_is_told(
+    open_ring: OpenRing, open_reader: Callable[[], RingReader], which: str
+) -> None:
+    ring = open_ring()
+    ring.append([make_window(scn, [60]) for scn in range(1, 60)])
+    reader = open_reader()
+    extent = reader.extent()
+    assert extent.end - extent.first > 3
+    number = extent.first if which == "oldest" else extent.end - 1
+    ring._index.wipe(number)
+    with pytest.raises(RingCorruptError, match="its index is damaged"):
+        reader.extent()

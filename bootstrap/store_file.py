@@ -19,6 +19,7 @@ from sqlite_utils import Database
 
 from databus.bootstrap import source_rows
 from databus.bootstrap.migrations import is_current, migrate
+from databus.conf.private_files import make_folder, make_private
 from databus.schemas.errors import BootstrapError
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,8 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
         # Readers of a WAL file write to the file beside it, hence not `mode=ro`.
         uri = f"{path.resolve().as_uri()}?mode=rw"
     else:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        make_private(path)
         uri = path.resolve().as_uri()
     return sqlite3.connect(
         uri,

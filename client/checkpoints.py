@@ -19,6 +19,7 @@ from zlib import crc32
 
 from databus.client.checkpoint_lock import take_lock
 from databus.conf.durable_file import replace_file
+from databus.conf.private_files import make_folder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 
@@ -118,7 +119,7 @@ class FileCheckpoints:
         kept["crc"] = _checksum(kept)
         path = self.path(name, sources)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folder(self.directory)
             replace_file(path, (json.dumps(kept, indent=1) + "\n").encode())
         except OSError as error:
             raise CheckpointError(

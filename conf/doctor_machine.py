@@ -28,6 +28,7 @@ from databus import __version__
 from databus.conf.amounts import size_text
 from databus.conf.asking import Server
 from databus.conf.doctor import Check, error, errors, ok, warning
+from databus.conf.private_files import wide_files
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import DatabusError
 
@@ -140,7 +141,7 @@ def check_folder(subject: str, folder: Path, needed: Growth, machine: Machine) -
     elif kind in _OF_A_NETWORK:
         text = f"{folder} lies on a network ({kind}), where locks and mapped files may not hold"
         found.append(warning(subject, f"{text}; name a folder on a local disk"))
-    return [*found, _room(folder, there, needed, kind, machine)]
+    return [*found, *_privacy(subject, folder), _room(folder, there, needed, kind, machine)]
 
 
 def check_secret_file(subject: str, path: Path, *, is_refused: bool = False) -> Check:
@@ -200,6 +201,16 @@ def check_key(subject: str, cert: Path, key: Path) -> Check:
     except (OSError, ssl.SSLError) as problem:
         return error(subject, f"{key} is not the key of {cert}: {problem}")
     return file
+
+
+def _privacy(subject: str, folder: Path) -> list[Check]:
+    wide = wide_files(folder)
+    if not wide:
+        return []
+    text = f"{folder}: others may read {', '.join(path.name for path in wide[:3])}"
+    more = f" and {len(wide) - 3} more" if len(wide) > 3 else ""
+    advice = f"chmod 600 {wide[0]}{' …' if wide[1:] else ''}, as its next start does with its own"
+    return [warning(subject, f"{text}{more}, which go around the tokens; {advice}")]
 
 
 def _room(folder: Path, there: Path, needed: Growth, kind: str, machine: Machine) -> Check:

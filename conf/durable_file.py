@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from databus.conf.private_files import PRIVATE
 
-def replace_file(path: Path, data: bytes) -> None:
+
+def replace_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     """Write beside it, sync, rename over it, sync the folder. Raises OSError."""
     beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
+    beside.unlink(missing_ok=True)  # of a process that was killed, perhaps with a wider mode
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from databus.conf.private_files import PRIVATE, make_folder, narrow
 from databus.schemas.errors import SettingsError
 
 
@@ -28,8 +29,9 @@ def open_locked(path: Path) -> int:
     Raises FileHeldError when it is locked already, by this process too; OSError
     when the folder or the file cannot be used.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    make_folder(path.parent)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    narrow(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

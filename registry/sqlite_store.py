@@ -25,6 +25,7 @@ from zlib import crc32
 import sqlite_utils
 
 from databus.conf.durable_file import replace_file
+from databus.conf.private_files import make_private
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
 
@@ -170,6 +171,7 @@ class SqliteStore:
     @contextmanager
     def _database(self, path: Path) -> Iterator[sqlite_utils.Database]:
         try:
+            make_private(path)
             database = sqlite_utils.Database(path)
             try:
                 # The ring's events point at schemas: they must be there after

@@ -21,6 +21,7 @@ from typing import Protocol
 from zlib import crc32
 
 from databus.conf.durable_file import replace_file
+from databus.conf.private_files import make_private
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
 
@@ -168,6 +169,7 @@ class SqliteMaxScn:
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         try:
+            make_private(self._path)
             with closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as database:
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute(_CREATE)

@@ -18,6 +18,7 @@ from typing import Any
 
 from databus.conf.file_lock import take_lock
 from databus.conf.logs import about
+from databus.conf.private_files import narrow
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
@@ -358,7 +359,9 @@ def _log_status(standing: Standing) -> dict[str, Any]:
 def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:
     if settings.store == "sqlite":
         return SqliteMaxScn(folder / MAX_SCN_DATABASE, name)
-    return FileMaxScn(folder / f"{name}.scn")
+    path = folder / f"{name}.scn"
+    narrow(path)
+    return FileMaxScn(path)
 
 
 def _lock(folder: Path) -> Callable[[], None]:

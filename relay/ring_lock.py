@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from databus.conf.durable_file import sync_folder
+from databus.conf.private_files import PRIVATE, narrow
 from databus.relay.ring_layout import WRITER_PID
 from databus.schemas.errors import RingError
 
@@ -30,6 +31,7 @@ def open_locked(path: Path) -> int | None:
         except OSError as error:
             raise RingError(f"ring {path}: {error}") from error
         if _lock(path, fd):
+            narrow(path)
             return fd
 
 
@@ -38,7 +40,7 @@ def make_locked(path: Path) -> int:
     beside = _beside(path)
     while True:
         try:
-            fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except OSError as error:
             raise RingError(f"ring {path}: {error}") from error
         if _lock(beside, fd):

@@ -20,6 +20,7 @@ from typing import Any
 
 from databus.client.spark.sql.job_file import SqlJob
 from databus.client.spark.sql.plan import Feed, SourceColumns
+from databus.conf.private_files import make_folder, make_private
 from databus.schemas.errors import CheckpointError, SettingsError
 
 FILE = "job.json"
@@ -114,8 +115,9 @@ def _new(job: SqlJob, columns: Mapping[Feed, SourceColumns]) -> dict[str, Any]:
 
 
 def _write(path: Path, entries: dict[str, Any]) -> None:
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     new = path / f"{FILE}.new"
+    make_private(new)
     with new.open("w", encoding="utf-8") as file:
         json.dump(entries, file, indent=2)
         file.flush()

@@ -48,6 +48,7 @@ from databus.client.spark.targets.target import (
     whole_key,
 )
 from databus.conf.durable_file import replace_file, sync_folder
+from databus.conf.private_files import SHARED
 from databus.schemas.errors import SettingsError
 
 _DIGITS = 20
@@ -350,14 +351,14 @@ class ParquetTarget:
         name = f"{bucket:04}-{uuid.uuid4().hex}.parquet"
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer)
-        replace_file(self._file(name), buffer.getvalue().to_pybytes())
+        replace_file(self._file(name), buffer.getvalue().to_pybytes(), SHARED)
         return name
 
     def _publish(self, manifest: Manifest) -> None:
         """Make a manifest the newest version, unless somebody has been faster."""
         path = self._manifest_path(manifest.version)
         draft = self._file(f"manifest-{uuid.uuid4().hex}.json")
-        replace_file(draft, manifest.to_json().encode())
+        replace_file(draft, manifest.to_json().encode(), SHARED)
         try:
             os.link(draft, path)
         finally:

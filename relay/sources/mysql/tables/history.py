@@ -21,10 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from zlib import crc32
 
 from databus.conf.durable_file import replace_file
+from databus.conf.private_files import make_private
 from databus.relay.sources.mysql.rows.layout import (
     ROW_ID,
     DefinedColumn,
@@ -202,7 +203,7 @@ class History:
     def _append(self, record: Record) -> None:
         if self._path is None:
             return
-        with _file_errors(self._path), self._path.open("ab") as file:
+        with _file_errors(self._path), _appending(self._path) as file:
             file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
@@ -314,3 +315,8 @@ def _parse(path: Path, number: int, line: bytes) -> Record:
             "put a copy of it back, or remove it: definitions are then read from the database "
             "as they are now"
         ) from error
+
+
+def _appending(path: Path) -> BinaryIO:
+    make_private(path)
+    return path.open("ab")

@@ -151,8 +151,16 @@ class RunningRelay:
         return found
 
     def wait_for_problem(self, text: str, name: str = "shop") -> str:
-        """Wait until a physical source has a problem that names something; return its text."""
-        wait_until(lambda: text in self.problem(name), f"a problem with {text!r}", self.tell)
+        """Wait until a physical source has a problem that names something; return its text.
+
+        What was met only once may be the connection's fault: that is no problem yet.
+        """
+
+        def is_there() -> bool:
+            problem = self.problem(name)
+            return text in problem and "met once" not in problem
+
+        wait_until(is_there, f"a problem with {text!r}", self.tell)
         return self.problem(name)
 
     def max_scn(self, name: str = "shop") -> int:

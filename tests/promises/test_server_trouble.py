@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
+import re
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
+from rich.console import Console
 
+from databus.conf.asking import named_server
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.top import draw
+from databus.relay.top_cli import picture_of
 from tests.mariadb_server import Database, connect
 from tests.promises.running import (
     Remembering,
@@ -140,7 +149,6 @@ def test_a_wrong_password_is_told_and_a_right_one_is_enough_to_go_on(
     assert relay.get("/health").status == 503
     database.run("INSERT INTO orders (id) VALUES (1)")
     (tmp_path / "password").write_text(right)
-    relay.post("/controlSources/unpause")
     wait_until(lambda: len(relay.windows()) == 1, "the window", lambda: relay.problem())
 
 
@@ -168,3 +176,69 @@ def test_a_table_that_does_not_exist_is_told(database: Database, tmp_path: Path)
         database.run("CREATE TABLE nothing (id INT PRIMARY KEY)")
         relay.post("/controlSources/unpause")
         wait_until(lambda: relay.get("/health").status == 200, "health")
+
+
+def shown(relay: RunningRelay) -> tuple[str, Any, dict[str, float]]:
+    """Return `/health`'s status, the API's view of the source, and the metrics about it."""
+    view = relay.get("/api/v1/physicalSources/shop").json()
+    text = relay.get("/metrics").body.decode()
+    found = re.findall(r'^databus_relay_(\w+)\{physical_source="shop"\} (\S+)$', text, re.M)
+    return relay.get("/health").json()["status"], view, {name: float(v) for name, v in found}
+
+
+def looks_well(relay: RunningRelay) -> bool:
+    status, view, figures = shown(relay)
+    return (status, view["state"], view["isConnected"], figures["connected"]) == (
+        *("ok", "running", True),
+        1.0,
+    )
+
+
+def says_unreachable(relay: RunningRelay) -> bool:
+    """Whether all of it says so; nothing may say that it is at the newest meanwhile."""
+    status, view, figures = shown(relay)
+    if status == "ok":
+        return False
+    assert (status, view["state"], view["isConnected"]) == ("unreachable", "unreachable", False)
+    assert (view["delayS"], view["log"]["behindS"]) == (None, None)
+    assert figures["connected"] == 0.0
+    assert figures.keys().isdisjoint({"lag_seconds", "log_behind_seconds", "log_behind_bytes"})
+    (client,) = relay.get("/api/v1/clients").json()["clients"]
+    (position,) = client["positions"]
+    assert (client["state"], position["behindS"]) == ("waiting", None)
+    picture = picture_of(named_server(relay.url, None, None))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(draw(relay.url, picture))
+    assert "shop is unreachable since" in console.export_text()
+    return relay.get("/ready").status == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_database_that_is_gone_or_hangs_is_shown_so_until_it_is_back(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    seen = Remembering()
+    with PrivateMariaDB(flush_log_at_commit=1) as own, new_database(own, "shop") as database:
+        relay = RunningRelay(tmp_path, mysql_source(database, tmp_path))
+        with running(relay), relay_and_client(relay, database, seen):
+            database.run("INSERT INTO orders (id) VALUES (1)")
+            wait_until(lambda: len(seen.events) == 1, "a row")
+            wait_until(lambda: looks_well(relay), "health", relay.tell)
+            if number is signal.SIGKILL:
+                own.kill()
+            else:
+                assert own.pid is not None
+                os.kill(own.pid, number)
+                # Before it is given up, nobody says that there is no lag.
+                wait_until(lambda: not shown(relay)[1]["isConnected"], "doubt", relay.tell)
+                assert "lag_seconds" not in shown(relay)[2]
+            wait_until(lambda: says_unreachable(relay), "what is wrong", relay.tell)
+            if number is signal.SIGKILL:
+                own.start()
+            else:
+                os.kill(own.pid, signal.SIGCONT)
+            wait_until(lambda: looks_well(relay), "health", relay.tell)
+            # Of the one before, the server that was killed knows nothing.
+            with contextlib.closing(connect(own, database="shop")) as connection:
+                connection.cursor().execute("INSERT INTO orders (id) VALUES (2)")
+            wait_until(lambda: len(seen.events) == 2, "the next row", relay.tell)

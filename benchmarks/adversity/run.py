@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from benchmarks.adversity.attacks import Attack, all_attacks
+from benchmarks.adversity.disarming import CHECKS
 from benchmarks.adversity.servers import KINDS, Kind, Servers
 from benchmarks.adversity.stage import Broken, Scene, Setting
 from databus.demo.processes import stopped_by_signals
@@ -95,6 +96,25 @@ def chosen_attacks(
     ]
 
 
+def prove_that_it_can_fail(checks: Sequence[str], seed: int) -> None:
+    """Switch checks off in turn; exit with 1 when the attack that each is against holds then."""
+    blind = []
+    with tempfile.TemporaryDirectory(prefix="databus-servers-") as folder, stopped_by_signals():
+        servers = Servers(Path(folder))
+        for name in checks:
+            check = CHECKS[name]
+            (attack,) = (one for one in all_attacks() if one.name == check.attack)
+            found = attack_once(attack, check.kind, seed, servers, without=name)
+            is_seen = any(check.because in problem for problem in found.problems)
+            click.echo(f"without {name}: {'seen' if is_seen else 'NOT SEEN'}: {found.name}")
+            for problem in found.problems[:1]:
+                click.echo(f"       {problem}")
+            blind += [] if is_seen else [name]
+    seen = len(checks) - len(blind)
+    click.echo(f"{len(checks)} checks switched off: {seen} seen" + f", not: {blind}" * bool(blind))
+    raise SystemExit(1 if blind else 0)
+
+
 @click.command()
 @click.option("--seed", type=int, help="Repeats a run; drawn when left out.")
 @click.option("--rounds", type=click.IntRange(1), default=1, help="Each with another seed.")
@@ -106,6 +126,9 @@ def chosen_attacks(
 @click.option("--short", "is_short", is_flag=True, help="The few that the tests run.")
 @click.option("--list", "is_list", is_flag=True, help="Say which there are.")
 @click.option("--without", default="", help="Switch this check of the product off.")
+@click.option(
+    "--can-fail", is_flag=True, help="Switch each check off in turn: its attack must succeed."
+)
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep the logs of what failed here.")
 def main(
     seed: int | None,
@@ -116,9 +139,13 @@ def main(
     is_short: bool,
     is_list: bool,
     without: str,
+    can_fail: bool,
     logs: Path | None,
 ) -> None:
     """Attack running processes; exit 1 when anything was lost, wrong, falsely well or stuck."""
+    if can_fail:
+        prove_that_it_can_fail(sorted(CHECKS), 1 if seed is None else seed)
+        return
     chosen = chosen_attacks(only, sections, sources or KINDS, is_short=is_short)
     if is_list:
         for attack, kind in chosen:

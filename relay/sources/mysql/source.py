@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ from databus.relay.sources.mysql.stream.look_up import (
 )
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
-from databus.relay.sources.mysql.tables.beginning import HistoryOfServer, rules_of
+from databus.relay.sources.mysql.tables.beginning import HistoryOfServer, rules_of, versions_after
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.tokens import TableName
 from databus.relay.sources.mysql.tables.watched import Names, ScanLog, WatchedTables, split_name
@@ -311,6 +312,7 @@ class MysqlSource:
             self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
             scan,
             allow_cascades=self._settings.allow_cascades,
+            ask=partial(versions_after, catalog, names, scan),
         )
         warning_hours = self._settings.purge_warning_hours
         self.findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)

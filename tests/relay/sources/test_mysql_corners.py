@@ -16,8 +16,10 @@ from pymysql.err import MySQLError
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.source import TableDefined, TableEmptied
+from databus.schemas.errors import SourceStoppedError
 from tests.mariadb_server import Database, fresh_database
 from tests.relay.sources.ddl_following import Follower, following
+from tests.relay.sources.mysql_reading import opened, read_changes, watching
 
 pytest_plugins = ["tests.mariadb", "tests.mysql"]
 
@@ -559,3 +561,57 @@ def test_a_statement_that_is_not_understood_and_let_pass_ends_its_transaction(
         "insert into t values (4)",
     )
     assert [change.row for change in follower.rows] == [{"id": 4}]
+
+
+# Not understood: members given by bytes that are no ASCII.
+BY_BYTES = (
+    "alter table t add e enum(x'c3a9', 'b') character set utf8mb4 default 'b',"
+    " connection = 'mysql://u:hush@h/d'"
+)
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_a_definition_that_is_not_understood_is_asked_for_when_nothing_later_alters_it(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.run("create table t (id int primary key)")
+    with opened(watching(database, tmp_path, "t")) as source:
+        database.run("insert into t values (1)", BY_BYTES, "insert into t values (2, 1)")
+        rows = [change.row for change in read_changes(source, 2)]
+    assert rows == [{"id": 1}, {"id": 2, "e": "é"}]
+    assert "the database was asked what it left of" in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_a_definition_that_is_not_understood_and_was_altered_again_stops_with_what_to_do(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run("create table t (id int primary key)")
+    with opened(watching(database, tmp_path, "t")) as source:
+        database.run(BY_BYTES, "alter table t add f int")
+        with pytest.raises(SourceStoppedError) as stopped:
+            read_changes(source, 1)
+    text = str(stopped.value)
+    assert f"names {database.name}.t and cannot be followed" in text
+    assert f"`databus schema repair {database.name}.t --scn " in text
+    assert "hush" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alter table t add e enum(x'c3a9'), rename to u",
+        "create or replace table t (e enum(x'c3a9'))",
+    ],
+)
+def test_a_statement_that_may_have_changed_rows_is_never_asked_for(
+    database: Database, tmp_path: Path, text: str
+) -> None:
+    database.run("create table t (id int primary key)")
+    with opened(watching(database, tmp_path, "t")) as source:
+        try:
+            database.run(text)
+        except MySQLError:
+            return  # MySQL has no CREATE OR REPLACE TABLE
+        with pytest.raises(SourceStoppedError, match="databus schema repair"):
+            read_changes(source, 1)

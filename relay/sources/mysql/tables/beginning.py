@@ -51,6 +51,8 @@ SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA
 WHERE SCHEMA_NAME = %s
 """
 _TRIES = 10
+# So much of the log is looked through, while capture waits.
+_NEAR_BYTES = 64 << 20
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
@@ -131,6 +133,34 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
         if before == after or not _between(scan(before, after), names.databases):
             return Record(after, versions, charsets, is_beginning=True)
     raise ValueError("tables are altered faster than their definitions can be read; start later")
+
+
+def versions_after(
+    catalog: ServerCatalog, names: Names, scan: ScanLog, tables: Collection[TableName], scn: int
+) -> dict[TableName, TableVersion | None] | None:
+    """Return tables as the statement that ends at an SCN left them, as the server has them now.
+
+    None when that is not certain: more of the log follows than is looked through, or
+    it has another statement that may have changed one of them. Raises ValueError or SourceError.
+    """
+    with catalog.session():
+        _wait_for_ddl(catalog)
+        found = {
+            names.key(name): version
+            for database in sorted({name[0] for name in tables} & names.databases)
+            for name, version in table_versions(catalog, database).items()
+        }
+        # Asked last: what comes between the answers is looked through too.
+        end = catalog.end_scn()
+        if not _is_near(scn, end) or any(name in tables for name in scan(scn, end)):
+            return None
+    return {name: found.get(name) for name in tables if name[0] in names.databases}
+
+
+def _is_near(scn: int, end: int) -> bool:
+    here, there = binlog_position(scn), binlog_position(end)
+    is_one_file = (here.epoch, here.file_number) == (there.epoch, there.file_number)
+    return is_one_file and there.offset - here.offset <= _NEAR_BYTES
 
 
 def _wait_for_ddl(catalog: ServerCatalog) -> None:

@@ -11,6 +11,9 @@ lengths are the log's own, and a definition only adds declared types.
 
 from __future__ import annotations
 
+import logging
+import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -36,12 +39,28 @@ from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange as RowsAtRest
 
+log = logging.getLogger(__name__)
+
+_ASKED = "the statement was not understood, and its table's definition asked of the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
 # Servers since then say in every statement how it took TIMESTAMP columns.
 _MARIADB_SAYS_TIMESTAMPS = 101100
 
 ScanLog = Callable[[int, int], Mapping[TableName, int]]
+# Tables as the statement that ends at an SCN left them; None when that is not certain.
+AskServer = Callable[[Collection[TableName], int], Mapping[TableName, TableVersion | None] | None]
+# What an ALTER with one of these may do to rows, without logging them.
+_MAY_LOSE_ROWS = frozenset(
+    {"DISCARD", "EXCHANGE", "IGNORE", "IMPORT", "PARTITION", "REFERENCES", "RENAME", "REPLACE"}
+    | {"SELECT", "TRUNCATE"}
+)
+_SECRET = re.compile(
+    r"((?:CONNECTION|PASSWORD|IDENTIFIED\s+BY|SECRET|ENCRYPTION_KEY)\s*=?\s*)"
+    r"('(?:[^'\\]|\\.|'')*'?|\"(?:[^\"\\]|\\.|\"\")*\"?)",
+    re.IGNORECASE,
+)
+_MOST_SHOWN = 200
 
 
 class ChangeKind(Enum):
@@ -112,8 +131,10 @@ class WatchedTables:
         scan: ScanLog,
         *,
         allow_cascades: bool = False,
+        ask: AskServer | None = None,
     ) -> None:
         self.names = names
+        self._ask = ask
         self._rules = rules
         self._history = history
         self._scan = scan
@@ -217,7 +238,7 @@ class WatchedTables:
         self._forget()
         if self._added_at != position and self._history.has_record(position):
             return  # read again, or repaired
-        self._history.add(Record(position, versions, charsets, text=text))
+        self._history.add(Record(position, versions, charsets, text=shown(text)))
         self._added_at = position
 
     def _not_understood(
@@ -228,6 +249,8 @@ class WatchedTables:
         is_repaired = self._history.has_record(position) and all(
             self._table(source, position) is not None for source in watched
         )
+        if watched and not is_repaired and self._ask_server(statement, named, query, position):
+            return [self._asked_for(source, position) for source in watched]
         text = f"the statement at scn {position} could not be followed: {error}"
         before = SchemaAt(self._history, self.names, position - 1)
         known = [name for name in named if before.table(name) is not None]
@@ -235,13 +258,47 @@ class WatchedTables:
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         if watched and not is_repaired:
             raise ValueError(
-                f"the statement {query.text[:200]!r} names {', '.join(watched)} and cannot be "
-                f"followed: {error}; {self._repair(watched[0], position)}"
+                f"the statement {shown(query.text)!r} names {', '.join(watched)} and cannot be "
+                f"followed: {error}; {self._repair(watched, position)}"
             ) from error
         return [
             self._with_table(TableChange(ChangeKind.ALTERED, source), position)
             for source in watched
         ]
+
+    def _asked_for(self, source: str, position: int) -> TableChange:
+        """Return what is told of a table that the server was asked for: its rows are unknown."""
+        change = self._with_table(TableChange(ChangeKind.ALTERED, source), position)
+        if change.table is None:
+            return change
+        rest = RowsAtRest.unknown(-1, "", _ASKED)
+        before = self._table(source, position - 1)
+        return change._replace(altered=TableAltered(change.table, before, rest))
+
+    def _ask_server(
+        self, statement: Prepared, named: Collection[TableName], query: Query, position: int
+    ) -> bool:
+        """Take what the server has for what a statement left, where that is certain."""
+        words = {token.upper for token in statement.tokens}
+        is_plain = statement.word in ("ALTER", "CREATE") and "TABLE" in words
+        if self._ask is None or not is_plain or words & _MAY_LOSE_ROWS:
+            return False
+        found = self._ask(frozenset(named), position)
+        if found is None:
+            return False
+        before = SchemaAt(self._history, self.names, position - 1)
+        versions = {n: v for n, v in found.items() if v is not None or before.table(n) is not None}
+        self._forget()
+        self._history.add(Record(position, versions, text=shown(query.text)))
+        self._added_at = position
+        log.warning(
+            "scn %d: the statement %r cannot be followed; the database was asked what it left of "
+            "%s, which nothing later in its log alters; what it did to rows at rest is not known",
+            position,
+            shown(query.text),
+            ", ".join(self._watched(named)),
+        )
+        return True
 
     def _watched(self, names: Collection[TableName]) -> list[str]:
         keys = {self.names.key(name) for name in names}
@@ -304,22 +361,26 @@ class WatchedTables:
                 problem = "it did not exist" if version is None else version.problem
                 raise ValueError(
                     f"the columns of table {source} are not known at scn {position}: {problem}; "
-                    f"{self._repair(source, position)}, or SET GLOBAL binlog_row_metadata = FULL, "
-                    "so that the log names them from then on"
+                    f"{self._repair([source], position)}, or SET GLOBAL binlog_row_metadata = "
+                    "FULL, so that the log names them from then on"
                 )
             definition = self._history.last_definition(key)  # believed column by column
         try:
             layout = layout_of(source, logged, definition, self._rules.dialect)
         except ValueError as error:
             raise ValueError(
-                f"table {source} at scn {position}: {error}; {self._repair(source, position)}"
+                f"table {source} at scn {position}: {error}; {self._repair([source], position)}"
             ) from error
         return replace(layout, table=self._one(layout.table))
 
-    def _repair(self, source: str, position: int) -> str:
+    def _repair(self, sources: Sequence[str], position: int) -> str:
+        commands = "` and `".join(
+            f"databus schema repair {shlex.quote(source)} --scn {position} -c RELAY.toml"
+            for source in sources
+        )
         return (
-            f"give its definition of that moment with `databus schema repair {source} "
-            f"--scn {position} -c RELAY.toml`"
+            f"stop the relay, give the definition of that moment with `{commands}` (from the "
+            "database as it is now, or --create-table FILE), and start it"
         )
 
     def _forget(self) -> None:
@@ -401,6 +462,12 @@ def redefined_by(query: Query, names: Names, rules: Rules) -> Collection[TableNa
     except ValueError:
         named = named_by(Prepared("?", query.text, rules.sql_mode), query.database)
         return {names.key(name) for name in named}
+
+
+def shown(text: str) -> str:
+    """Return a statement for a message: short, and without passwords."""
+    hidden = _SECRET.sub(r"\1'…'", text)
+    return hidden if len(hidden) <= _MOST_SHOWN else f"{hidden[:_MOST_SHOWN]}…"
 
 
 def _lost(what: str, source: str) -> str:

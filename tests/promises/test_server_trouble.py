@@ -236,6 +236,7 @@ def test_a_database_that_is_gone_or_hangs_is_shown_so_until_it_is_back(
             if number is signal.SIGKILL:
                 own.start()
             else:
+                assert own.pid is not None
                 os.kill(own.pid, signal.SIGCONT)
             wait_until(lambda: looks_well(relay), "health", relay.tell)
             # Of the one before, the server that was killed knows nothing.

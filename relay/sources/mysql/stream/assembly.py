@@ -64,11 +64,7 @@ from databus.relay.sources.mysql.stream.xa import (
     parse_xa_prepare,
 )
 from databus.relay.sources.mysql.tables.watched import ChangeKind, WatchedTables
-from databus.relay.sources.source import (
-    Change,
-    Origin,
-    Transaction,
-)
+from databus.relay.sources.source import Change, Origin, Transaction
 from databus.schemas.errors import ProtocolError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 

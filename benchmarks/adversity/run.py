@@ -13,8 +13,9 @@ import click
 
 from benchmarks.adversity.attacks import Attack, all_attacks
 from benchmarks.adversity.disarming import CHECKS
+from benchmarks.adversity.processes import Setting
 from benchmarks.adversity.servers import KINDS, Kind, Servers
-from benchmarks.adversity.stage import Broken, Scene, Setting
+from benchmarks.adversity.stage import Broken, Scene
 from databus.demo.processes import stopped_by_signals
 
 PROBLEMS_SHOWN = 3

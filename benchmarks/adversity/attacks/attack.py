@@ -18,7 +18,7 @@ class Attack:
     """One thing that is done to running processes.
 
     `run` is given a scene in which nothing runs yet. `wanted` says in words what has to be seen.
-    `setting` are fields of `stage.Setting`.
+    `setting` are fields of `processes.Setting`.
     """
 
     name: str

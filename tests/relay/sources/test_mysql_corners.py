@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 from pymysql.err import MySQLError
+from pymysqlreplication.constants import BINLOG
 
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.sources.mysql.stream.events import EventReader, parse_query
+from databus.relay.sources.mysql.tables import sql_mode
 from databus.relay.sources.source import TableDefined, TableEmptied
 from databus.schemas.errors import SourceStoppedError
 from tests.mariadb_server import Database, fresh_database
@@ -207,7 +210,7 @@ TYPES = [
 OF_MODES = [
     "real", "timestamp", "timestamp(3) null", "date", "date not null", "blob", "blob(30)",
     "number", "number(5)", "number(5,2)", "clob", "raw(10)", "raw(70000)", "varchar2(10)",
-    "varchar2(70000)",
+    "varchar2(70000)", "varchar(70000)", "varbinary(70000)",
 ]  # fmt: skip
 WITH_OWNERS = [
     "mariadb_schema.date", "oracle_schema.date", "mariadb_schema.timestamp",
@@ -215,7 +218,10 @@ WITH_OWNERS = [
     "oracle_schema.blob", "oracle_schema.clob", "oracle_schema.number(5)", "oracle_schema.raw(5)",
     "mariadb_schema.varchar(5)",
 ]  # fmt: skip
-MODES = ["", "REAL_AS_FLOAT", "ANSI", "PIPES_AS_CONCAT,IGNORE_SPACE"]
+MODES = [
+    "", "REAL_AS_FLOAT", "ANSI", "PIPES_AS_CONCAT,IGNORE_SPACE", "NO_ZERO_IN_DATE",
+    "STRICT_TRANS_TABLES", "STRICT_ALL_TABLES",
+]  # fmt: skip
 MARIADB_MODES = ["ORACLE", "MAXDB", "MSSQL", "DB2"]
 
 
@@ -234,6 +240,33 @@ def test_types_are_what_the_server_makes_of_them_in_every_mode(follower: Followe
                 taken.add(of)
         assert follower.known() == follower.now()
     assert len(taken) > (50 if follower.is_mariadb else 30)
+
+
+BITS = {name: bit for name, bit in vars(sql_mode).items() if name.isupper()}
+
+
+def modes_in_the_log(follower: Follower, until: str) -> dict[str, int]:
+    """Return the `sql_mode` that the log says of each statement up to one."""
+    reader, found = EventReader(), dict[str, int]()
+    while until not in found:
+        for data in follower._dump.receive(5.0) or ():
+            event = reader.read(data)
+            if event.type_code == BINLOG.QUERY_EVENT:
+                query = parse_query(event.body, {})
+                found[query.text] = query.sql_mode
+    return found
+
+
+def test_bits_of_sql_mode_in_the_log_are_those_that_the_server_names(follower: Follower) -> None:
+    names = set(BITS) if follower.is_mariadb else set(BITS) - {"ORACLE", "MAXDB"}
+    said, run = {}, follower.database.run
+    for name in ["", *sorted(names)]:
+        run(f"SET sql_mode = '{name}'", f"CREATE TABLE of_{name} (a int)")
+        said[f"CREATE TABLE of_{name} (a int)"] = set(run("SELECT @@sql_mode")[0][0].split(","))
+    seen = modes_in_the_log(follower, until=list(said)[-1])
+    for text, modes in said.items():
+        assert {name for name, bit in BITS.items() if seen[text] & bit} == modes & set(BITS), text
+    assert set().union(*said.values()) >= names
 
 
 QUERIES = [

@@ -13,7 +13,7 @@ from databus.relay.sources.mysql.stream.events import Query
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.lexer import ANSI_QUOTES
+from databus.relay.sources.mysql.tables.sql_mode import ANSI_QUOTES
 from databus.relay.sources.mysql.tables.tokens import TableName
 from databus.relay.sources.mysql.tables.watched import ChangeKind, Names, WatchedTables
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass, replace
 
 from databus.relay.sources.mysql.rows.charsets import BINARY, stored_text
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, quoted_member
+from databus.relay.sources.mysql.tables.sql_mode import MAXDB, ORACLE, REAL_AS_FLOAT, is_strict
 from databus.relay.sources.mysql.tables.tokens import Reader, Token
-
-_REAL_AS_FLOAT = 1 << 0
-_ORACLE, _MAXDB = 1 << 9, 1 << 12  # of MariaDB
-_STRICT = 1 << 22 | 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ def _read_type(words: Reader, name: str, rules: Rules) -> ColumnSpec:
     if kind in ("bool", "boolean"):
         return ColumnSpec(name, "tinyint", (1,))
     if kind == "real":
-        kind = "float" if rules.sql_mode & _REAL_AS_FLOAT else "double"
+        kind = "float" if rules.sql_mode & REAL_AS_FLOAT else "double"
     elif kind == "long":
         kind = _long_type(words)
     elif kind in ("national", "nchar", "nvarchar"):
@@ -159,9 +156,9 @@ def _kind_of_mode(kind: str, owner: str, words: Reader, rules: Rules) -> str:
     """Return what a type is in a session's mode, or in the mode named in front of it."""
     if not rules.dialect.is_mariadb:
         return kind
-    is_oracle = bool(rules.sql_mode & _ORACLE)
+    is_oracle = bool(rules.sql_mode & ORACLE)
     if kind == "timestamp":
-        is_maxdb = owner == "maxdb_schema" or (not owner and rules.sql_mode & _MAXDB)
+        is_maxdb = owner == "maxdb_schema" or (not owner and rules.sql_mode & MAXDB)
         return "datetime" if is_maxdb else kind
     if kind == "date":
         return "datetime" if owner == "oracle_schema" or (is_oracle and not owner) else kind
@@ -424,7 +421,7 @@ def _sized_binary(kind: str, arguments: tuple[int, ...], rules: Rules) -> str:
 def _is_too_long(size: int, rules: Rules) -> bool:
     if size <= 65535:
         return False
-    if rules.sql_mode & _STRICT:
+    if is_strict(rules.sql_mode):
         raise ValueError(f"a column of {size} bytes, in a session that does not allow it")
     return True
 

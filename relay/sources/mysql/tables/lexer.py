@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-ANSI_QUOTES = 1 << 2
-NO_BACKSLASH_ESCAPES = 1 << 20
+from databus.relay.sources.mysql.tables.sql_mode import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 _LETTER = r"[0-9A-Za-z_$\u0080-\U0010ffff]"
 _COMMENT = r"/\*.*?\*/ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*"

@@ -21,11 +21,9 @@ from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import Changes
 from databus.relay.sources.mysql.tables.column_spec import ColumnSpec, Rules
+from databus.relay.sources.mysql.tables.sql_mode import PAD_CHAR_TO_FULL_LENGTH, is_strict
 from databus.relay.sources.mysql.tables.tokens import Token
 from databus.schemas.table_change import WHOLE_TABLE, TableChange
-
-_STRICT = 1 << 21 | 1 << 22
-_PAD_CHAR = 1 << 31
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _DIGITS = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
@@ -107,7 +105,7 @@ def _why_not_kept(
     if before.nullable and not now.nullable:
         if spec is not None and spec.kind == "timestamp":
             return "NULL became NOT NULL, and a TIMESTAMP"
-        if not rules.sql_mode & _STRICT:
+        if not is_strict(rules.sql_mode):
             return "NULL became NOT NULL in a session that is not strict"
     if before.sql_type == now.sql_type and before.charset == now.charset:
         return ""
@@ -158,7 +156,7 @@ def _holds_texts(
     if not is_same and not (now.charset == "utf8mb4" and before.charset in _IN_UTF8MB4):
         return False
     if old.name in ("char", "varchar"):
-        if old.name == "char" and rules.sql_mode & _PAD_CHAR:
+        if old.name == "char" and rules.sql_mode & PAD_CHAR_TO_FULL_LENGTH:
             return False
         characters = old.arguments[0]
         if new.name in (old.name, "varchar"):

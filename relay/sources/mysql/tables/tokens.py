@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from databus.relay.sources.mysql.tables.lexer import NO_BACKSLASH_ESCAPES, pieces
+from databus.relay.sources.mysql.tables.lexer import pieces
+from databus.relay.sources.mysql.tables.sql_mode import NO_BACKSLASH_ESCAPES
 
 TableName = tuple[str, str]  # database, table
 

@@ -1,0 +1,20 @@
+"""The bits of `sql_mode` that a statement is read by, as its event in the log has them. Pure.
+
+MySQL and MariaDB have the same bits; those of MariaDB alone are 0 on MySQL.
+"""
+
+from __future__ import annotations
+
+REAL_AS_FLOAT = 1 << 0
+ANSI_QUOTES = 1 << 2
+ORACLE = 1 << 9  # of MariaDB
+MAXDB = 1 << 12  # of MariaDB
+NO_BACKSLASH_ESCAPES = 1 << 20
+STRICT_TRANS_TABLES = 1 << 21
+STRICT_ALL_TABLES = 1 << 22
+PAD_CHAR_TO_FULL_LENGTH = 1 << 31
+
+
+def is_strict(sql_mode: int) -> bool:
+    """Whether a value that does not fit is an error, and not made to fit."""
+    return bool(sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))

@@ -132,6 +132,26 @@ def test_rows_at_rest_are_what_the_source_has_after_every_form_of_alter(
         assert [found.source for found in pair.verify() if not found.is_same] == []
 
 
+def test_null_that_an_alter_makes_a_value_is_read_again_also_in_a_strict_session(
+    database: Database, tmp_path: Path
+) -> None:
+    alters = {
+        "strict": "ALTER IGNORE TABLE strict MODIFY m BIGINT NOT NULL",
+        "lax": "SET STATEMENT sql_mode = '' FOR ALTER TABLE lax MODIFY m BIGINT NOT NULL",
+    }
+    for name in alters:
+        database.run(f"CREATE TABLE {name} {TABLE}", f"INSERT INTO {name} VALUES {ROWS}")
+    sources = [f"{database.name}.{name}" for name in alters]
+    physical = mysql_source(database, tmp_path, sources=sources, start="latest")
+    with altered(tmp_path, physical) as pair:
+        pair.wait_until_served()
+        database.run(*alters.values())
+        pair.wait_until_served()
+        for source in sources:
+            assert [row["m"] for row in pair.table(source)] == [10, 20, 0]
+        assert [found.source for found in pair.verify() if not found.is_same] == []
+
+
 def test_a_consumer_is_told_of_each_version_once_also_over_a_restart(
     database: Database, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ class Changes:
     charset: str | None = None  # "" = the database's
     converts: bool = False
     new_name: TableName | None = None
+    ignores: bool = False  # ALTER IGNORE: values are made to fit, whatever the session says
     lost: str = ""  # what it does to rows without logging them
     other_tables: list[TableName] = field(default_factory=list)  # whose rows are lost too
     made_table: TableName | None = None  # from a partition, with the same columns

@@ -298,6 +298,7 @@ def _alter(run: _Run) -> None:
         words.take()
     is_unique_new = ignores and words.has_ahead("UNIQUE", "PRIMARY")
     changes = read_alter(words, run.rules, before.definition)
+    changes.ignores = ignores
     if is_unique_new:
         changes.lost = changes.lost or "ALTER IGNORE TABLE … ADD UNIQUE"
     _alter_to(run, name, before, changes)

@@ -47,6 +47,7 @@ def rows_at_rest(
         return TableChange.unknown(-1, "", changes.lost)
     names = {column.name.lower(): column for column in after.columns}
     new_names = _new_names(before, changes)
+    is_lax = changes.ignores or not is_strict(rules.sql_mode)
     renamed, added, reload = {}, {}, {}
     for column in before.columns:
         name = new_names.get(column.name.lower())
@@ -56,7 +57,7 @@ def rows_at_rest(
         if now.name != column.name:
             renamed[now.name] = column.name
         spec = changes.changed.get(column.name.lower())
-        if why := _why_not_kept(column, now, spec, rules):
+        if why := _why_not_kept(column, now, spec, rules, is_lax=is_lax):
             reload[now.name] = why
     for spec in changes.columns:
         now = names[spec.name.lower()]
@@ -95,7 +96,12 @@ def _why_others(before: Definition, after: Definition, new_names: Mapping[str, s
 
 
 def _why_not_kept(
-    before: DefinedColumn, now: DefinedColumn, spec: ColumnSpec | None, rules: Rules
+    before: DefinedColumn,
+    now: DefinedColumn,
+    spec: ColumnSpec | None,
+    rules: Rules,
+    *,
+    is_lax: bool,
 ) -> str:
     """Say why a column's values may be others; empty when they are as they were."""
     if spec is not None and spec.is_generated:
@@ -105,8 +111,8 @@ def _why_not_kept(
     if before.nullable and not now.nullable:
         if spec is not None and spec.kind == "timestamp":
             return "NULL became NOT NULL, and a TIMESTAMP"
-        if not is_strict(rules.sql_mode):
-            return "NULL became NOT NULL in a session that is not strict"
+        if is_lax:
+            return "NULL became NOT NULL, and the statement or its session is not strict"
     if before.sql_type == now.sql_type and before.charset == now.charset:
         return ""
     if _is_wider(before, now, rules):

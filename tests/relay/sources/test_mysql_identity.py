@@ -234,6 +234,29 @@ def test_packets_that_do_not_follow_each_other_break_the_stream_both_ways(change
         next(reading)
 
 
+@pytest.mark.parametrize("length", [0x00FFFE, 0x800000, 0xFFFFFF])
+def test_a_packet_longer_than_its_event_breaks_the_stream_and_waits_for_no_more(
+    length: int,
+) -> None:
+    events = a_stream(*[a_transaction(number) for number in range(4)])
+    cut = [packets([event], number) for number, event in enumerate(events, 1)]
+    at = 20
+    bad = length.to_bytes(3, "little") + cut[at][3:]
+    data = b"".join([*cut[:at], bad, *cut[at + 1 :]])
+    with pytest.raises(StreamBrokenError):
+        pass_through(lane_of(), data, [])
+    with pytest.raises(StreamBrokenError):
+        list(PacketReader().receive(data))
+
+
+@pytest.mark.parametrize("first", [1, 4, 5, 17, 18, 19, 40])
+def test_a_packet_that_comes_in_pieces_is_waited_for(first: int) -> None:
+    (event, *_) = a_stream(a_transaction(1))
+    packet, reader = packets([event]), PacketReader()
+    assert list(reader.receive(packet[:first])) == []
+    assert list(reader.receive(packet[first:])) == [event]
+
+
 # With servers.
 
 

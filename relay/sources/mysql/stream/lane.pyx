@@ -50,6 +50,7 @@ cdef enum:
     _PIECE_BYTES = 4 << 20
     _KEPT_BYTES = 32 << 20  # more than that is given back once it is empty
     _CONTINUED = 0xFFFFFF
+    _LENGTH_END = 14  # of the event's own length, in a payload
     HEADER_BYTES = 19
     CHECKSUM_BYTES = 4
     QUERY = 2, XID = 16, TABLE_MAP = 19, ROWS_QUERY = 29, ANNOTATE = 160
@@ -483,7 +484,7 @@ cdef class Lane:
             sequence = (sequence + 1) & 0xFF
             size = <Py_ssize_t>little(data + at, 3)
             if self.input.size - at - 4 < size:
-                return _MORE
+                return _BROKEN if whole == 0 and self._is_misframed(at, size) else _MORE
             at += 4 + size
             whole += size
             if size != _CONTINUED:
@@ -497,6 +498,15 @@ cdef class Lane:
             return _PACKET
         self.event, self.event_size = data + 1, whole - 1
         return _DONE
+
+    cdef bint _is_misframed(self, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+        """Say that a packet's length is not its event's: more would be waited for than comes."""
+        cdef uint8_t* payload = self.input.data + at + 4
+        cdef Py_ssize_t whole
+        if self.input.size - at - 4 < _LENGTH_END or payload[0] != 0:
+            return False
+        whole = 1 + <Py_ssize_t>little(payload + _LENGTH_END - 4, 4)
+        return size != (whole if whole < _CONTINUED else _CONTINUED)
 
     cdef void _join(self, Py_ssize_t whole) noexcept nogil:
         """Close the gaps that the headers of a packet's further parts are."""

@@ -218,7 +218,8 @@ class LaneAssembler(Assembler):
         yield from self._taken()
         if status == lanes.BROKEN:
             raise StreamBrokenError(
-                f"the packet behind {self.position} is not number {lane.sequence}"
+                f"the packet behind {self.position} is not number {lane.sequence},"
+                " or not as long as its event"
             )
         if status == lanes.PACKET:
             event_of(lane.next_event())

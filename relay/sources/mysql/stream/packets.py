@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 _CONTINUED = 0xFFFFFF
 _EVENT, _ERROR, _END = 0x00, 0xFF, 0xFE
+_LENGTH_END = 14  # of the event's own length, in a payload
 
 
 class StreamEnded(Exception):  # noqa: N818 - said by the server, not always an error
@@ -62,6 +63,8 @@ class PacketReader:
                     yield event
         finally:
             self._keep(data, position)
+        if self._chunks and not self._parts:
+            _check_length(self._chunks[0])
 
     def _keep(self, data: bytes, position: int) -> None:
         rest = data[position:]
@@ -89,6 +92,19 @@ def check_sequence(number: int, expected: int) -> None:
     """Raise StreamBrokenError when a packet is not the next one."""
     if number != expected:
         raise StreamBrokenError(f"packet {number} came where {expected} was to come")
+
+
+def _check_length(packet: bytes) -> None:
+    """Raise StreamBrokenError when an unfinished packet is not to be as long as its event.
+
+    With a wrong length it would wait for bytes that never come, or swallow what does.
+    """
+    if len(packet) < 4 + _LENGTH_END or packet[4] != _EVENT:
+        return
+    whole = 1 + int.from_bytes(packet[_LENGTH_END : 4 + _LENGTH_END], "little")
+    length = int.from_bytes(packet[:3], "little")
+    if length != min(whole, _CONTINUED):
+        raise StreamBrokenError(f"a packet of {length} bytes holds {whole} bytes of an event")
 
 
 def event_of(payload: bytes) -> bytes:

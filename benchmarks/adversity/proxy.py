@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import select
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -88,17 +88,22 @@ class WireProxy:
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
         tamper: Tamper | None = None
         waiting = b""
+        # Not `select`: an attack may have more than a thousand files open.
+        both = selectors.PollSelector()
+        for link in (client, server):
+            both.register(link, selectors.EVENT_READ)
         while not self._is_closed:
-            ready = select.select([client, server], [], [], _POLL_S)[0]
+            ready = both.select(_POLL_S)
             if self.is_swallowing:
                 # Nobody is told that the other one went: the network is gone.
                 threading.Event().wait(_POLL_S)
                 continue
-            for link in ready:
-                data = link.recv(1 << 16)
+            for key, _ in ready:
+                sender = client if key.fileobj is client else server
+                data = sender.recv(1 << 16)
                 if not data:
                     return
-                if link is client:
+                if sender is client:
                     if data[3:5] in _DUMPS:
                         tamper, self.tamper = self.tamper, None
                     server.sendall(data)

@@ -11,7 +11,7 @@ from benchmarks.adversity.stage import Broken, Scene
 from benchmarks.adversity.tampering import flipped
 
 NAMED = "an error that names the file and the way on, at once, or no harm at all"
-WAYS = "remove|move |restore|put |copy|repair|begin"
+WAYS = "remove|move |restore|put |copy|repair|begin|restart"
 AT_ONCE_S = 30.0
 FLIPS_EACH = 3
 # A ring of which the oldest windows are not looked at when it is opened.

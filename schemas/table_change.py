@@ -37,11 +37,12 @@ which is the same for both.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import StrEnum
 from functools import lru_cache
 from operator import itemgetter
@@ -55,6 +56,8 @@ WHOLE_TABLE = ""  # in `reload`: all columns
 UNSEEN = "it was altered, and the statement was not seen"
 
 _EPOCH = datetime(1970, 1, 1)
+_SCALE = re.compile(r"decimal\(\d+,(\d+)\)")
+_ALL_DIGITS = Context(prec=100)  # a DECIMAL has up to 65
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,11 +372,16 @@ def _fates(old: _Version, new: _Version, change: TableChange) -> Iterable[Fate]:
 
 
 def _widened(value: Any, fate: Fate) -> Any:
-    """Return a value as one of the wider type: of an integer that became a DECIMAL, a Decimal."""
-    if type(value) is int and fate.type_now.startswith(("decimal", "bigint")):
-        is_decimal = fate.type_now.startswith("decimal") or "unsigned" in fate.type_now
-        return Decimal(value) if is_decimal else value
-    return value
+    """Return a value as one of the wider type: of a DECIMAL, with as many digits behind the point.
+
+    So it is the same in text, too, as one that is read now.
+    """
+    if fate.type_now == fate.type_before or type(value) not in (int, Decimal):
+        return value
+    if found := _SCALE.match(fate.type_now):
+        return Decimal(value).quantize(Decimal((0, (1,), -int(found[1]))), context=_ALL_DIGITS)
+    is_large = fate.type_now.startswith("bigint") and "unsigned" in fate.type_now
+    return Decimal(value) if is_large else value
 
 
 def _column(one: Mapping[str, Any]) -> str:

@@ -127,6 +127,16 @@ class Altered:
         assert not keeper.problems
         return keeper
 
+    @contextmanager
+    def held_by(self, keeper: Keeper) -> Iterator[None]:
+        """Let a consumer have all that there is, and stay, for the length of a `with`."""
+        self.wait_until_served()
+        scn = self.newest_scn()
+        servers: dict[str, Any] = {"bootstrap_servers": [self.url], "start": "beginning"}
+        with consuming([self.relay.url], self.sources, keeper, **servers):
+            wait_until(lambda: keeper.scn >= scn, "an early consumer", lambda: keeper.problems)
+            yield
+
     def verify(self, *sources: str) -> list[Comparison]:
         """Compare with the database as `databus bootstrap verify` does."""
         (physical,) = self.settings.physical_sources

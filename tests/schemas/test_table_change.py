@@ -186,6 +186,24 @@ def test_an_integer_that_became_a_decimal_is_one() -> None:
     assert row_codec(text).decode(row_codec(text).encode(row))["n"] == Decimal(4000000000)
 
 
+@pytest.mark.parametrize(
+    ("type_before", "value"),
+    [
+        ("decimal(10,2)", Decimal("1.50")),
+        ("int(11)", 7),
+        ("decimal(60,1)", Decimal("9" * 59 + ".5")),
+    ],
+)
+def test_a_value_of_a_wider_decimal_is_in_text_as_one_that_is_read_now(
+    type_before: str, value: Any
+) -> None:
+    before, now = bare(("d", type_before)), bare(("d", "decimal(65,4)"))
+    text = after(before, now, 7)
+    row = step(before, text).row({"id": 1, "d": value})
+    assert str(row["d"]) == str(row_codec(text).decode(row_codec(text).encode(row))["d"])
+    assert row["d"] == value
+
+
 def test_a_row_without_columns_that_were_not_logged_lacks_them_afterwards() -> None:
     text = after(CITY, TOWN, 7, renamed={"town": "city"})
     assert step(CITY, text).row({"id": 1}) == {"id": 1}

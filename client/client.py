@@ -54,8 +54,8 @@ from databus.client.loop_thread import LoopThread
 from databus.client.puller import OnRegistered
 from databus.client.registering import EventCallback, FunctionConsumer, make_subscription
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
-from databus.client.report import MAX_REGISTRATIONS, new_client_id, report_of
-from databus.client.reporter import Behind, Reporter
+from databus.client.report import MAX_REGISTRATIONS, new_client_id, report_of, text_for_relays
+from databus.client.reporter import Reporter, Told
 from databus.client.server_set import ReplaceServers, Servers
 from databus.client.states import Lifecycle
 from databus.client.subscription import Subscription
@@ -251,15 +251,12 @@ class DatabusClient:
         return "" if self._server is None else self._server.url
 
     @property
-    def behind(self) -> Behind | None:
-        """How far behind its relay says that it is; None where none has said so of late."""
-        return self._reporter.behind
+    def told(self) -> Told:
+        """What its relays said of late: how far behind it is, and which sources it waits for."""
+        return self._reporter.told
 
     def report(self) -> ClientReport:
-        """Return what the client tells of itself: of each registration what it did, and how it is.
-
-        The relay that it reads from gets the same, every `report_every_s`.
-        """
+        """Return what the client tells of itself, every `report_every_s` to its relay, too."""
         return ClientReport(
             id=self.id,
             name=self.name[:_MAX_NAME],
@@ -268,6 +265,7 @@ class DatabusClient:
             url=self.url,
             started_at=self._started_at,
             registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
+            waits_for=list(self.told.waits_for),
         )
 
     def start(self) -> None:
@@ -449,7 +447,7 @@ class DatabusClient:
         return Reporter(
             self.settings.report_every_s,
             f"/api/v1/clients/{self.id}",
-            lambda: self.report().model_dump_json(by_alias=True).encode(),
+            lambda: text_for_relays(self.report()),
             self._used_relays,
             lambda: self._servers.relays,
             lambda: make_transport(self.settings, self.id),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 START_S = 10.0
+_BY_SOMEBODY = ("paused", "stopped")  # a source: that is no alarm of the relay's either
 
 
 class AdminHandler(CommandHandler):
@@ -91,16 +92,21 @@ def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
 
 
 def health_of(client: DatabusClient) -> Health:
-    """Return whether all is well: no error needs somebody, and checkpoints are written."""
-    error = client.error
-    is_saving = not any(one.unsaved for one in client.registrations)
+    """Return whether all is well: no error, checkpoints are written, and the source is heard of."""
+    error, (behind, waits_for) = client.error, client.told
     details = {
         "state": client.state.value,
         "problem": "" if error is None else str(error),
+        "behindSeconds": None if behind is None else behind.seconds,
+        "waitsFor": [one.model_dump(by_alias=True) for one in waits_for],
         "registrations": _registrations(client),
     }
-    word = "retrying" if client.is_healthy else "error"
-    return Health(client.is_healthy and is_saving, details, word)
+    if not client.is_healthy:
+        return Health(False, details, "error")
+    if any(one.unsaved for one in client.registrations):
+        return Health(False, details, "retrying")
+    is_heard_of = all(one.state in _BY_SOMEBODY for one in waits_for)
+    return Health(is_heard_of, details, "waiting")
 
 
 def readiness_of(client: DatabusClient) -> Health:

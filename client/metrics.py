@@ -83,9 +83,11 @@ class ClientCollector(Collector):
             "Bytes of events that wait for callbacks",
             ((_names(one), status.buffered_bytes) for one, status in statuses),
         )
+        # While the relay hears nothing of the source, how old the newest is nobody knows.
+        known = [] if self._client.told.waits_for else statuses
         lags = [
             (_names(one), one.figures.lag_s(self._wall_s(), status.buffered_bytes > 0))
-            for one, status in statuses
+            for one, status in known
         ]
         yield _gauge(
             "lag_seconds",
@@ -122,7 +124,7 @@ class ClientCollector(Collector):
 
     def _behind(self) -> Iterator[Metric]:
         """Yield what the relay said to the last report; nothing where it said nothing."""
-        behind = self._client.behind
+        behind = self._client.told.behind
         if behind is None:
             return
         for name, text, value in (

@@ -11,7 +11,7 @@ from databus.client.pages import Phase
 from databus.client.registration import Registration
 from databus.client.states import BOOTSTRAPPING, Connection
 from databus.client.subscription import Subscription
-from databus.conf.client_report import MAX_TEXT, RegistrationReport
+from databus.conf.client_report import MAX_TEXT, ClientReport, RegistrationReport
 from databus.schemas.filters import filters_to_json
 
 MAX_REGISTRATIONS = 100
@@ -51,6 +51,11 @@ def report_of(registration: Registration) -> RegistrationReport:
         bootstraps=figures.bootstraps,
         problem=registration.problem[:MAX_TEXT],
     )
+
+
+def text_for_relays(report: ClientReport) -> bytes:
+    """Return a report without what relays have said themselves, and older ones do not know."""
+    return report.model_dump_json(by_alias=True, exclude={"waits_for"}).encode()
 
 
 def mode_of(connection: Connection, figures: Figures, *, has_read: bool) -> Mode:

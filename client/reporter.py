@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from databus.client.transport import Transport
+from databus.conf.client_report import MAX_WAITED_FOR, WaitsFor
 from databus.schemas.errors import DatabusError
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,13 @@ class Behind(NamedTuple):
 
     size_bytes: int | None
     seconds: float | None
+
+
+class Told(NamedTuple):
+    """What relays said to a report. Of a source that somebody waits for no distance is known."""
+
+    behind: Behind | None = None
+    waits_for: tuple[WaitsFor, ...] = ()
 
 
 class ReportOrder:
@@ -60,7 +68,10 @@ class ReportOrder:
 
 
 class Reporter:
-    """Posts reports as one task. `behind` is what the relay said to the last one."""
+    """Posts reports as one task. `told` is what relays said to the last one.
+
+    Where none answers, what it waits for stays: that the relay has gone, too, is no good news.
+    """
 
     def __init__(
         self,
@@ -73,7 +84,7 @@ class Reporter:
         clock: Clock,
     ) -> None:
         """Post `report()` to `path` of the relays that `used()` gives, or of one of `relays()`."""
-        self.behind: Behind | None = None
+        self.told = Told()
         self._every_s = every_s
         self._path = path
         self._report = report
@@ -96,15 +107,14 @@ class Reporter:
 
     async def _tell(self) -> None:
         first, others = self._order.split(self._used(), self._relays())
-        self.behind = None
-        is_told = False
-        for relay in first:
-            is_told |= await self._tell_one(relay)
+        answers = [answer for relay in first if (answer := await self._tell_one(relay))]
         for relay in others:
-            is_told = is_told or await self._tell_one(relay)
+            if not answers and (answer := await self._tell_one(relay)):
+                answers.append(answer)
+        self.told = _merged(answers) if answers else Told(None, self.told.waits_for)
 
-    async def _tell_one(self, relay: str) -> bool:
-        """Return whether the relay took it."""
+    async def _tell_one(self, relay: str) -> Told | None:
+        """Return what the relay says; None when it did not take the report."""
         if relay not in self._transports:
             self._transports[relay] = self._make_transport()
         try:
@@ -117,26 +127,42 @@ class Reporter:
             )
         except (DatabusError, OSError) as error:
             log.debug("no report to %s: %s", relay, error)
-            return False
+            return None
         if answer.status in _NO_SUCH_PATH:
             self._order.refused(relay)
         if answer.status != 200:
             log.debug("%s took no report: status %d", relay, answer.status)
-            return False
-        self.behind = self.behind or read_behind(answer.body)
-        return True
+            return None
+        return read_told(answer.body)
 
 
-def read_behind(body: bytes) -> Behind | None:
-    """Return what a relay's answer to a report says of the client's distance; None = nothing."""
+def read_told(body: bytes) -> Told:
+    """Return what a relay's answer to a report says of the client; nothing if it makes no sense."""
     try:
         positions = json.loads(body)["positions"]
         found = [(p["behindBytes"], p["behindS"]) for p in positions]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+        waits_for = tuple(_waits_for(p) for p in positions if p.get("waitsFor") is not None)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Told()
     if not found:
-        return None
-    return Behind(_worst(each for each, _ in found), _worst(each for _, each in found))
+        return Told()
+    if waits_for:
+        return Told(Behind(None, None), waits_for)
+    return Told(Behind(_worst(each for each, _ in found), _worst(each for _, each in found)))
+
+
+def _waits_for(position: Any) -> WaitsFor:
+    source = position["waitsFor"]
+    return WaitsFor(
+        physical_source=position["physicalSource"], state=source["state"], since=source["since"]
+    )
+
+
+def _merged(answers: Sequence[Told]) -> Told:
+    """Return the first distance that is known, and everything that is waited for."""
+    waits_for = tuple(one for answer in answers for one in answer.waits_for)
+    behind = next((one.behind for one in answers if one.behind is not None), None)
+    return Told(Behind(None, None) if waits_for else behind, waits_for[:MAX_WAITED_FOR])
 
 
 def _worst(values: Iterable[Any]) -> Any:

@@ -15,6 +15,15 @@ from databus.conf.api import ApiModel, Scn
 CLIENT_ID = "x-databus-client"  # header of each request: the id that the reports are under
 MAX_ID = 64
 MAX_TEXT = 500
+MAX_WAITED_FOR = 500
+
+
+class WaitsFor(ApiModel):
+    """A physical source that is read to the end, and of which the relay hears nothing."""
+
+    physical_source: str
+    state: str = Field(description="Of its capture, as the relay says")
+    since: float | None
 
 
 class RegistrationReport(ApiModel):
@@ -50,3 +59,8 @@ class ClientReport(ApiModel):
     url: str = Field("", max_length=300, description="Of its own API, where it has one")
     started_at: float
     registrations: list[RegistrationReport] = Field(max_length=100)
+    waits_for: list[WaitsFor] = Field(
+        [],
+        max_length=MAX_WAITED_FOR,
+        description="As long as there is any, how far it is behind is not known",
+    )

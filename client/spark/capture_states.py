@@ -17,6 +17,7 @@ from databus.schemas.errors import DatabusError, ServerError, SourceStoppedError
 
 PATH = "/controlSources/status"
 RUNNING = "running"
+RETRYING = "retrying"
 UNREACHABLE = "unreachable"
 _EVERY_S = 1.0
 
@@ -31,18 +32,24 @@ class Stopped(NamedTuple):
 def stopped_sources(server: str, answer: Any, names: Iterable[str]) -> dict[str, Stopped]:
     """Return those of some physical sources that a relay does not capture, by its own words.
 
-    A relay that goes on trying to reach a database says `running`, with a
-    problem. Raises ServerError for an answer that makes no sense.
+    One that is `retrying` may be captured meanwhile, when it is something else that is
+    tried: to save MaxSCN. `connected` tells. Raises ServerError for an answer that makes
+    no sense.
     """
     try:
-        told = {name: (str(answer[name]["state"]), str(answer[name]["problem"])) for name in names}
-    except (KeyError, TypeError) as error:
+        told = {name: _stopped(answer[name]) for name in names}
+    except (KeyError, TypeError, AttributeError) as error:
         raise ServerError(server, f"its status makes no sense: {error!r}") from error
-    return {
-        name: Stopped(UNREACHABLE if state == RUNNING else state, problem)
-        for name, (state, problem) in told.items()
-        if state != RUNNING or problem
-    }
+    return {name: stopped for name, stopped in told.items() if stopped is not None}
+
+
+def _stopped(status: Any) -> Stopped | None:
+    state, problem = str(status["state"]), str(status["problem"])
+    if state == RETRYING and status.get("connected") is True:
+        return None
+    if state == RUNNING:
+        return Stopped(UNREACHABLE, problem) if problem else None
+    return Stopped(state, problem)
 
 
 def stopped_error(name: str, stopped: Stopped, scn: int) -> SourceStoppedError:

@@ -55,6 +55,7 @@ class FakeRelay:
         self.holds_reports = False  # and answers none
         self.posts = 0
         self.reports: list[dict[str, Any]] = []
+        self.positions: list[dict[str, Any]] = []  # of its answers to them
         self.says_where_to_resume = says_where_to_resume
         self.holds_requests = holds_requests
         self.url = ""
@@ -152,7 +153,7 @@ class StreamHandler(RequestHandler):
             await relay.stopping.wait()
         elif relay.takes_reports:
             relay.reports.append(json.loads(self.request.body))
-            self.finish({"positions": []})
+            self.finish({"positions": relay.positions})
         else:
             self.set_status(404)
 

@@ -123,6 +123,33 @@ def test_health_is_bad_when_an_error_needs_somebody_and_good_after_resume(
         assert one.json("/api/v1/client")["registrations"][0]["problem"] == ""
 
 
+def test_health_says_that_it_waits_while_its_relay_hears_nothing_of_the_source(
+    relay: FakeRelay,
+) -> None:
+    here = {"physicalSource": "shop", "behindBytes": 0, "behindS": 0.0, "waitsFor": None}
+    gone = here | {"behindS": None, "waitsFor": {"state": "error", "since": 7.5}}
+    relay.takes_reports, relay.positions = True, [here]
+    with serving(relay, report_every_s=0.02) as one:
+        wait_until(lambda: json.loads(one.ask("/health")[1])["behindSeconds"] == 0)
+        assert "\ndatabus_client_lag_seconds{" in one.ask("/metrics")[1].decode()
+        relay.positions = [gone]
+        wait_until(lambda: one.ask("/health")[0] == 503)
+        told = json.loads(one.ask("/health")[1])
+        assert (told["status"], told["behindSeconds"]) == ("waiting", None)
+        awaited = {"physicalSource": "shop", "state": "error", "since": 7.5}
+        assert told["waitsFor"] == [awaited]
+        assert one.json("/api/v1/client")["waitsFor"] == [awaited]
+        assert one.ask("/ready")[0] == 200
+        metrics = one.ask("/metrics")[1].decode()
+        for unknown in ("lag_seconds", "behind_seconds", "behind_bytes"):
+            assert f"\ndatabus_client_{unknown}" not in metrics
+        relay.positions = [gone | {"waitsFor": {"state": "paused", "since": 8.5}}]
+        wait_until(lambda: one.ask("/health")[0] == 200)
+        assert json.loads(one.ask("/health")[1])["waitsFor"][0]["state"] == "paused"
+        relay.positions = [here]
+        wait_until(lambda: json.loads(one.ask("/health")[1])["waitsFor"] == [])
+
+
 def test_it_is_ready_when_every_registration_reads_and_it_is_not_paused(relay: FakeRelay) -> None:
     with serving(relay) as one:
         wait_until(lambda: one.ask("/ready")[0] == 200)

@@ -11,13 +11,17 @@ import pytest
 from databus.client.answers import CLIENT_ID
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.client.reporter import REFUSED_S, Behind, ReportOrder, read_behind
+from databus.client.reporter import REFUSED_S, Behind, ReportOrder, Told, read_told
 from databus.conf import client_report
-from databus.conf.client_report import ClientReport
+from databus.conf.client_report import ClientReport, WaitsFor
 from tests.client.fake_bootstrap import FakeBootstrap
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import FakeClock, orders, wait_until
 
+AWAITED = {"state": "unreachable", "since": 7.5}
+AT_NEWEST = {"physicalSource": "shop", "behindBytes": 0, "behindS": 0.0, "waitsFor": None}
+WAITING = AT_NEWEST | {"behindS": None, "waitsFor": AWAITED}
+SHOP = WaitsFor(physical_source="shop", state="unreachable", since=7.5)
 QUICK: dict[str, Any] = {"back_off": {"first_s": 0.001, "max_s": 0.02}, "report_every_s": 0.02}
 
 
@@ -57,11 +61,38 @@ def test_a_relay_that_takes_no_reports_is_left_alone_for_a_minute() -> None:
 def test_a_relays_answer_says_how_far_behind_the_client_is(
     body: Any, behind: Behind | None
 ) -> None:
-    assert read_behind(json.dumps(body).encode()) == behind
+    assert read_told(json.dumps(body).encode()) == Told(behind)
 
 
 def test_an_answer_that_is_no_json_says_nothing() -> None:
-    assert read_behind(b"\xff") is None
+    assert read_told(b"\xff") == Told()
+
+
+def test_of_a_source_that_nobody_hears_of_no_distance_is_known() -> None:
+    answer = {"positions": [AT_NEWEST | {"physicalSource": "other"}, WAITING]}
+    assert read_told(json.dumps(answer).encode()) == Told(Behind(None, None), (SHOP,))
+    for nonsense in ({}, 7, {"state": "unreachable"}):
+        answer = {"positions": [AT_NEWEST | {"waitsFor": nonsense}]}
+        assert read_told(json.dumps(answer).encode()) == Told()
+
+
+def test_a_client_waits_until_a_relay_says_otherwise_also_when_that_relay_goes_too() -> None:
+    with FakeRelay(orders(range(1, 4))) as relay:
+        relay.takes_reports, relay.positions = True, [WAITING]
+        client = DatabusClient([relay.url], **QUICK)
+        collect(client)
+        with client:
+            wait_until(lambda: SHOP in client.told.waits_for)
+            assert client.report().waits_for == [SHOP]
+            relay.positions = [AT_NEWEST]
+            wait_until(lambda: client.told.behind == Behind(0, 0.0))
+            assert not client.told.waits_for
+            relay.positions = [WAITING]
+            wait_until(lambda: client.told.waits_for)
+            relay.stop()
+            wait_until(lambda: client.told.behind is None)
+            assert client.told.waits_for == (SHOP,)
+    assert all("waitsFor" not in report for report in relay.reports)
 
 
 def collect(client: DatabusClient) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from http.client import HTTPConnection
 from json import loads
 from pathlib import Path
 from typing import Any
 
 from databus.client.consumer import DataEvent
+from databus.client.reporter import Behind
 from tests.promises.bootstrapping import (
     PAGE_BYTES,
     Applying,
@@ -20,7 +22,15 @@ from tests.promises.bootstrapping import (
     update_orders,
     write_past_the_ring,
 )
-from tests.promises.running import PATIENCE_S, RunningRelay, Shop, consuming, wait_until
+from tests.promises.running import (
+    PATIENCE_S,
+    Remembering,
+    RunningRelay,
+    Shop,
+    consuming,
+    running,
+    wait_until,
+)
 
 NAME = "the copy"
 ORDERS = 600
@@ -169,3 +179,32 @@ def test_a_client_whose_relay_is_killed_reads_on_and_reports_to_the_next_one(
     finally:
         first.child.stop()
         second.child.stop()
+
+
+def test_a_consumers_own_health_says_that_it_waits_while_its_relays_database_is_away(
+    tmp_path: Path,
+) -> None:
+    shop, seen = Shop(tmp_path / "shop.db"), Remembering()
+    away = shop.path.with_suffix(".away")
+    told = {"http": {"port": 0}, "report_every_s": 0.05, "start": "earliest"}
+    with running(RunningRelay(tmp_path, shop.settings()).start()) as relay:
+        shop.insert(1)
+        with consuming([relay.url], ["shop.orders"], seen, **told) as client:
+            wait_until(lambda: _status(client.url) == (200, "ok") and len(seen.events) == 1, "ok")
+            shop.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            shop.path.rename(away)
+            wait_until(lambda: _status(client.url) == (503, "waiting"), "waiting", relay.tell)
+            wait_until(
+                lambda: client.told.waits_for[0].state == "unreachable", "its cause", relay.tell
+            )
+            assert client.told.behind == Behind(None, None)
+            away.rename(shop.path)
+            wait_until(lambda: _status(client.url) == (200, "ok"), "ok again", relay.tell)
+    shop.close()
+
+
+def _status(url: str) -> tuple[int, str]:
+    with closing(HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE_S)) as connection:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        return answer.status, loads(answer.read())["status"]

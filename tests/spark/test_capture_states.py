@@ -70,6 +70,17 @@ def test_a_source_that_runs_without_a_problem_is_captured_and_any_other_is_not()
         }
 
 
+def test_one_that_is_captured_while_its_max_scn_cannot_be_saved_is_not_stopped() -> None:
+    told = status("retrying", "no space left on device")
+    full = {"shop": Stopped("retrying", "no space left on device")}
+    assert stopped_sources("r", told, ["shop"]) == full
+    assert stopped_sources("r", {"shop": told["shop"] | {"connected": False}}, ["shop"]) == full
+    assert stopped_sources("r", {"shop": told["shop"] | {"connected": True}}, ["shop"]) == {}
+    for state in ("error", "unreachable", "paused"):
+        told = {"shop": {"state": state, "problem": "why", "connected": True}}
+        assert stopped_sources("r", told, ["shop"]) != {}
+
+
 @pytest.mark.parametrize("answer", [{}, [], {"shop": "running"}, {"shop": {"state": "error"}}])
 def test_a_status_that_makes_no_sense_is_an_error_and_not_all_is_well(answer: Any) -> None:
     with pytest.raises(ServerError, match="makes no sense"):

@@ -81,12 +81,12 @@ class Terminal:
 
     def wait_for(self, lines: Iterable[str]) -> None:
         """Wait until these lines have come out, in this order; `…` stands for anything."""
-        pattern = ".*?^".join(_pattern(line) for line in lines)
-        wanted = re.compile(f"^{pattern}", re.M | re.S)
+        wanted = [re.compile(f"^{_pattern(line)}", re.M | re.S) for line in lines]
         try:
-            wait_until(lambda: wanted.search(self.output), PATIENCE_S, "output")
+            wait_until(lambda: _first_missing(wanted, self.output) is None, PATIENCE_S, "output")
         except TimeoutError:
-            raise AssertionError(f"{pattern}\nnot found in:\n{self.output}") from None
+            missing = _first_missing(wanted, self.output)
+            raise AssertionError(f"{missing}\nnot found in:\n{self.output}") from None
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
         """Press Ctrl-C (or send another signal), and wait for the end of what was running."""
@@ -241,5 +241,17 @@ class Reader:
         return child_environment() | home
 
 
+def _first_missing(wanted: Iterable[re.Pattern[str]], output: str) -> str | None:
+    """Return the first line that does not come after those before it; None when all do."""
+    # One after the other: one expression for all takes for ever to say that a line is missing.
+    begin = 0
+    for line in wanted:
+        found = line.search(output, begin)
+        if found is None:
+            return line.pattern
+        begin = found.end()
+    return None
+
+
 def _pattern(line: str) -> str:
-    return ".*".join(re.escape(part) for part in line.rstrip().split("…"))
+    return ".*?".join(re.escape(part) for part in line.rstrip().split("…"))

@@ -13,7 +13,24 @@ from tests.docs.terminal import Reader
 PAGE = ROOT / "docs" / "consuming.md"
 RELAY = block_for(ROOT / "README.md", "write relay.toml")
 CLIENT = block_for(PAGE, "function").text.split("@client", maxsplit=1)[0]
+# Two versions of a table, and a consumer's rows of the first.
+ALTER = """from databus.client import Consumer
+from databus.schemas.table import Column, Table
+from databus.schemas.table_change import TableChange, shape_id, with_change
+from databus.schemas.table_schema import avro_schema
+
+{alter}
+
+columns = [Column("id", "integer", 0, nullable=False, key_position=0), Column("vip", "integer", 1)]
+before, now = (avro_schema(Table("shop.vips", tuple(columns[:n]), "sqlite")) for n in (1, 2))
+after = with_change(now, TableChange(5, shape_id(before), added={"vip": 7}))
+replica = Replica()
+replica.rows = {1: {"id": 1}}
+replica.on_schema_change("shop.vips", before, after, False)
+print(replica.rows)
+"""
 PROGRAMS = {
+    "alter": (ALTER, ["{1: {'id': 1, 'vip': 7}}"]),
     "function": ("{function}", ["insert 4 {'id': 4, 'customer': 1, 'status': 'paid'}"]),
     "loop": (CLIENT + "{loop}", ["… insert {'id': 4, 'customer': 1, 'status': 'paid'}"]),
     "async": (

@@ -274,6 +274,9 @@ class TestTooManyConnections:
     def test_one_more_than_the_limit_is_turned_away(self, relay: ServedRelay) -> None:
         held = [connect(relay.url) for _ in range(3)]
         try:
+            for sock in held:  # those that have asked nothing would make room
+                sock.sendall(b"GET /admin HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert sock.recv(1000).startswith(b"HTTP/1.1 200")
             wait_until(lambda: relay.server.open_connections() == 3)
             answer = relay.get("/admin")
             assert answer.status == 503

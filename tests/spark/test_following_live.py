@@ -28,7 +28,7 @@ FORMS = (
     "ALTER TABLE customers RENAME COLUMN city TO town",
     "ALTER TABLE customers ADD vip INT NOT NULL DEFAULT 7",
     "ALTER TABLE customers MODIFY n BIGINT",
-    "ALTER TABLE customers ADD note VARCHAR(30) DEFAULT 'it''s 100%', ADD nothing INT",
+    "ALTER TABLE customers ADD note VARCHAR(30) DEFAULT 'it''s 100%', ADD absent INT",
     "ALTER TABLE customers CHANGE town place VARCHAR(40), MODIFY n DECIMAL(22,2)",
     "ALTER TABLE customers RENAME COLUMN a TO b, RENAME COLUMN b TO a",
     "ALTER TABLE customers CHANGE id nr BIGINT",

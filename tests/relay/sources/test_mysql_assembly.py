@@ -11,6 +11,7 @@ from pymysqlreplication.constants import BINLOG
 
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.packets import StreamBrokenError
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
@@ -212,11 +213,13 @@ def test_a_mysql_json_column_is_delivered_as_text() -> None:
 
 
 def problem_of(target: Assembler, data: bytes) -> str | None:
-    """Return why an event stops capture, or None; any other exception fails the test."""
+    """Return why an event stops capture or breaks the stream, or None; any other error fails."""
     try:
         target.receive(data)
     except AssemblyStopped as stopped:
         return stopped.problem
+    except StreamBrokenError as broken:
+        return str(broken)
     return None
 
 

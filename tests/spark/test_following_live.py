@@ -101,9 +101,10 @@ class Followed:
         self.job.follow(self._has_all)
 
     def _has_all(self) -> bool:
-        rows = table_of(self.targets[-1]) if self.targets[-1].schema() else None
-        names = [] if rows is None else rows.column_names
-        return self.key in names and self._next in rows[self.key].to_pylist()
+        if not self.targets[-1].schema():
+            return False
+        rows = table_of(self.targets[-1])
+        return self.key in rows.column_names and self._next in rows[self.key].to_pylist()
 
     @property
     def columns(self) -> list[str]:

@@ -94,7 +94,9 @@ class EncodedWindows:
         self.lane = lane
         self.items: list[Captured] = []
         self._encoder = encoder
-        self._plans: dict[int, tuple[RowLayout, RowPlan | None]] = {}  # by the layout's identity
+        # By the layout's identity and the schema's id: a table may be altered, and altered
+        # back, and its rows are then of another version, though they look as before.
+        self._plans: dict[tuple[int, bytes], tuple[RowLayout, RowPlan | None]] = {}
 
     def begin(self, origin: Origin) -> _EncodedChanges:
         """Begin a transaction."""
@@ -114,15 +116,15 @@ class EncodedWindows:
     def plan(self, layout: RowLayout, scn: int) -> RowPlan | None:
         """Return how the lane writes a table's rows; None when Python does."""
         try:
-            # Also when the plan is made already: a table may be altered, and altered back.
             encoder = self._encoder.for_table(layout.table, scn)
         except DatabusError:
             return None  # said with the first row
-        known = self._plans.get(id(layout))
+        key = id(layout), encoder.digest
+        known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            known = self._plans[id(layout)] = (layout, plan_of(layout, encoder))
+            known = self._plans[key] = (layout, plan_of(layout, encoder))
         return known[1]
 
     def join(self, earlier: Any, later: Any, origin: Origin) -> Changes:  # noqa: ARG002

@@ -203,12 +203,30 @@ def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
     if literal is None:
         return None
     try:
-        if sql.name in _PLAIN and not (_is_string(spec.default) or literal.lstrip("-").isdigit()):
-            raise ValueError(literal)  # 1.50, 1e3: how it is written then
+        if not _is_of_its_type(literal, sql.name, is_string=_is_string(spec.default)):
+            raise ValueError(literal)
         return _READERS[sql.name](literal, sql)
     except (KeyError, ValueError, InvalidOperation, OverflowError, struct.error):
         shown = " ".join(token.text for token in spec.default)[:60]
         raise _NotConstantError(f"only the server can tell what its default {shown!r} is") from None
+
+
+def _is_of_its_type(literal: str, kind: str, *, is_string: bool) -> bool:
+    """Whether a default is written as values of its column's type are.
+
+    If not, it is converted, and each type and server has rules of its own for that: a bare 1
+    is an ENUM's first member, '0' the YEAR 2000, 1e3 some text, and -0 is not minus nought.
+    """
+    if kind in _NUMBERS:
+        is_minus_zero = literal.startswith("-") and not literal.strip("-0.")
+        return bool(_NUMERAL.fullmatch(literal)) and not is_minus_zero
+    if kind == "year":
+        return literal != "0" or not is_string
+    if is_string:
+        return literal != "0" or kind in _PLAIN or kind in ("enum", "set")
+    if kind in _PLAIN:
+        return bool(_WHOLE.fullmatch(literal))
+    return literal == "0" and kind in _ZERO_DATES
 
 
 def _empty_value(sql: SqlType, rules: Rules) -> Any:
@@ -228,6 +246,10 @@ def _empty_value(sql: SqlType, rules: Rules) -> Any:
     raise _NotConstantError(f"what an empty {sql.name} is, only the server can tell")
 
 
+_NUMBERS = frozenset({*_INTEGERS, "decimal", "float", "double"})
+_ZERO_DATES = frozenset({"date", "datetime", "timestamp", "time"})
+_NUMERAL = re.compile(r"-?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|-?[0-9]+\.")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _PLAIN = frozenset({"char", "varchar", "varbinary", *_TEXT_BYTES, *_BLOB_BYTES})
 _EMPTY: Mapping[str, Any] = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "year", "time"), 0),

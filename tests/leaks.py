@@ -57,13 +57,14 @@ def take_stock() -> Holdings:
 def what_is_left(before: Holdings, patience_s: float) -> list[str]:
     """Return what a test left behind; waits a while for what is just ending."""
     left = take_stock().beyond(before)
-    if left:
+    deadline = time.monotonic() + patience_s
+    while left:
+        # Each time: what a thread held until just now may be a cycle of its own since.
         gc.collect()
         left = take_stock().beyond(before)
-    deadline = time.monotonic() + patience_s
-    while left and time.monotonic() < deadline:
+        if time.monotonic() >= deadline:
+            break
         threading.Event().wait(_POLL_S)
-        left = take_stock().beyond(before)
     return left
 
 

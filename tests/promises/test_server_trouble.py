@@ -180,10 +180,12 @@ def test_a_table_that_does_not_exist_is_told(database: Database, tmp_path: Path)
 
 def shown(relay: RunningRelay) -> tuple[str, Any, dict[str, float]]:
     """Return `/health`'s status, the API's view of the source, and the metrics about it."""
+    # First of the three: what it says must be so in the others by then.
+    status = relay.get("/health").json()["status"]
     view = relay.get("/api/v1/physicalSources/shop").json()
     text = relay.get("/metrics").body.decode()
     found = re.findall(r'^databus_relay_(\w+)\{physical_source="shop"\} (\S+)$', text, re.M)
-    return relay.get("/health").json()["status"], view, {name: float(v) for name, v in found}
+    return status, view, {name: float(v) for name, v in found}
 
 
 def looks_well(relay: RunningRelay) -> bool:

@@ -155,7 +155,7 @@ class Scene:
         self.writer.prepare()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop_relay()
         self._opened.close()
 

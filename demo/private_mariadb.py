@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar
 
 from databus.schemas.errors import SettingsError, SourceUnavailableError
@@ -92,12 +91,7 @@ class PrivateMariaDB:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property

@@ -18,7 +18,6 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from databus.demo.databases import Database, Dialect, private_database
 from databus.demo.processes import (
@@ -98,12 +97,7 @@ class Stage:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def start_relay(self) -> None:

@@ -7,7 +7,6 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 
 from databus.demo.private_mariadb import HOST
 from databus.schemas.event_v2 import HEADER_CRC_OFFSET, LENGTH_OFFSET
@@ -51,12 +50,7 @@ class LyingRelay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -12,7 +12,6 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from databus.demo.private_mariadb import HOST
 
@@ -44,12 +43,7 @@ class WireProxy:
         self._threads[0].start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

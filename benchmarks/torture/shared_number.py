@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
-from types import TracebackType
 
 _NUMBER = struct.Struct("<q")
 
@@ -38,10 +37,5 @@ class SharedNumber:
     def __enter__(self) -> SharedNumber:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

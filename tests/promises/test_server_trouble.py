@@ -56,7 +56,7 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._done.set()
         self._thread.join()
 

@@ -7,7 +7,6 @@ import select
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from databus.demo.private_mariadb import HOST
 
@@ -36,12 +35,7 @@ class CuttingProxy:
         self._threads[0].start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for link in (self._listener, *self._links):
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)

@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from pathlib import Path
-from types import TracebackType
 
 from databus.conf.settings import PhysicalSourceSettings
 
@@ -25,12 +24,7 @@ class StalledServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()

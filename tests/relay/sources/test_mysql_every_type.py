@@ -153,7 +153,7 @@ class Written:
     def __enter__(self) -> Written:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._driver.close()
 
     def run(self, *statements: str) -> None:

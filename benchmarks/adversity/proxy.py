@@ -1,17 +1,18 @@
 """Between a relay and its database: cuts, swallows, and tampers with packets of the log.
 
 A `Tamper` is given each packet of a dump on its way to the relay and says what is sent in its
-place. It tampers once: the next connection is an honest one, as after a bad cable.
+place. It tampers once: the next connection is an honest one, as after a bad cable. One that
+raises an OSError ends the connection, after what it has said until then.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Self
 
 from databus.demo.private_mariadb import HOST
 
@@ -19,7 +20,7 @@ _DUMPS = (b"\0\x12", b"\0\x1e")  # the first packet of a command: COM_BINLOG_DUM
 _HEADER = 4
 _POLL_S = 0.1
 # What a packet of the dump is sent on as.
-Tamper = Callable[[bytes], list[bytes]]
+Tamper = Callable[[bytes], Iterable[bytes]]
 
 
 class WireProxy:
@@ -39,7 +40,7 @@ class WireProxy:
         self._links: set[socket.socket] = set()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def __enter__(self) -> WireProxy:
+    def __enter__(self) -> Self:
         self._threads[0].start()
         return self
 
@@ -79,6 +80,10 @@ class WireProxy:
                 finally:
                     self._links -= {client, server}
 
+    def _tamper_of_dump(self) -> Tamper | None:
+        tamper, self.tamper = self.tamper, None
+        return tamper
+
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
         tamper: Tamper | None = None
         waiting = b""
@@ -99,13 +104,24 @@ class WireProxy:
                     return
                 if sender is client:
                     if data[3:5] in _DUMPS:
-                        tamper, self.tamper = self.tamper, None
+                        tamper = self._tamper_of_dump()
                     server.sendall(data)
                 elif tamper is None:
                     client.sendall(data)
                 else:
                     packets, waiting = split_packets(waiting + data)
-                    client.sendall(b"".join(itertools.chain(*map(tamper, packets))))
+                    send_tampered(client, packets, tamper)
+
+
+def send_tampered(client: socket.socket, packets: list[bytes], tamper: Tamper) -> None:
+    """Send what `tamper` makes of them, also when it ends the connection by an OSError."""
+    sent: list[bytes] = []
+    try:
+        for packet in packets:
+            for part in tamper(packet):
+                sent.append(part)  # noqa: PERF402 - what came before an error is sent, too
+    finally:
+        client.sendall(b"".join(sent))
 
 
 def split_packets(data: bytes) -> tuple[list[bytes], bytes]:

@@ -5,6 +5,7 @@ Two that write one file would each go on from the other's place.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def take_lock(path: Path) -> Callable[[], None]:
     except OSError as error:
         raise _unusable(path, error) from error
     try:
+        _check_writable(path.parent)
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
     except OSError as error:
@@ -43,5 +45,14 @@ def take_lock(path: Path) -> Callable[[], None]:
     return let_go
 
 
+def _check_writable(folder: Path) -> None:
+    """Raise now what saving would meet: the lock's file may be there, and open, all the same."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no file can be made in it", str(folder))
+
+
 def _unusable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{path} cannot be locked: {error}; see checkpoint_dir")
+    return CheckpointError(
+        f"{path} cannot be locked: {error}; make its folder writable for this user, or choose "
+        "another checkpoint_dir"
+    )

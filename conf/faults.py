@@ -1,9 +1,10 @@
 """Which errors pass by themselves, and which need somebody: one rule for all of the project. Pure.
 
 *Transient*: the same may go well later although nobody does anything to Databus: a server
-that is down, a disk that is full, a file that another process holds, no descriptor left.
-It is tried again for ever, with back-off, and shown while it lasts. *Permanent*: everything
-else; it stops what it concerns and says what to do.
+that is down, a disk that is full or was made read-only, a folder whose rights were taken,
+a file that another process holds, no descriptor left. It is tried again for ever, with
+back-off, and shown while it lasts. *Permanent*: everything else; it stops what it concerns
+and says what to do.
 
 An error that wraps another (`raise … from …`) is as transient as that one, but for those
 that say of themselves that they are final.
@@ -19,7 +20,8 @@ from socket import gaierror
 
 from databus.schemas.errors import ServerError, SourceStoppedError, SourceUnavailableError
 
-# Of this machine: room on a disk, descriptors, memory, threads, a disk that does not answer.
+# Of this machine: room on a disk, rights, descriptors, memory, threads, a disk that does not
+# answer.
 _RESOURCE_ERRNOS = frozenset(
     {
         errno.ENOSPC,
@@ -31,6 +33,11 @@ _RESOURCE_ERRNOS = frozenset(
         errno.ENOBUFS,
         errno.EIO,
         errno.EAGAIN,
+        # A disk that was remounted, rights that were changed: they come back as they went. What
+        # cannot be written at the first start is an error of whoever opens it.
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
     }
 )
 # Of somebody else, who may be back: a network, a server, a process that holds a lock.
@@ -50,7 +57,15 @@ _PASSING_ERRNOS = frozenset(
         errno.ETXTBSY,
     }
 )
-_RESOURCE_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
+_RESOURCE_CODES = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+    }
+)
 _PASSING_CODES = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -75,7 +90,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_of_this_machine(error: BaseException) -> bool:
-    """Say whether it is this machine that lacks something: room, descriptors, memory."""
+    """Say whether it is this machine that lacks something: room, rights, descriptors, memory."""
     return any(_is_resource(one) for one in _chain(error))
 
 
@@ -115,6 +130,8 @@ def _passes(error: BaseException) -> bool:
 def _is_resource(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         return sqlite_code(error) in _RESOURCE_CODES
+    if isinstance(error, ssl.SSLError):
+        return False  # an OSError whose numbers are OpenSSL's: its 1 is not EPERM
     if isinstance(error, OSError):
         return error.errno in _RESOURCE_ERRNOS
     if isinstance(error, RuntimeError):

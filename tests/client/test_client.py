@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -278,9 +279,11 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_client(
     assert keeper.scns == [1]
 
 
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    with small_disk(tmp_path / "disk", monkeypatch) as disk:
+@pytest.fixture(params=[errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM])
+def disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Disk]:
+    with small_disk(tmp_path / "disk", monkeypatch, request.param) as disk:
         yield disk
 
 
@@ -289,51 +292,55 @@ def kept_in(disk: Disk) -> int:
     return -1 if kept is None else kept.window_scn
 
 
-def test_a_full_disk_under_the_checkpoints_is_waited_for_and_windows_go_on(
+def test_a_disk_that_cannot_be_written_under_the_checkpoints_is_waited_for_and_windows_go_on(
     relay: FakeRelay, keeper: Keeper, disk: Disk
 ) -> None:
     client = make_client(relay, checkpoint_dir=disk.folder)
     client.register(keeper, ["shop.orders"])
-    client.on("shop.orders")(lambda event: disk.fill() if event.scn == 2 else None)
+    client.on("shop.orders")(lambda event: disk.spoil() if event.scn == 2 else None)
     with client:
         wait_until(lambda: 5 in keeper.scns)
         wait_until(lambda: client.registrations[0].unsaved)
         assert kept_in(disk) == 1
         assert client.error is None
-        assert "No space left" in str(client.status()[0].problem)
-        assert "No space left" in client.report().registrations[0].problem
+        assert disk.says in str(client.status()[0].problem)
+        assert disk.says in client.report().registrations[0].problem
         health = health_of(client)
         assert (health.is_ok, health.word) == (False, "retrying")
-        disk.free()
+        disk.mend()
         wait_until(lambda: kept_in(disk) == 5)
         wait_until(lambda: client.status()[0].problem is None)
         assert health_of(client).is_ok
     assert keeper.scns == [1, 2, 3, 4, 5]
 
 
-def test_a_loop_over_windows_goes_on_over_a_full_disk(relay: FakeRelay, disk: Disk) -> None:
+def test_a_loop_over_windows_goes_on_over_a_disk_that_cannot_be_written(
+    relay: FakeRelay, disk: Disk
+) -> None:
     with make_client(relay, checkpoint_dir=disk.folder) as client:
         scns = []
         for one in client.windows("shop.orders"):
             scns.append(one.scn)
             if one.scn == 1:
-                disk.fill()
+                disk.spoil()
             if one.scn == 3:
-                assert "No space left" in client.registrations[0].unsaved
-                disk.free()
+                assert disk.says in client.registrations[0].unsaved
+                disk.mend()
             if one.scn == 5:
                 break
     assert scns == [1, 2, 3, 4, 5]
     assert kept_in(disk) == 4, "the window that the loop left is not consumed"
 
 
-def test_an_asynchronous_loop_goes_on_over_a_full_disk(relay: FakeRelay, disk: Disk) -> None:
+def test_an_asynchronous_loop_goes_on_over_a_disk_that_cannot_be_written(
+    relay: FakeRelay, disk: Disk
+) -> None:
     async def read(client: DatabusClient) -> list[int]:
         scns = []
         async for one in client.windows_async("shop.orders"):
             scns.append(one.scn)
             if one.scn == 1:
-                disk.fill()
+                disk.spoil()
             if one.scn == 5:
                 break
         return scns
@@ -341,9 +348,28 @@ def test_an_asynchronous_loop_goes_on_over_a_full_disk(relay: FakeRelay, disk: D
     with make_client(relay, checkpoint_dir=disk.folder) as client:
         assert asyncio.run(read(client)) == [1, 2, 3, 4, 5]
     assert kept_in(disk) == -1
-    disk.free()
+    disk.mend()
     with make_client(relay, checkpoint_dir=disk.folder) as client:
         assert asyncio.run(read(client)) == [1, 2, 3, 4, 5], "nothing was kept: it comes again"
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_at_the_start_that_says_what_to_do(
+    relay: FakeRelay, keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", monkeypatch, errno.EROFS) as disk:
+        if not disk.folder.is_mount():
+            pytest.skip("it takes root to mount a read-only disk")
+        for _ in range(2):  # without a file in it, then with those of the first
+            disk.spoil()
+            client = make_client(relay, checkpoint_dir=disk.folder)
+            client.register(keeper, ["shop.orders"])
+            with pytest.raises(CheckpointError, match=r"make its folder writable.*checkpoint_dir"):
+                client.run()
+            disk.mend()
+            with make_client(relay, checkpoint_dir=disk.folder) as allowed:
+                allowed.register(keeper, ["shop.orders"])
+                allowed.start()
+                wait_until(lambda: kept_in(disk) == 5)
 
 
 def test_a_store_that_fails_in_its_own_way_stops_the_client_until_it_is_resumed(

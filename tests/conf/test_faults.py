@@ -39,6 +39,9 @@ NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         NO_ROOM,
         OSError(errno.EMFILE, "Too many open files"),
         OSError(errno.EIO, "Input/output error"),
+        OSError(errno.EROFS, "Read-only file system"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        PermissionError(errno.EPERM, "Operation not permitted"),
         MemoryError(),
         RuntimeError("can't start new thread"),
         wrapped(RingError("MaxSCN cannot be saved"), NO_ROOM),
@@ -74,7 +77,6 @@ def test_what_somebody_elses_machine_lacks_is_transient_too(error: Exception) ->
         RingError("SCNs must rise"),
         RingCorruptError("shop.ring", "damaged"),
         SettingsError("is not a setting"),
-        PermissionError(errno.EACCES, "Permission denied"),
         FileNotFoundError(errno.ENOENT, "No such file"),
         ssl.SSLCertVerificationError(1, "certificate verify failed"),
         ValueError("a bug"),
@@ -102,7 +104,12 @@ def test_a_lock_of_somebody_else_passes_and_a_file_that_is_no_database_does_not(
         one.execute("BEGIN IMMEDIATE")
         with pytest.raises(sqlite3.OperationalError) as busy:
             other.execute("BEGIN IMMEDIATE")
+        other.execute("PRAGMA query_only = on")
+        with pytest.raises(sqlite3.OperationalError) as read_only:
+            other.execute("CREATE TABLE u (a)")
     assert is_transient(busy.value)
+    assert is_transient(read_only.value)
+    assert is_of_this_machine(read_only.value)
     (tmp_path / "text").write_text("no database " * 100)
     with (
         closing(sqlite3.connect(tmp_path / "text")) as none,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -308,14 +309,20 @@ def test_a_large_transaction_that_does_not_fit_is_what_the_problem_names(bench: 
     assert bench.appends == 1
 
 
-def no_room() -> RingError:
-    error = RingError("no space left on device")
-    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+UNWRITABLE = [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM]
+
+
+def unwritable(number: int) -> RingError:
+    error = RingError(os.strerror(number))
+    error.__cause__ = OSError(number, os.strerror(number))
     return error
 
 
-def test_a_full_disk_under_the_ring_is_waited_for(bench: Bench) -> None:
-    bench.ring.errors[1] = no_room()
+@pytest.mark.parametrize("number", UNWRITABLE)
+def test_a_disk_that_cannot_be_written_under_the_ring_is_waited_for(
+    bench: Bench, number: int
+) -> None:
+    bench.ring.errors[1] = unwritable(number)
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     wait_until(lambda: capture.status.reconnects >= 5)
@@ -326,16 +333,17 @@ def test_a_full_disk_under_the_ring_is_waited_for(bench: Bench) -> None:
     assert capture.status.problem == ""
 
 
+@pytest.mark.parametrize("number", UNWRITABLE)
 def test_max_scn_that_cannot_be_saved_keeps_no_window_back_and_is_saved_later(
-    bench: Bench,
+    bench: Bench, number: int
 ) -> None:
-    bench.max_scn.error = no_room()
+    bench.max_scn.error = unwritable(number)
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
     assert capture.wait_for(State.RETRYING, 5)
     status = capture.status
-    assert (status.is_connected, status.problem) == (True, "no space left on device")
+    assert (status.is_connected, status.problem) == (True, os.strerror(number))
     bench.source.put(transaction(2, insert(2)))
     bench.wait_for(1, 2)
     bench.max_scn.error = None

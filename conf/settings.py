@@ -181,6 +181,24 @@ LOG_FORMAT: Any = Field(
 )
 
 
+def name_problem(name: str) -> str:
+    """Say why no request can ask for a source of a name; empty when one can.
+
+    A list of sources in a request has commas between names, with or without spaces, and
+    names or ids in it.
+    """
+    if not name or name != name.strip():
+        return "is no source name: one begins and ends with something else than a space"
+    if "," in name or not name.isprintable():
+        return (
+            "cannot be captured: a comma or a control character in a name cannot be told from "
+            "what stands between two names in a request; rename the table"
+        )
+    if name.isdecimal():
+        return "is no source name: in a request a number is a source's id; write DATABASE.TABLE"
+    return ""
+
+
 class SourceSettings(Settings):
     """One table stream of a physical source."""
 
@@ -260,6 +278,20 @@ class PhysicalSourceSettings(Settings):
         if path is not None and info.data.get("tls_ca") is None:
             raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
         return path
+
+    @field_validator("sources")
+    @classmethod
+    def _names_that_can_be_asked_for(
+        cls, sources: tuple[SourceSettings | str, ...], info: ValidationInfo
+    ) -> tuple[SourceSettings | str, ...]:
+        is_mysql = str(info.data.get("uri", "")).startswith("mysql:")
+        for source in sources:
+            name = source if isinstance(source, str) else source.name
+            if problem := name_problem(name):
+                raise ValueError(f"{name!r} {problem}")
+            if is_mysql and not all(name.partition(".")):
+                raise ValueError(f"{name!r} is no table of a server: write DATABASE.TABLE")
+        return sources
 
     @property
     def source_names(self) -> list[str]:

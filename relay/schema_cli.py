@@ -21,7 +21,12 @@ from databus.conf.settings import (
     build_settings,
     load_settings,
 )
-from databus.relay.sources.sqlite.catalog import read_table, table_from_json, table_names
+from databus.relay.sources.sqlite.catalog import (
+    read_table,
+    table_from_json,
+    table_names,
+    table_of,
+)
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import (
     SchemaError,
@@ -134,7 +139,7 @@ def read_columns(physical_source: PhysicalSourceSettings, source: str) -> Table:
 def _sqlite_table(path: Path, source: str) -> Table:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            found = read_table(database, source.partition(".")[2] or source)
+            found = read_table(database, table_of(source))
             if found is None:
                 raise UnknownSourceError(source, table_names(database))
     except sqlite3.Error as error:

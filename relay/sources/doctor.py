@@ -12,7 +12,7 @@ from pathlib import Path
 from databus.conf.doctor import Check, error, errors, ok
 from databus.conf.doctor_machine import Machine
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.sqlite.catalog import table_names
+from databus.relay.sources.sqlite.catalog import table_names, table_of
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 
@@ -59,7 +59,7 @@ def _check_sqlite(
             tables = {name.lower() for name in table_names(database)}
     except sqlite3.Error as problem:
         return [error(subject, f"{path}: {problem}; is it an SQLite database?")]
-    missing = [name for name in sources if name.partition(".")[2].lower() not in tables]
+    missing = [name for name in sources if table_of(name).lower() not in tables]
     problems = [
         f"{path} has no table for source {name}; make it, or leave it out" for name in missing
     ]

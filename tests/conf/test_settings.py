@@ -88,6 +88,14 @@ def test_a_size_may_be_a_plain_number() -> None:
         ({"colour": "red"}, ["colour is not a setting"]),
         ({"sources": [{"name": "a", "id": 0}]}, ["sources.0", "id = 0"]),
         ({"sources": [{"id": 3}]}, ["name is missing"]),
+        ({"sources": ["shop.a,b"]}, ["sources = ", "'shop.a,b' cannot be captured", "a comma"]),
+        ({"sources": [{"name": "shop.a\n"}]}, ["sources = ", "begins and ends with"]),
+        ({"sources": ["shop.a\0b"]}, ["'shop.a\\x00b' cannot be captured", "control character"]),
+        ({"sources": [" shop.a"]}, ["' shop.a' is no source name"]),
+        ({"sources": [""]}, ["'' is no source name"]),
+        ({"sources": ["42"]}, ["'42' is no source name", "DATABASE.TABLE"]),
+        ({"uri": "mysql://a@b", "sources": ["shop"]}, ["'shop' is no table", "DATABASE.TABLE"]),
+        ({"uri": "mysql://a@b", "sources": [".t"]}, ["'.t' is no table", "DATABASE.TABLE"]),
     ],
 )
 def test_an_error_names_the_key_the_value_and_the_rule(
@@ -96,6 +104,27 @@ def test_an_error_names_the_key_the_value_and_the_rule(
     with pytest.raises(SettingsError) as caught:
         physical_source(**changed)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "a.b",
+        "a b",
+        "a`b",
+        "a'b",
+        'a"b',
+        "a/b",
+        "a%2Fb",
+        "a#b?c=d&e",
+        "\u65e5\u672c",
+        "x" * 64,
+        "..",
+    ],
+)
+def test_a_table_may_have_any_other_name(table: str) -> None:
+    name = f"shop.{table}"
+    assert physical_source(uri="mysql://a@b", sources=[name]).source_names == [name]
 
 
 def test_every_wrong_key_is_named_at_once() -> None:

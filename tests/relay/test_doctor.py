@@ -88,6 +88,8 @@ def test_what_is_wrong_with_an_sqlite_source_is_said(tmp_path: Path, shop: Shop)
     file = write_relay(tmp_path, shop.settings(sources=["shop.orders", "shop.nothing"]))
     assert "no table for source shop.nothing" in problems_of(file)
     assert doctor(file).exit_code == 1
+    file = write_relay(tmp_path, shop.settings(sources=["orders"]))
+    assert doctor(file).exit_code == 0, "what stands before a dot may be left out"
     (tmp_path / "text").write_text("this is no database, however long it is" * 100)
     file = write_relay(tmp_path, shop.settings(uri=f"sqlite:{tmp_path}/text"))
     assert "is it an SQLite database" in problems_of(file)

@@ -32,6 +32,11 @@ _TOKEN = re.compile(
 )
 
 
+def table_of(source: str) -> str:
+    """Return a source's table: what stands before the first dot is the source's own."""
+    return source.partition(".")[2] or source
+
+
 @dataclass(frozen=True, slots=True)
 class SqliteColumn:
     """One column, generated ones included."""

@@ -68,6 +68,7 @@ from threading import Event
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Newest, Origin, RowChange, TableDefined, Transaction
+from databus.relay.sources.sqlite.catalog import table_of
 from databus.relay.sources.sqlite.connection import connect, translated, waiting
 from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.log import (
@@ -317,7 +318,7 @@ def _watched_tables(settings: PhysicalSourceSettings) -> dict[str, str]:
     """Return the name of each table, with the name of its source."""
     watched: dict[str, str] = {}
     for name in settings.source_names:
-        table = name.partition(".")[2] or name
+        table = table_of(name)
         if any(table.lower() == other.lower() for other in watched):
             raise SettingsError(f"sources = {name!r}: table {table} is listed twice")
         watched[table] = name

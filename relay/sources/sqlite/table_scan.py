@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.sqlite.catalog import SqliteTable, quote, table_from_json
+from databus.relay.sources.sqlite.catalog import SqliteTable, quote, table_from_json, table_of
 from databus.relay.sources.sqlite.connection import connect, transaction, translated
 from databus.relay.sources.sqlite.install import CaptureGapError, State, inspect, is_installed
 from databus.relay.sources.sqlite.triggers import LOG
@@ -103,8 +103,7 @@ class SqliteTableScan:
         self.name = settings.name
         self._path = Path(uri.path)
         names = settings.source_names
-        # What stands before the first dot is the source's own.
-        self._tables = {name: name.partition(".")[2] or name for name in names}
+        self._tables = {name: table_of(name) for name in names}
         self._connection: sqlite3.Connection | None = None
         self._readings: dict[str, _Reading] = {}
 

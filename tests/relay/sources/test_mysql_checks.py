@@ -359,3 +359,32 @@ def test_sources_of_one_process_have_ids_of_their_own(table: Database, tmp_path:
     with opened(settings) as first, opened(settings) as second:
         table.run("INSERT INTO t VALUES (1, 1)")
         assert read_full(first, 1) == read_full(second, 1)
+
+
+def test_a_database_with_a_dot_in_its_name_is_refused_with_what_its_name_was_taken_for(
+    table: Database, tmp_path: Path
+) -> None:
+    dotted = f"{table.name}.x"
+    table.run(f"CREATE DATABASE `{dotted}`", f"CREATE TABLE `{dotted}`.t (id INT PRIMARY KEY)")
+    try:
+        for name in (f"{dotted}.t", f"`{dotted}`.t"):
+            said = refusal(settings_for(table.server, tmp_path, [name]))
+            assert "names stand without quotes" in said
+            assert "a dot in its own name cannot be captured" in said
+    finally:
+        table.run(f"DROP DATABASE `{dotted}`")
+
+
+def test_a_table_of_any_other_name_is_captured(table: Database, tmp_path: Path) -> None:
+    names = ["a.b", "a b", "a`b", "a'b", 'a"b', "a/b", "a%2Fb", "a#b?c=d&e", "日本", "x" * 64]
+    names += ["..", "T"]  # beside `t`
+    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+    table.run(*(f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in quoted))
+    with opened(watching(table, tmp_path, *names, "t")) as source:
+        table.run(*(f"INSERT INTO {name} VALUES (1)" for name in quoted))
+        table.run(*(f"ALTER TABLE {name} ADD v INT" for name in quoted))
+        table.run(*(f"INSERT INTO {name} VALUES (2, 3)" for name in quoted))
+        changes = read_changes(source, 2 * len(names))
+    sources = [f"{table.name}.{name}" for name in names]
+    assert [change.table.source for change in changes] == sources * 2
+    assert [change.row for change in changes[len(names) :]] == [{"id": 2, "v": 3}] * len(names)

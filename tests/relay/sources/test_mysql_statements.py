@@ -16,6 +16,7 @@ from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.sql_mode import ANSI_QUOTES
 from databus.relay.sources.mysql.tables.tokens import TableName
 from databus.relay.sources.mysql.tables.watched import ChangeKind, Names, WatchedTables
+from databus.schemas.errors import SettingsError
 
 DIALECT = Dialect(char_bytes={"utf8mb4": 4, "latin1": 1, "utf8mb3": 3, "binary": 1})
 RULES = Rules(DIALECT, 101119)
@@ -267,6 +268,12 @@ def test_names_are_compared_as_the_server_compares_them() -> None:
     assert done_by("TRUNCATE D.T") == []
     assert len(tables_with(fold_case=True).apply(Query("d", "TRUNCATE D.T"), SCN)) == 2
     assert columns_after("ALTER TABLE D.T ADD e INT", fold_case=True)[-1] == "e int(11)"
+
+
+def test_two_names_of_one_table_are_refused_where_the_server_takes_them_for_one() -> None:
+    assert len(tables_with(watched=("d.t", "d.T")).names.databases) == 1
+    with pytest.raises(SettingsError, match=r"d\.t and d\.T are one table.*list it once"):
+        tables_with(watched=("d.t", "d.T"), fold_case=True)
 
 
 @pytest.mark.parametrize(

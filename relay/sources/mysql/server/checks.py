@@ -97,10 +97,23 @@ def table_problems(sources: Collection[str], kinds: Mapping[str, str]) -> list[s
         if kind is None:
             problems.append(
                 f"table {source} does not exist, or the account may not see it: {GRANT_HINT}"
+                f"{_taken_for(source)}"
             )
         elif kind in _NOT_TABLES:
             problems.append(f"{source} {_NOT_TABLES[kind]}")
     return problems
+
+
+def _taken_for(source: str) -> str:
+    """Say how a name was read in which that is not plain; empty elsewhere."""
+    database, _, table = source.partition(".")
+    if not ("." in table or {'"', "`"} & set(source)):
+        return ""
+    return (
+        f". It is taken for table {table!r} of database {database!r}: names stand without "
+        "quotes, and the database is what is before the first dot, so that one with a dot in "
+        "its own name cannot be captured"
+    )
 
 
 def cascade_problems(cascades: Iterable[Cascade]) -> list[str]:

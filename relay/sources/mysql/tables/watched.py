@@ -93,6 +93,12 @@ class Names:
         self.sources = tuple(sources)
         self.keys = {source: self.key(split_name(source)) for source in sources}
         self._known = {key: source for source, key in self.keys.items()}
+        for source, key in self.keys.items():
+            if self._known[key] != source:
+                raise SettingsError(
+                    f"sources {source} and {self._known[key]} are one table: this server does not "
+                    "tell upper from lower case (lower_case_table_names); list it once"
+                )
 
     @property
     def databases(self) -> frozenset[str]:

@@ -9,8 +9,8 @@ ask for. Used by one thread.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -88,12 +88,16 @@ class WindowEncoder:
         self.before_images = before_images
         self._acknowledged_scns = frozenset(acknowledged_scns)
         self._current: dict[str, TableEncoder] = {}
+        # Of the window under way: whoever reads their rows will find them registered.
+        self._made: list[SchemaVersion] = []
+        self.revision = 0
 
     def encode(self, transaction: Transaction) -> EncodedWindow:
         """Return the window's bytes, its end-of-period event included.
 
         Raises UnfitRowError; then nothing of it may be published.
         """
+        self.take_back()  # of one that could not be encoded
         scn, timestamp_ns = transaction.scn, transaction.timestamp_ns
         events = []
         row_index = 0
@@ -103,72 +107,107 @@ class WindowEncoder:
                 events.append(event)
             row_index += not isinstance(change, TableDefined)
         events.append(encode(end_of_period(scn, timestamp_ns, PARTITION_ID)))
+        self.settle()
         return EncodedWindow(scn, b"".join(events), timestamp_ns)
 
     def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
         """Return one change's event, unstamped; empty when it is left out, as told.
 
         `row_index` counts the row changes and emptied tables of the
-        transaction. `scn` is what a new schema version is registered with,
-        and what an error names. Raises UnfitRowError.
+        transaction. `scn` is what an error names, and from where on a new schema
+        version is, unless `origin` or the statement says it. Raises UnfitRowError.
         """
         event = self._event(change, origin, row_index, scn, 0)
         return b"" if event is None else unstamped(event)
 
-    def for_table(self, table: Table, scn: int) -> TableEncoder:
-        """Return how a table's rows are written; registers its schema, at `scn`, when it is new.
+    def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
+        """Return how a table's rows are written at `scn`; None when it has no version yet.
 
         Raises UnknownSourceError, SchemaError when the table cannot have one.
         """
         encoder = self._current.get(table.source)
-        if encoder is None or (encoder.table is not table and encoder.table != table):
-            encoder = self._use(table, scn)
-        return encoder
+        if encoder is not None and (encoder.table is table or encoder.table == table):
+            return encoder
+        version = self._find(table, avro_schema(table), origin, scn)
+        return None if version is None else self._use(table, version)
+
+    def mark(self) -> int:
+        """Return how many versions the window under way has made."""
+        return len(self._made)
+
+    def take_back(self, mark: int = 0) -> None:
+        """Forget those after the first `mark` of them."""
+        for version in self._made[mark:]:
+            self._current.pop(version.source, None)
+            self.revision += 1
+        del self._made[mark:]
+
+    def settle(self) -> None:
+        """Register the versions that a window has made; before anybody can read it."""
+        for version in self._made:
+            # Unchecked: a table may be altered in any way, and its rows must be captured.
+            self._registry.register(version.source, version.text, version.start_scn, check=False)
+        self._made.clear()
 
     def publish_first(self, table: Table) -> None:
         """Register a table that has no schema yet, so that clients can ask before the first row."""
         if not self._registry.versions(table.source):
-            self._register(table, 0)
+            self._add(table, avro_schema(table), 0)
+            self.settle()
 
-    def _register(self, table: Table, scn: int) -> SchemaVersion:
-        """Return the version that a table has at an SCN, made now if it is new."""
+    def _versions(self, source: str) -> Sequence[SchemaVersion]:
+        versions = self._registry.versions(source)
+        return (*versions, *(made for made in self._made if made.source == source))
+
+    def _find(self, table: Table, text: str, origin: Origin, scn: int) -> SchemaVersion | None:
+        """Return the version of a row's table: in force, made by its window, or the newest."""
         self._src_id(table)
-        text = avro_schema(table)
-        versions = self._registry.versions(table.source)
-        if not versions:
-            return self._add(table, text, scn)
-        at = bisect_right(versions, scn, key=attrgetter("start_scn"))
-        here = [known for known in versions if known.start_scn == scn]
-        for known in (*versions[:at][-1:], versions[-1], *here):
-            if shape(known.text) == text:
-                return known
-        # Its statement was not understood, or is not in the log any more.
-        return self._add(
-            table, with_change(text, TableChange.unknown(scn, shape_id(versions[-1].text))), scn
-        )
+        versions = self._versions(table.source)
+        begin = bisect_left(versions, _first_scn(origin, scn), key=attrgetter("start_scn"))
+        end = bisect_right(versions, scn, key=attrgetter("start_scn"))
+        found = (*versions[max(begin - 1, 0) : end], *versions[-1:])
+        return next((known for known in found if shape(known.text) == text), None)
+
+    def _make(self, table: Table, origin: Origin, scn: int) -> SchemaVersion:
+        """Make a version that only a row shows: it holds from the first SCN of its window."""
+        text, first_scn = avro_schema(table), _first_scn(origin, scn)
+        versions = self._versions(table.source)
+        if versions:
+            # Its statement was not understood, or is not in the log any more.
+            before = shape_id(versions[-1].text)
+            text = with_change(text, TableChange.unknown(first_scn, before))
+        return self._add(table, text, first_scn)
 
     def _add(self, table: Table, text: str, scn: int) -> SchemaVersion:
-        # Unchecked: a table may be altered in any way, and its rows must be captured.
-        return self._registry.register(table.source, text, scn, check=False)
+        src_id, versions = self._src_id(table), self._versions(table.source)
+        if versions and scn < versions[-1].start_scn:
+            raise SchemaError(
+                f"{table.source}: at scn {scn} it is as none of its versions of then is, and "
+                f"the newest is from scn {versions[-1].start_scn}"
+            )
+        version = SchemaVersion(table.source, src_id, len(versions) + 1, text, scn)
+        self._made.append(version)
+        return version
 
     def _alter(self, altered: TableAltered, scn: int) -> SchemaVersion | None:
-        """Register what a statement made of a table, with what it made of the rows in it.
+        """Make what a statement made of a table, with what it made of the rows in it.
 
         At once: somebody's rows are others from now on, though none may ever be written again.
         Returns the version that it made, None for none.
         """
         table, change = altered.table, altered.change
+        scn = scn if change.scn < 0 else change.scn
         self._src_id(table)
-        versions = self._registry.versions(table.source)
+        versions = self._versions(table.source)
         if not versions:
             return self._add(table, avro_schema(table), scn)
+        text, last = avro_schema(table), versions[-1].text
         for version in versions:
             made = change_of(version.text)
-            if made is not None and made.scn == scn:
+            if made is not None and made.scn == scn and shape(version.text) == text:
                 return version  # the log is read again
         if versions[-1].start_scn > scn:
             return None
-        text, last = avro_schema(table), versions[-1].text
         before = shape_id(last)
         is_known = altered.before is not None and avro_schema(altered.before) == shape(last)
         if change.is_emptied or is_known:
@@ -178,6 +217,7 @@ class WindowEncoder:
         if text == shape(last) and (change.is_emptied or changes_nothing(change)):
             return None
         self._current.pop(table.source, None)
+        self.revision += 1
         return self._add(table, with_change(text, change), scn)
 
     def _event(
@@ -202,7 +242,9 @@ class WindowEncoder:
     def _row_event(
         self, change: RowChange, origin: Origin, row_index: int, scn: int, timestamp_ns: int
     ) -> Event:
-        encoder = self.for_table(change.table, scn)
+        encoder = self.known_table(change.table, origin, scn)
+        if encoder is None:
+            encoder = self._use(change.table, self._make(change.table, origin, scn))
         codec, notes = encoder.codec, change.notes
         if notes is not None and not self.before_images:
             notes = notes._replace(before_absent=(), before_raw={})
@@ -256,17 +298,21 @@ class WindowEncoder:
             raise UnknownSourceError(table.source, list(self._src_ids))
         return self._src_ids[table.source]
 
-    def _use(self, table: Table, scn: int) -> TableEncoder:
-        version = self._register(table, scn)
+    def _use(self, table: Table, version: SchemaVersion) -> TableEncoder:
         encoder = TableEncoder(
             table,
-            self._src_ids[table.source],
+            version.src_id,
             version.schema_id,
             row_codec(version.text),
             key_maker(table),
         )
         self._current[table.source] = encoder
+        self.revision += 1
         return encoder
+
+
+def _first_scn(origin: Origin, scn: int) -> int:
+    return scn if origin.first_scn is None else origin.first_scn
 
 
 def _origin_fields(origin: Origin) -> tuple[str | None, int, str, int, int]:

@@ -19,7 +19,6 @@ from benchmarks.capture_fuzz.recording import Recording
 from benchmarks.capture_fuzz.statements import SOURCES
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.registry.version import SchemaVersion
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
@@ -29,8 +28,6 @@ from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Transaction
 from databus.schemas import row_reader
 from databus.schemas.errors import DatabusError
-from databus.schemas.table import Table
-from databus.schemas.table_change import UNSEEN, change_of, with_change
 from databus.schemas.windows import WindowBatch
 from databus.schemas.wire import ControlEvent
 
@@ -62,25 +59,11 @@ def _tables_of(recording: Recording, dialect: Dialect) -> WatchedTables:
     return WatchedTables(Names(SOURCES), rules, recording.history(), recording.scan)
 
 
-class _UnseenAlters(WindowEncoder):
-    """Gives every ALTER whose statement was damaged the same SCN.
-
-    Only its rows show it: the lane sees that at their TABLE_MAP, Python at the commit. Either
-    is after the window before, which is all that is asked of that SCN.
-    """
-
-    def _add(self, table: Table, text: str, scn: int) -> SchemaVersion:
-        change = change_of(text)
-        if change is not None and change.why_reload == UNSEEN:
-            text = with_change(text, replace(change, scn=0))
-        return super()._add(table, text, scn)
-
-
 def _encoder() -> WindowEncoder:
     registry = SchemaRegistry(MemoryStore())
     for source, src_id in SRC_IDS.items():
         registry.add_source(source, src_id)
-    return _UnseenAlters(registry, SRC_IDS)
+    return WindowEncoder(registry, SRC_IDS)
 
 
 def paths() -> list[Path]:

@@ -31,6 +31,9 @@ class Origin:
     file: str = ""
     offset: int = 0  # of the transaction's first byte
     epoch: int = 0
+    # The lowest SCN behind every window before this one, where the source knows it as its
+    # rows come; of others the window's own. Not in the metadata: it follows from the rest.
+    first_scn: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,8 @@ class TableEmptied:
 class TableAltered:
     """What a statement made of a table, and of the rows in it that nobody has written since.
 
-    `before` is what it was, None for one that was made. SCN and version of
-    `change` are not filled in.
+    `before` is what it was, None for one that was made. The version of `change` is
+    not filled in, and its SCN is -1 where it is that of the window.
     """
 
     table: Table
@@ -118,12 +121,26 @@ class TableEncoder(NamedTuple):
 
 
 class EventEncoder(Protocol):
-    """What a source asks for that writes windows itself."""
+    """What a source asks for that writes windows itself.
+
+    Versions that a window makes are registered by `settle`, at its end: what is rolled
+    back makes none. `revision` is another whenever a table's rows may be written otherwise.
+    """
 
     before_images: bool
+    revision: int
 
-    def for_table(self, table: Table, scn: int) -> TableEncoder:
-        """Return how a table's rows are written; registers its schema, at `scn`, when it is new."""
+    def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
+        """Return how a table's rows are written at `scn`; None when it has no version yet."""
+
+    def mark(self) -> int:
+        """Return what `take_back` takes to come back to here."""
+
+    def take_back(self, mark: int = 0) -> None:
+        """Forget the versions that the window under way has made since `mark`."""
+
+    def settle(self) -> None:
+        """Register the versions that a window has made; before anybody can read it."""
 
     def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
         """Return one change's event, unstamped; raises ValueError when it does not fit."""

@@ -272,13 +272,53 @@ def test_a_change_that_is_left_out_as_told_is_no_event(registry: SchemaRegistry)
 
 def test_how_a_tables_rows_are_written_can_be_asked_for(registry: SchemaRegistry) -> None:
     made = encoder(registry)
-    found = made.for_table(PERSON, 7)
+    assert made.known_table(PERSON, Origin(), 7) is None
+    made.encode(transaction(7, insert(1)))
+    found = made.known_table(PERSON, Origin(), 7)
+    assert found is not None
     assert (found.table, found.src_id) == (PERSON, 1)
     assert found.digest == schema_id(avro_schema(PERSON))
     assert found.key_of({"id": 4}) == 4
-    assert made.for_table(replace(PERSON), 9) is found
-    assert made.for_table(WIDER, 9).digest != found.digest
-    assert [v.start_scn for v in registry.versions(PERSON.source)] == [7, 9]
+    assert made.known_table(replace(PERSON), Origin(), 9) is found
+    assert made.known_table(WIDER, Origin(), 9) is None
+    assert [v.start_scn for v in registry.versions(PERSON.source)] == [7]
+
+
+def test_a_version_that_only_rows_show_begins_with_the_first_scn_of_their_window(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    origin = Origin(first_scn=6)
+    piece = made.encode_change(OLDER, origin, 0, 8)  # its end is not known yet
+    assert len(registry.versions(PERSON.source)) == 1  # nobody can read it
+    made.settle()
+    first, second = registry.versions(PERSON.source)
+    change = change_of(second.text)
+    assert change is not None
+    assert (second.start_scn, change.scn) == (6, 6)
+    whole = encoder(registry).encode(Transaction(9, 8, (insert(1), OLDER), origin))
+    assert [event.schema_id for event in walk(whole.data)][:2] == [
+        first.schema_id,
+        second.schema_id,
+    ]
+    assert second.schema_id in piece
+    assert registry.versions(PERSON.source) == (first, second)
+
+
+def test_what_is_taken_back_has_made_no_version(registry: SchemaRegistry) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    origin, before = Origin(first_scn=6), made.revision
+    made.encode_change(OLDER, origin, 0, 7)
+    assert made.mark() == 1
+    assert made.revision != before
+    made.take_back(0)
+    window = made.encode(Transaction(9, 8, (insert(2),), origin))
+    made.encode_change(OLDER, origin, 0, 9)
+    made.encode(transaction(10))  # of the one before nothing came
+    (only,) = registry.versions(PERSON.source)
+    assert next(iter(walk(window.data))).schema_id == only.schema_id
 
 
 def altered(scn: int, before: Table | None, after: Table, change: TableChange) -> Transaction:

@@ -12,6 +12,7 @@ from typing import Any
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
+from databus.registry.version import SchemaVersion
 from databus.relay.encoder import WindowEncoder
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import (
@@ -51,8 +52,8 @@ class _Encoder(WindowEncoder):
         super().__init__(registry, self.ids)
         self.tables: dict[bytes, TableEncoder] = {}
 
-    def for_table(self, table: Table, scn: int) -> TableEncoder:
-        found = super().for_table(table, scn)
+    def _use(self, table: Table, version: SchemaVersion) -> TableEncoder:
+        found = super()._use(table, version)
         self.tables[found.digest] = found
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pymysqlreplication.constants import BINLOG
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
+from databus.registry.version import SchemaVersion
 from databus.relay.encoder import WindowEncoder
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
@@ -33,9 +35,12 @@ from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Captured
+from databus.schemas.event import Event
 from databus.schemas.event_v2 import stamp
 from databus.schemas.scn import BinlogPosition
+from databus.schemas.table_change import change_of
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
+from databus.schemas.wire import walk
 from tests.relay.sources import mysql_events_made as made
 
 INT, VARCHAR, LONG_BLOB = 3, 15, 252
@@ -113,15 +118,18 @@ def packets(events: Iterable[bytes], number: int = 1) -> bytes:
     return data
 
 
-def in_python(events: Sequence[bytes], *, before_images: bool = True) -> list[EncodedWindow]:
+def in_python(
+    events: Sequence[bytes], *, before_images: bool = True, writer: WindowEncoder | None = None
+) -> list[EncodedWindow]:
     """Return the windows that the assembler and the encoder make."""
-    assembler, writer = Assembler(tables(), DIALECT), encoder(before_images=before_images)
+    assembler, writer = Assembler(tables(), DIALECT), writer or encoder(before_images=before_images)
     found = [assembler.receive(event) for event in events]
     return [writer.encode(t) for t in (*found, assembler.take_held()) if t is not None]
 
 
-def lane_of(*, before_images: bool = True) -> LaneAssembler:
-    return LaneAssembler(tables(), DIALECT, encoder=encoder(before_images=before_images), epoch=0)
+def lane_of(*, before_images: bool = True, writer: WindowEncoder | None = None) -> LaneAssembler:
+    writer = writer or encoder(before_images=before_images)
+    return LaneAssembler(tables(), DIALECT, encoder=writer, epoch=0)
 
 
 def windows_of(items: Iterable[Captured]) -> Iterator[EncodedWindow]:
@@ -144,9 +152,13 @@ def windows_of(items: Iterable[Captured]) -> Iterator[EncodedWindow]:
 
 
 def in_lane(
-    events: Sequence[bytes], *, chunk_bytes: int = 1 << 20, before_images: bool = True
+    events: Sequence[bytes],
+    *,
+    chunk_bytes: int = 1 << 20,
+    before_images: bool = True,
+    writer: WindowEncoder | None = None,
 ) -> list[EncodedWindow]:
-    lane, data = lane_of(before_images=before_images), packets(events)
+    lane, data = lane_of(before_images=before_images, writer=writer), packets(events)
     items: list[Captured] = []
     for at in range(0, len(data), chunk_bytes):
         chunk = data[at : at + chunk_bytes]
@@ -191,6 +203,100 @@ def test_both_make_the_same_windows(before_images: bool) -> None:
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 17, 1000])
 def test_bytes_may_come_in_any_pieces(chunk_bytes: int) -> None:
     assert in_lane(MIXED, chunk_bytes=chunk_bytes) == in_python(MIXED)
+
+
+FULL = b"".join(
+    (
+        b"\x01\x01\0",  # signed
+        b"\x02\x03\x2d\x01\x3f",  # utf8mb4, and the second of them binary
+        b"\x04\x0d\x02id\x04name\x04note",
+        b"\x08\x01\0",  # the key
+    )
+)
+# The same table after an ALTER that the log does not have: another name of the last column.
+ALTERED = made.table_map(
+    bytes([INT, VARCHAR, LONG_BLOB]),
+    struct.pack("<H", 400) + b"\x04",
+    nullable=0b110,
+    optional=FULL,
+    number=5,
+)
+AS_BEFORE = transaction(TYPES, rows(WRITE, image(1)))
+UNSEEN_ALTERS = {
+    "by the first rows of a window": transaction(ALTERED, rows(WRITE, image(2), image(3))),
+    "behind rows of before": transaction(
+        TYPES, rows(WRITE, image(2)), ALTERED, rows(WRITE, image(3)), rows(WRITE, image(4))
+    ),
+    "and is altered back in the same window": transaction(
+        *(TYPES, rows(WRITE, image(2)), ALTERED, rows(WRITE, image(3))),
+        *(TYPES, rows(WRITE, image(4)), ALTERED, rows(WRITE, image(5))),
+    ),
+    "in rows that are rolled back": transaction(
+        *(TYPES, rows(WRITE, image(2)), made.query("SAVEPOINT a")),
+        *(ALTERED, rows(WRITE, image(3)), made.query("ROLLBACK TO a")),
+        *(TYPES, rows(WRITE, image(4))),
+    ),
+    "by a TABLE_MAP without rows": transaction(TYPES, ALTERED, TYPES, rows(WRITE, image(2))),
+    "in a compressed transaction": [
+        made.mysql_gtid(),
+        made.payload(
+            made.query("BEGIN"),
+            TYPES,
+            rows(WRITE, image(2)),
+            ALTERED,
+            rows(WRITE, image(3)),
+            made.xid(),
+        ),
+    ],
+    "in a transaction that has no end": [
+        *transaction(ALTERED, rows(WRITE, image(2)))[:-1],
+        made.format_description(end_offset=1),
+    ],
+    "and a statement that rows follow": [
+        *(made.mysql_gtid(), made.query("DROP TABLE t")),
+        *transaction(
+            made.query(
+                "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(100), note LONGBLOB) "
+                "CHARSET utf8mb4 START TRANSACTION"
+            ),
+            *(ALTERED, rows(WRITE, image(2)), ALTERED, rows(WRITE, image(3))),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("alter", UNSEEN_ALTERS.values(), ids=UNSEEN_ALTERS)
+def test_an_alter_that_only_rows_show_begins_with_their_window_whoever_reads_it(
+    alter: list[bytes],
+) -> None:
+    events = stream(*AS_BEFORE, *alter, *AS_BEFORE, *transaction(ALTERED, rows(WRITE, image(9))))
+    writers = encoder(), encoder()
+    expected = in_python(events, writer=writers[0])
+    assert in_lane(events, writer=writers[1]) == expected
+    versions, others = (versions_of(writer) for writer in writers)
+    assert versions == others
+    # Of a window, and of none before: each begins behind the end of the one before its own.
+    ends = [window.scn for window in expected]
+    for version in versions[1:]:
+        change = change_of(version.text)
+        assert change is not None
+        assert change.scn == version.start_scn
+        window = next(w for w in expected if w.scn >= version.start_scn)
+        assert version.schema_id in digests_of(window)
+        assert version.start_scn not in ends[: expected.index(window)]
+    # Read again, with all that is registered, rows are what they were.
+    assert in_python(events, writer=writers[1]) == expected
+    assert in_lane(events, writer=writers[0]) == expected
+    assert versions_of(writers[0]) == versions
+
+
+def versions_of(writer: WindowEncoder) -> Sequence[SchemaVersion]:
+    return writer._registry.versions("d.t")
+
+
+def digests_of(window: EncodedWindow) -> set[bytes]:
+    found = (event.payload for event in walk(window.data) if isinstance(event, Event))
+    return {part.digest for part in found if part is not None}
 
 
 def test_an_event_of_several_packets_is_one_event() -> None:
@@ -403,3 +509,22 @@ def test_damage_is_said_in_the_same_words(data: st.DataObject) -> None:
         return in_python(list(reader.receive(packets(events))))
 
     assert _outcome(lambda: in_lane(events)) == _outcome(plain)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
+def test_a_packet_that_is_not_the_next_or_not_as_long_as_its_event_breaks_the_stream_at_once(
+    piece_bytes: int,
+) -> None:
+    whole = packets(MIXED[:2])
+    last = len(packets(MIXED[:1]))
+    too_long, another = bytearray(whole), bytearray(whole)
+    too_long[last + 2] ^= 1
+    another[last + 3] ^= 1
+    for data in (too_long, another):
+        # What follows it is never asked for: it would be waited for in vain.
+        chunks = [bytes(data[at : at + piece_bytes]) for at in range(0, last + 40, piece_bytes)]
+        lane, reader = lane_of(), PacketReader()
+        with pytest.raises(StreamBrokenError):
+            list(chain.from_iterable(lane.receive_bytes(c, len(c)) for c in chunks))
+        with pytest.raises(StreamBrokenError):
+            list(chain.from_iterable(map(reader.receive, chunks)))

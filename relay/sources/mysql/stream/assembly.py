@@ -52,7 +52,12 @@ from databus.relay.sources.mysql.stream.compressed import (
     plain_rows,
 )
 from databus.relay.sources.mysql.stream.events import Event, event_name
-from databus.relay.sources.mysql.stream.group import Group, savepoint_name, statement_comment
+from databus.relay.sources.mysql.stream.group import (
+    Group,
+    first_scn_of,
+    savepoint_name,
+    statement_comment,
+)
 from databus.relay.sources.mysql.stream.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
 from databus.relay.sources.mysql.stream.identities import Identities
 from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
@@ -310,7 +315,8 @@ class Assembler:
             origin = beyond.origin  # it becomes part of that one
         else:
             file, offset = self._cursor.file, event.start_offset
-            origin = Origin(gtid.text, event.server_id, file, offset, self._epoch)
+            first_scn = first_scn_of(self._scn_at(offset))
+            origin = Origin(gtid.text, event.server_id, file, offset, self._epoch, first_scn)
         changes = self._windows.begin(origin)
         group = Group(event.start_offset, gtid, origin, changes, changes.mark())
         if gtid.is_prepared_xa:
@@ -403,9 +409,13 @@ class Assembler:
         lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
         if lost:
             self._stop(lost)
-        changes = changes_of(found, query)
+        group = self._group
+        # One that rows follow in its transaction (CREATE TABLE … SELECT) holds from the
+        # beginning: nobody knows yet where the end will be.
+        is_first = group is not None and group.is_begun and group.origin.first_scn is not None
+        changes = changes_of(found, query, group.origin.first_scn if is_first else scn)
         if changes:
-            group = self._group or self._begin(event, Gtid(None))
+            group = group or self._begin(event, Gtid(None))
             group.changes.add(changes, scn)
 
     def _on_xa_prepare(self, event: Event) -> Transaction | None:

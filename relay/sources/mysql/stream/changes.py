@@ -8,6 +8,7 @@ are kept as they are and make a `Transaction`, which somebody else encodes;
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
@@ -111,14 +112,18 @@ class TransactionWindows:
         return Transaction(scn, timestamp_ns, tuple(changes.changes), origin)
 
 
-def changes_of(found: Sequence[TableChange], query: Query) -> list[Change]:
-    """Return what a statement that did this to tables is to consumers."""
+def changes_of(found: Sequence[TableChange], query: Query, scn: int) -> list[Change]:
+    """Return what a statement that did this to tables, as of an SCN, is to consumers."""
     emptied: list[Change] = [
         TableEmptied(change.table)
         for change in found
         if change.kind is ChangeKind.EMPTIED and change.table is not None
     ]
     touched = tuple(change.source for change in found if change.kind is ChangeKind.ALTERED)
-    altered = tuple(change.altered for change in found if change.altered is not None)
+    altered = tuple(
+        replace(change.altered, change=replace(change.altered.change, scn=scn))
+        for change in found
+        if change.altered is not None
+    )
     defined = TableDefined(touched, query.database, query.text, altered)
     return [*emptied, *([defined] if touched else [])]

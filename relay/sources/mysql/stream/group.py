@@ -74,6 +74,16 @@ class Group:
             del self._savepoints[other]
 
 
+def first_scn_of(begin_scn: int) -> int:
+    """Return the lowest SCN behind every window before a transaction, given where it begins.
+
+    That is where the window before it may end, and its own end is further on. A schema
+    version that only rows show begins there: known with the first of them, and whichever
+    of them is read first.
+    """
+    return begin_scn + 1
+
+
 def savepoint_name(text: str) -> str:
     """Return the savepoint that a statement names, as servers compare it; raises ValueError."""
     found = _SAVEPOINT.fullmatch(text)

@@ -18,7 +18,7 @@ from databus.relay.sources.mysql.stream import lane as lanes
 from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.changes import ChangeList, Changes
 from databus.relay.sources.mysql.stream.events import QUERY_COMPRESSED, TRANSACTION_PAYLOAD
-from databus.relay.sources.mysql.stream.group import Group, statement_comment
+from databus.relay.sources.mysql.stream.group import Group, first_scn_of, statement_comment
 from databus.relay.sources.mysql.stream.gtid import Gtid
 from databus.relay.sources.mysql.stream.lane import Lane, RowPlan
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError, event_of
@@ -42,7 +42,7 @@ _TYPE_AT = 4  # in an event's header
 _STATEMENTS = frozenset(
     {B.QUERY_EVENT, QUERY_COMPRESSED, B.EXECUTE_LOAD_QUERY_EVENT, TRANSACTION_PAYLOAD}
 )
-_NOBODYS = (0, 0)  # a mark before the first change of a window
+_NOBODYS = (0, 0, 0)  # a mark before the first change of a window
 
 
 def make_lane(encoder: EventEncoder, epoch: int) -> Lane:
@@ -73,18 +73,17 @@ class _EncodedChanges:
     def add_rows(
         self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
     ) -> None:
-        lane, plan = self._windows.lane, self._windows.plan(layout, scn)
+        lane, plan = self._windows.lane, self._windows.plan(layout, self._origin, scn)
         lane.statement_comment = comment
         if plan is None or not lane.put_rows(plan, type_code, body):
             self.add(row_changes(layout, type_code, body, comment), scn)
         self._windows.hand_over()
 
-    def mark(self) -> tuple[int, int]:
-        lane = self._windows.lane
-        return lane.window_bytes, lane.rows
+    def mark(self) -> tuple[int, int, int]:
+        return self._windows.mark()
 
-    def cut(self, mark: tuple[int, int]) -> None:
-        self._windows.lane.cut(*mark)
+    def cut(self, mark: tuple[int, int, int]) -> None:
+        self._windows.cut(*mark)
 
 
 class EncodedWindows:
@@ -94,6 +93,9 @@ class EncodedWindows:
         self.lane = lane
         self.items: list[Captured] = []
         self._encoder = encoder
+        encoder.take_back()  # what a connection before this one has not finished
+        self._revision = encoder.revision
+        self._origin = Origin()  # of the transaction under way
         # By the layout's identity and the schema's id: a table may be altered, and altered
         # back, and its rows are then of another version, though they look as before.
         self._plans: dict[tuple[int, bytes], tuple[RowLayout, RowPlan | None]] = {}
@@ -102,23 +104,30 @@ class EncodedWindows:
         """Begin a transaction."""
         gtid = None if origin.gtid is None else origin.gtid.encode()
         self.lane.begin(gtid, origin.server_id, origin.offset)
-        return _EncodedChanges(self, origin)
+        return self.begun(origin)
 
     def begun(self, origin: Origin) -> _EncodedChanges:
         """Return the changes of a transaction that the lane has begun."""
+        self._origin = origin
         return _EncodedChanges(self, origin)
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
         """Let the lane know a TABLE_MAP."""
-        plan = None if layout is None else self.plan(layout, scn)
+        plan = None if layout is None else self.plan(layout, self._origin, scn)
         self.lane.bind(table_id, content, layout, plan)
 
-    def plan(self, layout: RowLayout, scn: int) -> RowPlan | None:
-        """Return how the lane writes a table's rows; None when Python does."""
+    def plan(self, layout: RowLayout, origin: Origin, scn: int) -> RowPlan | None:
+        """Return how the lane writes a table's rows; None when Python does.
+
+        It does where they make a new version: only rows do, not what announces them.
+        """
         try:
-            encoder = self._encoder.for_table(layout.table, scn)
+            encoder = self._encoder.known_table(layout.table, origin, scn)
         except DatabusError:
             return None  # said with the first row
+        self._follow()
+        if encoder is None:
+            return None
         key = id(layout), encoder.digest
         known = self._plans.get(key)
         if known is None:
@@ -126,6 +135,26 @@ class EncodedWindows:
                 self._plans.clear()
             known = self._plans[key] = (layout, plan_of(layout, encoder))
         return known[1]
+
+    def _follow(self) -> None:
+        """Have tables announced again when rows may be of another version than before."""
+        if self._encoder.revision != self._revision:
+            self._revision = self._encoder.revision
+            self.lane.unbind()
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return what `cut` takes: bytes, rows and versions of the window under way."""
+        return self.lane.window_bytes, self.lane.rows, self._encoder.mark()
+
+    def cut(self, size: int, rows: int, versions: int) -> None:
+        """Take back what is behind these."""
+        self.lane.cut(size, rows)
+        self._encoder.take_back(versions)
+        self._follow()
+
+    def settle(self) -> None:
+        """Register what the window that ends has made, before it is handed over."""
+        self._encoder.settle()
 
     def join(self, earlier: Any, later: Any, origin: Origin) -> Changes:  # noqa: ARG002
         """Return what is in the window; there, one transaction is behind the other already."""
@@ -142,6 +171,7 @@ class EncodedWindows:
         """End the window; what is to be taken then is in `items` or in the lane's batch."""
         if isinstance(changes, ChangeList):
             self.begin(origin).add(changes.changes, scn)
+        self.settle()
         status = self.lane.commit(scn, timestamp_ns)
         if status == lanes.EMPTY:  # each row of it was left out, as told
             return Transaction(scn, timestamp_ns, (), origin)
@@ -162,6 +192,7 @@ class EncodedWindows:
         for change in changes:
             event = self._encoder.encode_change(change, origin, lane.rows, scn)
             lane.append_events(event, 0 if isinstance(change, TableDefined) else 1)
+        self._follow()
         self.hand_over()
 
     def hand_over(self) -> None:
@@ -284,6 +315,7 @@ class LaneAssembler(Assembler):
             self._transactions = lane.transactions
             self._layouts.clear()
             self._group = None
+            self._encoded.settle()  # the first of them was the one under way
         if not lane.is_open:
             self._group = None
         elif self._group is None:
@@ -295,6 +327,7 @@ class LaneAssembler(Assembler):
         lane = self._lane
         is_standalone = False if self._dialect.is_mariadb else None
         gtid = Gtid(lane.gtid_text, is_standalone, lane.commit_ns)
-        origin = Origin(gtid.text, lane.server_id, lane.file, lane.start_offset, self._epoch)
+        offset, first_scn = lane.start_offset, first_scn_of(lane.begin_scn)
+        origin = Origin(gtid.text, lane.server_id, lane.file, offset, self._epoch, first_scn)
         changes = self._encoded.begun(origin)
         return Group(lane.start_offset, gtid, origin, changes, _NOBODYS)

@@ -49,6 +49,7 @@ class PacketReader:
         self._chunks.append(chunk)
         self._held += len(chunk)
         if self._held < self._wanted:
+            self._check_head()
             return
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         position = 0
@@ -63,8 +64,17 @@ class PacketReader:
                     yield event
         finally:
             self._keep(data, position)
-        if self._chunks and not self._parts:
-            _check_length(self._chunks[0])
+        self._check_head()
+
+    def _check_head(self) -> None:
+        """Check what an unfinished packet begins with, in however small pieces it comes."""
+        if len(self._chunks) > 1 and len(self._chunks[0]) < 4 + _LENGTH_END:
+            self._chunks = [b"".join(self._chunks)]
+        head = self._chunks[0] if self._chunks else b""
+        if len(head) >= 4:
+            check_sequence(head[3], self._sequence)
+        if not self._parts:
+            _check_length(head)
 
     def _keep(self, data: bytes, position: int) -> None:
         rest = data[position:]

@@ -94,7 +94,11 @@ def _problems_of(server: Server) -> str:
     """Return what a relay says is wrong with its sources; empty when it does not."""
     try:
         sources: Any = server.get("/controlSources/status")
-        told = [f"{name}: {one['problem']}" for name, one in sources.items() if one["problem"]]
+        told = [
+            f"{name} is {one['state']}" + (one["problem"] and f": {one['problem']}")
+            for name, one in sources.items()
+            if one["problem"] or one["state"] == "starting"
+        ]
     except (DatabusError, KeyError, TypeError, AttributeError):
         return ""
     return "; ".join(told)

@@ -15,7 +15,9 @@ from pydantic import Field
 from databus.conf.api import ApiModel, Scn
 from databus.conf.client_report import ClientReport
 
-CaptureState = Literal["running", "unreachable", "retrying", "paused", "stopped", "error"]
+CaptureState = Literal[
+    "starting", "running", "unreachable", "retrying", "paused", "stopped", "error"
+]
 
 
 class Trouble(ApiModel):

@@ -148,7 +148,7 @@ class Capture:
             if self._thread is not None:
                 self._changed.notify_all()
                 return
-            self._note(State.RUNNING)
+            self._note(State.STARTING)
             name = f"capture-{self._settings.name}"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
@@ -189,7 +189,9 @@ class Capture:
             try:
                 if self._wanted is State.RUNNING:
                     if self._state not in TROUBLED:  # those end when it is open
-                        self._note(State.RUNNING, self._problem)
+                        # After `unpause` an error stands until the source is open again.
+                        state = State.RETRYING if self._problem else State.STARTING
+                        self._note(state, self._problem)
                     self._capture()
                 else:
                     self._rest(State.PAUSED)

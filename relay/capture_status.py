@@ -9,6 +9,7 @@ from enum import StrEnum
 class State(StrEnum):
     """What a capture loop is doing."""
 
+    STARTING = "starting"  # its log is being opened: nothing is known of the database yet
     RUNNING = "running"
     UNREACHABLE = "unreachable"  # the database; tried again for ever
     RETRYING = "retrying"  # this machine lacks something, or a doubt; tried again
@@ -19,7 +20,9 @@ class State(StrEnum):
 
 # It is tried again by itself.
 TROUBLED = frozenset({State.UNREACHABLE, State.RETRYING})
-_NOT_WELL = TROUBLED | {State.ERROR}
+# Until somebody has it go on.
+RESTING = frozenset({State.PAUSED, State.STOPPED, State.ERROR})
+_NOT_WELL = TROUBLED | {State.ERROR, State.STARTING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class CaptureStatus:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is wrong that is known."""
+        """Whether its log was opened, or it rests by somebody's wish, and nothing is wrong."""
         return not self.problem and self.state not in _NOT_WELL
 
     @property

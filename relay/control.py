@@ -15,7 +15,7 @@ from threading import Lock
 
 from databus.relay.api_models import DrainView
 from databus.relay.capture import Capture
-from databus.relay.capture_status import State
+from databus.relay.capture_status import RESTING, State
 from databus.relay.clients import ClientTable
 from databus.relay.relay import PhysicalSource, Relay
 from databus.schemas.errors import ControlRefusedError, RingError, SourceError
@@ -100,7 +100,7 @@ class Control:
 
     def _pause(self, source: PhysicalSource) -> None:
         source.capture.pause()
-        if source.capture.status.state is State.RUNNING:
+        if source.capture.status.state in (State.STARTING, State.RUNNING):
             _wait_for(source.capture, State.PAUSED)
 
 
@@ -108,7 +108,7 @@ def drain_view(source: PhysicalSource, clients: ClientTable, now_s: float) -> Dr
     """Return how far a drain is; on the loop's thread."""
     scn, tail = source.reader.newest()
     waiting = clients.waiting_for(source.name, scn, tail, now_s)
-    is_resting = source.capture.status.state is not State.RUNNING
+    is_resting = source.capture.status.state in RESTING
     return DrainView(until_scn=max(scn, 0), waiting_for=waiting, is_done=is_resting and not waiting)
 
 
@@ -119,7 +119,7 @@ def _put_back(capture: Capture, before: State) -> None:
     capture.start()
     if before is State.PAUSED:
         capture.pause()
-        _wait_for(capture, State.PAUSED)
+    _wait_for(capture, State.PAUSED if before is State.PAUSED else State.RUNNING)
 
 
 def _wait_for(capture: Capture, state: State) -> None:

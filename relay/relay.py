@@ -25,7 +25,7 @@ from databus.registry.store import open_store
 from databus.relay.bell import Bell
 from databus.relay.capture import Capture, Clock
 from databus.relay.capture_ring import newest_of
-from databus.relay.capture_status import TROUBLED, CaptureStatus, State
+from databus.relay.capture_status import RESTING, CaptureStatus, State
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder
 from databus.relay.log_watch import LogWatch
@@ -54,7 +54,15 @@ MAX_SCN_DATABASE = "max_scn.db"
 OpenSource = Callable[[PhysicalSourceSettings], Source]
 OpenLogLook = Callable[[PhysicalSourceSettings], LogLook | None]
 CLOCK = Clock()
-_WORST_FIRST = (State.ERROR, State.RETRYING, State.UNREACHABLE, State.PAUSED, State.STOPPED)
+_WORST_FIRST = (
+    State.ERROR,
+    State.RETRYING,
+    State.UNREACHABLE,
+    State.STARTING,
+    State.PAUSED,
+    State.STOPPED,
+)
+_NOT_OPEN_YET = "its log is being opened; whether the database answers is not known yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ class PhysicalSource:
         from before a pause or an error says nothing of what came since.
         """
         status, found = self.capture.status, self.watch.standing
-        rests = status.state not in TROUBLED and status.state is not State.RUNNING
+        rests = status.state in RESTING
         has_looked = self.watch.looked_at >= (status.since or math.inf)
         if status.is_connected or (rests and has_looked):
             return found
@@ -227,7 +235,7 @@ class Relay:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong that is known."""
+        """Whether every source is well, as far as is known, and something is known of each."""
         return not self.troubles
 
     @property
@@ -316,9 +324,8 @@ class Relay:
 
 
 def _trouble(name: str, status: CaptureStatus) -> Trouble:
-    # After `unpause` an error stands until the source is open again.
-    state = State.RETRYING if status.state is State.RUNNING else status.state
-    return Trouble(name, state, status.problem, status.since, status.next_try_at)
+    text = status.problem or _NOT_OPEN_YET
+    return Trouble(name, status.state, text, status.since, status.next_try_at)
 
 
 def _status(source: PhysicalSource, damage: str) -> dict[str, Any]:

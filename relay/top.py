@@ -41,6 +41,7 @@ _STATES = {
 }
 _URGENCY = {state: number for number, state in enumerate(_STATES)}
 _CAPTURE = {
+    "starting": "yellow",
     "running": "green",
     "silent": "yellow",
     "paused": "yellow",

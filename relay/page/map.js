@@ -9,6 +9,8 @@ import { captureWord, makeShape } from "./marks.js";
 import { MOST_SHOWN, countStates, worstFirst } from "./order.js";
 
 const NARROW_PX = 720;
+// A database that is away is no trouble of the relay's: it serves what it has.
+const OF_DATABASES = ["unreachable", "starting"];
 const RUN_PX = 130; // the straight part of a line, which carries its rate
 
 /** Make the map; `update(relay, physicalSources, clients)`. */
@@ -84,9 +86,8 @@ function flowOfClient(client) {
   };
 }
 
-// A database that is away is no trouble of the relay's: it serves what it has.
 function boxOfRelay(relay) {
-  const isItsOwn = relay.troubles.some(({ state }) => state !== "unreachable");
+  const isItsOwn = relay.troubles.some(({ state }) => !OF_DATABASES.includes(state));
   return {
     key: "relay",
     href: "#content",

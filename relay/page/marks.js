@@ -9,6 +9,7 @@ const SHAPES = {
   fallen: "cross",
   bootstrapping: "diamond",
   silent: "ring",
+  starting: "ring",
   running: "full",
   paused: "bars",
   stopped: "square",

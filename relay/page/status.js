@@ -97,7 +97,7 @@ function figuresOf(relay) {
 export function tabTitle(relay, clients, physical) {
   const bad = clients.filter(({ state }) => state === "falling" || state === "fallen").length;
   const inState = (wanted) => physical.filter(({ state }) => state === wanted).length;
-  const broken = ["error", "retrying", "unreachable"].map((state) => inState(state) && `${inState(state)} ${state === "error" ? "in error" : state}`);
+  const broken = ["error", "retrying", "unreachable", "starting"].map((state) => inState(state) && `${inState(state)} ${state === "error" ? "in error" : state}`);
   const words = [bad && `${bad} falling`, ...broken].filter(Boolean);
   return `${words.length ? `(${words.join(", ")}) ` : ""}databus relay ${relay.name}`;
 }

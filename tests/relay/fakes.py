@@ -70,6 +70,8 @@ class FakeSource:
         self.told_newest: list[Newest | None] = []
         self.is_open = False
         self.silence_s = 0.0
+        self.answers = threading.Event()  # a database that is frozen does not
+        self.answers.set()
 
     def put(self, *captured: Captured) -> None:
         with self._arrived:
@@ -91,6 +93,7 @@ class FakeSource:
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         self.opened_after.append(after_scn)
         self.told_newest.append(newest)
+        assert self.answers.wait(10)
         self.is_open = True
         self._raise_next()
         with self._arrived:
@@ -147,8 +150,16 @@ class FakeLook:
 class ServedRelay:
     """A relay with its HTTP server on a thread of its own, and fake sources."""
 
-    def __init__(self, folder: Path, log_look: LogLook | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        log_look: LogLook | None = None,
+        *,
+        is_frozen: bool = False,
+        **changes: Any,
+    ) -> None:
         self.sources: dict[str, FakeSource] = {}
+        self._is_frozen = is_frozen  # the databases, until `source().answers` is set
         self.settings = relay_settings(folder, **changes)
         self.relay = Relay(
             self.settings, self._open_source, open_log_look=lambda _settings: log_look
@@ -164,6 +175,8 @@ class ServedRelay:
             settings = next(p for p in self.settings.physical_sources if p.name == name)
             tables = [t for t in (PERSON, ORDERS) if t.source in settings.sources]
             self.sources[name] = FakeSource(settings, tables)
+            if self._is_frozen:
+                self.sources[name].answers.clear()
         return self.sources[name]
 
     def put(self, *transactions: Transaction, name: str = "shop") -> None:

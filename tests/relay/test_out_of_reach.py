@@ -90,3 +90,63 @@ def test_metrics_say_not_connected_and_leave_out_what_is_not_known(relay: Served
         assert f"databus_relay_{unknown}{{" not in told
     assert "databus_relay_client_behind_seconds{" not in told
     assert 'databus_relay_client_state{client="ann",state="waiting"} 1.0' in told
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[ServedRelay]:
+    """A relay whose database has let nobody in yet."""
+    held = FakeLook(Standing(Holding.HELD, 0, 0.0, 9.0))
+    served = ServedRelay(tmp_path, log_look=held, is_frozen=True, physical_sources=[SHOP])
+    try:
+        yield served
+    finally:
+        served.source().answers.set()
+        served.close()
+
+
+def test_a_source_that_was_not_opened_yet_is_starting_wherever_states_are_told(
+    frozen: ServedRelay,
+) -> None:
+    answer = frozen.get("/health")
+    health = as_json(answer)
+    assert (answer.status, health["status"]) == (503, "starting")
+    (trouble,) = health["troubles"]
+    assert (trouble["physicalSource"], trouble["state"]) == ("shop", "starting")
+    assert "not known yet" in trouble["problem"]
+    assert trouble["since"] <= time.time()
+    assert health["physicalSources"]["shop"]["state"] == "starting"
+    assert frozen.get("/ready").status == 503
+    (view,) = as_json(frozen.get("/api/v1/physicalSources"))["physicalSources"]
+    assert (view["state"], view["isConnected"]) == ("starting", False)
+    assert (view["delayS"], view["log"]["behindS"]) == (None, None)
+    relay = as_json(frozen.get("/api/v1/relay"))
+    assert (relay["isHealthy"], relay["troubles"][0]["state"]) == (False, "starting")
+    told = frozen.get("/metrics").body.decode()
+    assert 'databus_relay_source_state{physical_source="shop",state="starting"} 1.0' in told
+    assert 'databus_relay_source_state{physical_source="shop",state="running"} 0.0' in told
+
+
+def test_a_source_is_well_once_it_is_open(frozen: ServedRelay) -> None:
+    assert frozen.get("/health").status == 503
+    frozen.source().answers.set()
+    wait_until(lambda: frozen.get("/health").status == 200)
+    assert frozen.get("/ready").status == 200
+
+
+def test_a_source_that_goes_on_after_a_pause_is_starting_until_it_is_open_again(
+    tmp_path: Path,
+) -> None:
+    served = ServedRelay(tmp_path, physical_sources=[SHOP])
+    try:
+        wait_until(lambda: served.get("/health").status == 200)
+        served.post("/controlSources/pause")
+        wait_until(
+            lambda: as_json(served.get("/health"))["physicalSources"]["shop"]["state"] == "paused"
+        )
+        served.source().answers.clear()
+        served.post("/controlSources/unpause")
+        wait_until(lambda: as_json(served.get("/health"))["status"] == "starting")
+        served.source().answers.set()
+        wait_until(lambda: served.get("/health").status == 200)
+    finally:
+        served.close()

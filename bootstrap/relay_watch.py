@@ -1,7 +1,7 @@
 """How far the relays are, so that it can be said how far behind them a store is.
 
 Asks for `/bufferInfo`, which every Databus relay has, now and then. Nothing
-hangs on it: a relay that does not answer leaves the distance unknown.
+hangs on it: a relay that does not answer leaves the distance unknown, and that is told.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from databus.client.transport import Transport
+from databus.client.transport import Answer, Transport
 from databus.schemas.errors import DatabusError, ServerError
 from databus.schemas.scn import MAX_SCN
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 2.0
+EVERY_S = 1.0
 TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 64 << 10
-_TROUBLED = frozenset({"unreachable", "retrying", "error"})  # and not what somebody paused
+_TROUBLED = frozenset(
+    {"starting", "unreachable", "retrying", "error"}
+)  # and not what somebody paused
+_MOST_SAID = 3  # relays
+NOT_ASKED_YET = "no relay has been asked yet how its source is"
+_T = TypeVar("_T")
 
 
 class RelayPoint(NamedTuple):
@@ -38,8 +43,9 @@ class RelayPoint(NamedTuple):
 class RelayWatch:
     """Looks at relays as one task. `newest` has, by physical source, what is known now.
 
-    `troubles` has those of which the relay itself hears nothing, or does not capture: however
-    near a store is to such a relay, nobody knows how far it is behind the database.
+    `troubles` has those of which the relay itself hears nothing, or does not capture, or of
+    which no relay says anything: however near a store is to such a relay, nobody knows how
+    far it is behind the database.
     """
 
     def __init__(
@@ -50,7 +56,7 @@ class RelayWatch:
         every_s: float = EVERY_S,
     ) -> None:
         self.newest: Mapping[str, RelayPoint] = {}
-        self.troubles: Mapping[str, str] = {}
+        self.troubles: Mapping[str, str] = dict.fromkeys(names, NOT_ASKED_YET)
         self._relays = relays
         self._names = names
         self._make_transport = make_transport
@@ -60,45 +66,49 @@ class RelayWatch:
         """Look until cancelled."""
         with closing(self._make_transport()) as transport:
             while True:
-                found = [await self._look(transport, name) for name in self._names]
-                pairs = zip(self._names, found, strict=True)
-                self.newest = {name: point for name, point in pairs if point is not None}
-                told = {name: await self._trouble(transport, name) for name in self.newest}
-                self.troubles = {name: text for name, text in told.items() if text}
+                for name in self._names:
+                    point, trouble = await self._look(transport, name)
+                    self.newest = _with(self.newest, name, point)
+                    self.troubles = _with(self.troubles, name, trouble or None)
                 await asyncio.sleep(self._every_s)
 
-    async def _trouble(self, transport: Transport, name: str) -> str:
+    async def _look(self, transport: Transport, name: str) -> tuple[RelayPoint | None, str]:
+        """Return what the first relay says that knows the physical source, and what is wrong."""
+        failures: list[str] = []
+        for relay in self._relays:
+            try:
+                path = f"/bufferInfo/inbound/{quote(name, safe='')}/0"
+                answer = await _get(transport, relay, path, {})
+                if answer.status == 200:
+                    point = read_point(relay, answer.body)
+                    return point, await self._trouble(transport, relay, name)
+                failures.append(f"{relay} answers {answer.status} when it is asked for {name}")
+            except (DatabusError, OSError) as error:
+                log.debug("%s does not say how far %s is: %s", relay, name, error)
+                failures.append(str(error))
+        return None, f"no relay says how its source is: {'; '.join(failures[:_MOST_SAID])}"
+
+    async def _trouble(self, transport: Transport, relay: str, name: str) -> str:
         """Return what the relay that answered says is wrong with its source; "" = nothing."""
-        relay = self.newest[name].server
         try:
-            answer = await transport.get(
-                relay,
-                "/controlSources/status",
-                {"source": name},
-                timeout_s=TIMEOUT_S,
-                max_bytes=MAX_ANSWER_BYTES,
-            )
+            answer = await _get(transport, relay, "/controlSources/status", {"source": name})
             return read_trouble(relay, name, answer.body) if answer.status == 200 else ""
         except (DatabusError, OSError) as error:
             log.debug("%s does not say how its source %s is: %s", relay, name, error)
             return ""
 
-    async def _look(self, transport: Transport, name: str) -> RelayPoint | None:
-        """Return what the first relay says that knows the physical source."""
-        for relay in self._relays:
-            try:
-                answer = await transport.get(
-                    relay,
-                    f"/bufferInfo/inbound/{quote(name, safe='')}/0",
-                    {},
-                    timeout_s=TIMEOUT_S,
-                    max_bytes=MAX_ANSWER_BYTES,
-                )
-                if answer.status == 200:
-                    return read_point(relay, answer.body)
-            except (DatabusError, OSError) as error:
-                log.debug("%s does not say how far %s is: %s", relay, name, error)
-        return None
+
+async def _get(
+    transport: Transport, relay: str, path: str, parameters: Mapping[str, str]
+) -> Answer:
+    return await transport.get(
+        relay, path, parameters, timeout_s=TIMEOUT_S, max_bytes=MAX_ANSWER_BYTES
+    )
+
+
+def _with(known: Mapping[str, _T], name: str, value: _T | None) -> dict[str, _T]:
+    others = {other: one for other, one in known.items() if other != name}
+    return others if value is None else others | {name: value}
 
 
 def read_point(server: str, body: bytes) -> RelayPoint | None:
@@ -124,7 +134,7 @@ def read_trouble(server: str, name: str, body: bytes) -> str:
     if state not in _TROUBLED and not problem:
         return ""
     from_then = f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}" if since else ""
-    return f"at the relay {server} its source is {state}{from_then}: {problem or 'no problem told'}"
+    return f"at the relay {server} its source is {state}{from_then}" + (problem and f": {problem}")
 
 
 def behind_s(point: RelayPoint, scn: int, timestamp_ns: int) -> float | None:

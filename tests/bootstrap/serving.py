@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 from databus.bootstrap.http import make_service
 from databus.bootstrap.pair import MakeWorker, Pair
+from databus.bootstrap.relay_watch import RelayWatch
+from databus.client.transport import Transport
 from databus.conf.settings import (
     BootstrapSettings,
     PhysicalSourceSettings,
@@ -69,6 +71,8 @@ class ServedStore:
         settings = pair_settings(folder, http={"port": 0} | dict(http or {}))
         self.filled: FilledStore = make_filled(settings.data_dir / "shop.db", persons)
         self.pair = Pair(settings, make_producer)
+        # There is no relay, and nobody asks one: that would be a trouble of its own.
+        self.pair.relays = RelayWatch((), (), lambda: Transport(1.0))
         self.server = ServiceThread(make_service(self.pair))
         self.url = self.server.url
 

@@ -51,6 +51,7 @@ from databus.client.lifecycle import (
 )
 from databus.client.loop_thread import LoopThread
 from databus.client.puller import OnRegistered
+from databus.client.reach import Silence
 from databus.client.registering import EventCallback, FunctionConsumer, make_subscription
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
 from databus.client.report import MAX_REGISTRATIONS, new_client_id, report_of, text_for_relays
@@ -253,6 +254,13 @@ class DatabusClient:
     def told(self) -> Told:
         """What its relays said of late: how far behind it is, and which sources it waits for."""
         return self._reporter.told
+
+    def silence_of(self, registration: Registration) -> Silence | None:
+        """Return since when, by `time.time`, no server answers a registration; None if one does."""
+        found = registration.silence(self.told.silence)
+        if found is None:
+            return None
+        return found._replace(since_s=time.time() - self._around.clock() + found.since_s)
 
     def report(self) -> ClientReport:
         """Return what the client tells of itself, every `report_every_s` to its relay, too."""

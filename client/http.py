@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from databus.client.api import endpoints
 from databus.client.loop_thread import LoopThread
 from databus.client.metrics import make_metrics
+from databus.client.reach import Silence
+from databus.client.registration import Registration
 from databus.client.states import Connection, Lifecycle
 from databus.conf.api import api_routes
 from databus.conf.http import ApiHandler, CommandHandler
@@ -92,19 +94,24 @@ def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
 
 
 def health_of(client: DatabusClient) -> Health:
-    """Return whether all is well: no error, checkpoints are written, and the source is heard of."""
-    error, (behind, waits_for) = client.error, client.told
+    """Return whether all is well: no error, checkpoints are written, servers and sources heard."""
+    error, (behind, waits_for, _) = client.error, client.told
+    registrations = _registrations(client)
     details = {
         "state": client.state.value,
         "problem": "" if error is None else str(error),
         "behindSeconds": None if behind is None else behind.seconds,
         "waitsFor": [one.model_dump(by_alias=True) for one in waits_for],
-        "registrations": _registrations(client),
+        "registrations": registrations,
     }
     if not client.is_healthy:
         return Health(False, details, "error")
     if any(one.unsaved for one in client.registrations):
         return Health(False, details, "retrying")
+    if any(one["silentSince"] is not None for one in registrations):
+        return Health(False, details, "waiting")
+    if not all(one.has_heard for one in client.registrations):
+        return Health(False, details, "starting")
     is_heard_of = all(one.state in _BY_SOMEBODY for one in waits_for)
     return Health(is_heard_of, details, "waiting")
 
@@ -118,12 +125,14 @@ def readiness_of(client: DatabusClient) -> Health:
 
 
 def _registrations(client: DatabusClient) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": one.subscription.name,
-            "sources": list(one.subscription.sources),
-            "connection": one.connection.value,
-            "problem": one.problem,
-        }
-        for one in client.registrations
-    ]
+    return [_registration(one, client.silence_of(one)) for one in client.registrations]
+
+
+def _registration(one: Registration, silence: Silence | None) -> dict[str, Any]:
+    return {
+        "name": one.subscription.name,
+        "sources": list(one.subscription.sources),
+        "connection": one.connection.value,
+        "problem": one.problem or ("" if silence is None else silence.problem),
+        "silentSince": None if silence is None else silence.since_s,
+    }

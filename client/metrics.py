@@ -83,8 +83,14 @@ class ClientCollector(Collector):
             "Bytes of events that wait for callbacks",
             ((_names(one), status.buffered_bytes) for one, status in statuses),
         )
-        # While the relay hears nothing of the source, how old the newest is nobody knows.
-        known = [] if self._client.told.waits_for else statuses
+        # While the relay hears nothing of the source, or nothing is heard of relays, how old
+        # the newest is nobody knows.
+        client = self._client
+        known = [
+            (one, status)
+            for one, status in statuses
+            if not client.told.waits_for and client.silence_of(one) is None
+        ]
         lags = [
             (_names(one), one.figures.lag_s(self._wall_s(), status.buffered_bytes > 0))
             for one, status in known

@@ -47,6 +47,7 @@ from databus.client.intake import BufferItem, Intake, RolledBack
 from databus.client.page_intake import PageIntake
 from databus.client.pages import BootstrapBegun, BootstrapEnded, empty_page
 from databus.client.position import Position
+from databus.client.reach import Reach, Silence
 from databus.client.server_requests import Request, ServerRequests
 from databus.client.server_set import (
     BeginRequest,
@@ -56,7 +57,7 @@ from databus.client.server_set import (
     ServerSetMachine,
     TakeServers,
 )
-from databus.client.states import Connection
+from databus.client.states import BOOTSTRAPPING, Connection
 from databus.client.subscription import Bindings, Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import DatabusError, ScnNotFoundError
@@ -82,6 +83,7 @@ class Puller:
         on_registered: OnRegistered | None = None,
         *,
         figures: Figures,
+        clock: Callable[[], float],
         client_id: str = "",
     ) -> None:
         """Read from `position` on; what needs somebody goes to `on_error`.
@@ -90,6 +92,7 @@ class Puller:
         """
         self.last_problem: DatabusError | None = None
         self.relay: str | None = None  # the last one that was asked for events and answered
+        self.reach = Reach(clock)
         self._figures = figures
         self._subscription = subscription
         self._settings = settings
@@ -122,6 +125,12 @@ class Puller:
     def position(self) -> Position:
         """After which window it reads on."""
         return self._connection.position
+
+    def silence(self, others: Silence | None) -> Silence | None:
+        """Return since when none of the servers that it may ask answers; None while one may."""
+        servers = self._servers.servers
+        asked = servers.bootstraps if self.state in BOOTSTRAPPING else servers.relays
+        return self.reach.silence(asked, others)
 
     def change_servers(self, message: ServerSetChangeMessage) -> None:
         """Take a change of the server set; it takes effect when no request is in flight."""
@@ -224,6 +233,8 @@ class Puller:
         if isinstance(message, StreamAnswered | PointNotFound):
             self.relay = server
         is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
+        if is_good and isinstance(message, StreamAnswered | PointNotFound | PageAnswered):
+            self.reach.answered()
         if is_good and isinstance(message, StreamAnswered | PageAnswered):
             self.last_problem = None
         return instructions
@@ -271,4 +282,6 @@ class Puller:
         """Say once what is wrong; a server that is down is asked again and again."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
+        if self.server is not None:
+            self.reach.failed(self.server, str(error))
         self.last_problem = error

@@ -21,6 +21,7 @@ from databus.client.intake import BufferItem, ReadingFailed
 from databus.client.loop_thread import LoopThread
 from databus.client.position import Position, parse_start, position_of
 from databus.client.puller import OnRegistered, Puller
+from databus.client.reach import Silence
 from databus.client.server_set import Servers, ServerSetChangeMessage
 from databus.client.states import Connection
 from databus.client.subscription import Subscription
@@ -174,6 +175,15 @@ class Registration:
         return self._puller.relay
 
     @property
+    def has_heard(self) -> bool:
+        """Whether a server has ever answered a request for events."""
+        return self._puller.reach.has_heard
+
+    def silence(self, others: Silence | None) -> Silence | None:
+        """Return since when no server answers; `others`: what is known from other requests."""
+        return self._puller.silence(others)
+
+    @property
     def connection(self) -> Connection:
         """How far it has come with a server."""
         return self._puller.state
@@ -225,6 +235,7 @@ class Registration:
             around.is_impatient,
             around.on_registered,
             figures=self.figures,
+            clock=around.clock,
             client_id=around.client_id,
         )
 

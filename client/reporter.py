@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from databus.client.reach import Silence
 from databus.client.transport import Transport
 from databus.conf.client_report import MAX_WAITED_FOR, WaitsFor
 from databus.schemas.errors import DatabusError
@@ -40,6 +41,7 @@ class Told(NamedTuple):
 
     behind: Behind | None = None
     waits_for: tuple[WaitsFor, ...] = ()
+    silence: Silence | None = None  # since the last report began, to which no relay said anything
 
 
 class ReportOrder:
@@ -85,6 +87,7 @@ class Reporter:
     ) -> None:
         """Post `report()` to `path` of the relays that `used()` gives, or of one of `relays()`."""
         self.told = Told()
+        self._clock = clock
         self._every_s = every_s
         self._path = path
         self._report = report
@@ -93,6 +96,8 @@ class Reporter:
         self._make_transport = make_transport
         self._order = ReportOrder(clock)
         self._transports: dict[str, Transport] = {}
+        self._failures: list[str] = []  # of the report at hand
+        self._is_heard = False  # whether anybody said anything to it
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -106,12 +111,22 @@ class Reporter:
                 transport.close()
 
     async def _tell(self) -> None:
+        began_s = self._clock()
+        self._failures, self._is_heard = [], False
         first, others = self._order.split(self._used(), self._relays())
         answers = [answer for relay in first if (answer := await self._tell_one(relay))]
         for relay in others:
             if not answers and (answer := await self._tell_one(relay)):
                 answers.append(answer)
-        self.told = _merged(answers) if answers else Told(None, self.told.waits_for)
+        if answers:
+            self.told = _merged(answers)
+        else:
+            self.told = Told(None, self.told.waits_for, self._silence(began_s))
+
+    def _silence(self, began_s: float) -> Silence | None:
+        if self._is_heard or not self._failures:
+            return None  # who takes no reports is there all the same
+        return Silence(began_s, self._failures[0])
 
     async def _tell_one(self, relay: str) -> Told | None:
         """Return what the relay says; None when it did not take the report."""
@@ -127,7 +142,9 @@ class Reporter:
             )
         except (DatabusError, OSError) as error:
             log.debug("no report to %s: %s", relay, error)
+            self._failures.append(str(error))
             return None
+        self._is_heard = True
         if answer.status in _NO_SUCH_PATH:
             self._order.refused(relay)
         if answer.status != 200:

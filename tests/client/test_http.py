@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from databus.client.api import endpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Result
-from databus.client.http import make_service
+from databus.client.http import health_of, make_service
 from databus.client.states import Lifecycle
 from databus.conf.client_report import ClientReport
 from databus.conf.settings import ClientHttpSettings
@@ -247,3 +248,49 @@ def test_no_request_gets_an_answer_that_is_not_in_the_document(relay: FakeRelay)
         assert fuzz(one.client.url, document) > 100
         one.client.resume()
         assert one.ask("/health")[0] == 200
+
+
+def test_health_says_that_it_waits_while_no_relay_can_be_reached(relay: FakeRelay) -> None:
+    port = int(relay.url.rpartition(":")[2])
+    with serving(relay) as one:
+        wait_until(lambda: one.ask("/health")[0] == 200)
+        began_at = time.time()
+        relay.stop()
+        wait_until(lambda: one.ask("/health")[0] == 503)
+        told = json.loads(one.ask("/health")[1])
+        (copy,) = told["registrations"]
+        assert told["status"] == "waiting"
+        assert relay.url in copy["problem"]
+        assert began_at - 60 < copy["silentSince"] <= time.time()
+        assert "\ndatabus_client_lag_seconds{" not in one.ask("/metrics")[1].decode()
+        with FakeRelay(orders(range(1, 6), per_window=2), port=port):
+            wait_until(lambda: one.ask("/health")[0] == 200)
+
+
+def test_health_says_that_it_waits_while_its_relay_takes_requests_and_says_nothing(
+    relay: FakeRelay,
+) -> None:
+    relay.takes_reports = True
+    with serving(relay, report_every_s=0.02) as one:
+        wait_until(lambda: relay.posts > 0 and one.ask("/health")[0] == 200)
+        wait_until(lambda: any("wait" in asked for asked in relay.streams()[-1:]))
+        relay.holds_reports = True  # as it holds the request for events, by design
+        wait_until(lambda: one.ask("/health")[0] == 503)
+        told = json.loads(one.ask("/health")[1])
+        assert (told["status"], told["registrations"][0]["connection"]) == ("waiting", "streaming")
+        assert "within 2" in told["registrations"][0]["problem"]
+        relay.holds_reports = False
+        wait_until(lambda: one.ask("/health")[0] == 200)
+
+
+def test_health_says_that_it_is_starting_until_a_relay_has_answered() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        client = DatabusClient(
+            [f"http://127.0.0.1:{deaf.getsockname()[1]}"], http={"port": 0}, **QUICK
+        )
+        client.on("shop.orders")(lambda _event: None)
+        with client:
+            health = health_of(client)
+            assert (health.is_ok, health.word) == (False, "starting")

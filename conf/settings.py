@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -216,6 +217,9 @@ class PhysicalSourceSettings(Settings):
     `password_env` says where it is.
     """
 
+    # Where they are from: what is to be done by hand names it.
+    _file: Path | None = PrivateAttr(None)
+
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
     uri: str = Field(description="Where the change log is read from")
     sources: tuple[SourceSettings | str, ...] = Field(
@@ -270,6 +274,15 @@ class PhysicalSourceSettings(Settings):
     )
     reconnect_min_s: float = Field(0.2, gt=0, description="First wait before reconnecting")
     reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before reconnecting")
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Remember the file."""
+        self._file = (context or {}).get("file")
+
+    @property
+    def file(self) -> Path | None:
+        """The file that they stand in; None when they were made otherwise."""
+        return self._file
 
     @field_validator("tls_cert", "tls_key")
     @classmethod
@@ -469,21 +482,23 @@ def load_settings(path: Path, model: type[Model]) -> Model:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from error
-    return build_settings(raw, model, origin=str(path), folder=path.resolve().parent)
+    return build_settings(raw, model, origin=str(path), file=path.absolute())
 
 
 def build_settings(
     raw: dict[str, Any],
     model: type[Model],
     origin: str = "settings",
-    folder: Path | None = None,
+    file: Path | None = None,
 ) -> Model:
     """Validate plain values against a model; raises SettingsError.
 
-    `folder` is what relative paths are relative to; none leaves them as they are.
+    `file` is where they are from: its folder is what relative paths are relative to;
+    none leaves them as they are.
     """
     try:
-        return model.model_validate(raw, context={"folder": folder} if folder else None)
+        context = {"folder": file.resolve().parent, "file": file} if file else None
+        return model.model_validate(raw, context=context)
     except ValidationError as error:
         lines = [_explain(problem) for problem in _causes(error.errors())]
         raise SettingsError(f"{origin}: " + "; ".join(lines)) from None

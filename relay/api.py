@@ -320,9 +320,9 @@ class RelayApi:
         ids = self._relay.catalog.src_ids_of(source.name)
         sources = [SourceName(name=name, id=src_id) for name, src_id in ids.items()]
         history = self._relay.observed.histories[source.name]
-        damage = self._relay.damage_of(source.name)
+        problem = self._relay.problem_of(source.name)
         drain, at = self._drain(source), self._at()
-        return physical_source_view(source, sources, history, drain, damage, at)
+        return physical_source_view(source, sources, history, drain, problem, at)
 
     def _drain(self, source: PhysicalSource) -> DrainView | None:
         if source.name not in self._relay.draining:

@@ -206,6 +206,14 @@ class ClientTable:
             and not place.has_read(scn, tail)
         ]
 
+    def readers_of(self, physical_source: str, now_s: float) -> list[str]:
+        """Return the names of clients heard of lately that read a physical source."""
+        return sorted(
+            client.name
+            for client in self
+            if client.is_heard(now_s) and physical_source in client.places(now_s)
+        )
+
     def _seen(self, caller: Caller, now_s: float) -> Client:
         client = self._clients.pop(caller.id, None)
         if client is None:

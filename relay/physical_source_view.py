@@ -77,7 +77,7 @@ def physical_source_view(
     sources: list[SourceName],
     history: SourceHistory,
     drain: DrainView | None,
-    damage: str,
+    problem: str,
     at: float,
 ) -> PhysicalSourceView:
     """Return all that is told of a physical source."""
@@ -88,7 +88,7 @@ def physical_source_view(
         name=source.name,
         uri=without_password(source.settings.uri),
         state=status.state.value,
-        problem=status.problem or damage,
+        problem=problem,
         since=status.since,
         next_try_at=status.next_try_at,
         is_connected=status.is_connected,

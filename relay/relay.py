@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
 _MOST_SAID = 3  # damaged stretches
+_MOST_WAITING = 10  # consumers
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
@@ -204,9 +205,22 @@ class Relay:
             for name, error in self.unusable.items()
         }
         return unusable | {
-            name: _status(source, self.damage_of(name))
+            name: _status(source, self.problem_of(name))
             for name, source in self.physical_sources.items()
         }
+
+    def problem_of(self, name: str) -> str:
+        """Return what is wrong with a physical source, and who waits for it; "" for nothing."""
+        return self._capture_problem(name) or self.damage_of(name)
+
+    def _capture_problem(self, name: str) -> str:
+        status = self.physical_sources[name].capture.status
+        readers = self.observed.clients.readers_of(name, self._clock.monotonic_s())
+        if status.state is not State.ERROR or not readers:
+            return status.problem
+        more = [f"{len(readers) - _MOST_WAITING} more"] if len(readers) > _MOST_WAITING else []
+        waiting = ", ".join([*readers[:_MOST_WAITING], *more])
+        return f"{status.problem}; these consumers wait: {waiting}"
 
     def damage_of(self, name: str) -> str:
         """Return what is wrong with the windows in a physical source's ring; "" when nothing is."""
@@ -228,7 +242,7 @@ class Relay:
         for name, source in self.physical_sources.items():
             status = source.capture.status
             if not status.is_well:
-                found.append(_trouble(name, status))
+                found.append(_trouble(name, status, self._capture_problem(name)))
             if damage := self.damage_of(name):
                 found.append(Trouble(name, State.ERROR, damage))
         return sorted(found, key=lambda one: _WORST_FIRST.index(one.state))
@@ -323,16 +337,16 @@ class Relay:
         return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
 
 
-def _trouble(name: str, status: CaptureStatus) -> Trouble:
-    text = status.problem or _NOT_OPEN_YET
+def _trouble(name: str, status: CaptureStatus, problem: str) -> Trouble:
+    text = problem or _NOT_OPEN_YET
     return Trouble(name, status.state, text, status.since, status.next_try_at)
 
 
-def _status(source: PhysicalSource, damage: str) -> dict[str, Any]:
+def _status(source: PhysicalSource, problem: str) -> dict[str, Any]:
     status, delay_s = source.capture.status, source.capture.status.known_delay_s
     return {
         "state": status.state.value,
-        "problem": status.problem or damage,
+        "problem": problem,
         "connected": status.is_connected,
         "since": status.since,
         "nextTryAt": status.next_try_at,

@@ -228,3 +228,13 @@ def test_a_client_certificate_for_the_database_needs_its_authority() -> None:
         with pytest.raises(SettingsError, match=f"{key} = .*need tls_ca, which puts TLS on"):
             build_settings({**source, key: "client.pem"}, PhysicalSourceSettings)
     build_settings({**source, "tls_ca": "ca.pem", "tls_cert": "c.pem"}, PhysicalSourceSettings)
+
+
+def test_a_physical_source_knows_the_file_that_it_stands_in_whatever_is_changed_of_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(RELAY, encoding="utf-8")
+    (shop,) = load_settings(file, RelaySettings).physical_sources
+    assert shop.model_copy(update={"epoch": 1}).file == file
+    assert PhysicalSourceSettings(**SHOP).file is None

@@ -311,7 +311,14 @@ class TestSourceInError:
         assert [(one["state"], one["problem"]) for one in health["troubles"]] == [
             ("error", str(error))
         ]
-        assert health["physicalSources"]["shop"]["problem"] == str(error)
+        relay.get("/stream", {"x-databus-client": "ann"}, sources="1,2", size=1 << 20)
+        told = f"{error}; these consumers wait: ann"
+        health = json.loads(relay.get("/health").body)
+        assert health["troubles"][0]["problem"] == told
+        shop = json.loads(relay.get("/controlSources/status").body)["shop"]
+        (view,) = json.loads(relay.get("/api/v1/physicalSources").body)["physicalSources"]
+        (trouble,) = json.loads(relay.get("/api/v1/relay").body)["troubles"]
+        assert [shop["problem"], view["problem"], trouble["text"]] == [told] * 3
         assert relay.stream().headers["x-databus-resume"] == "1,-1"
         relay.post("/controlSources/unpause")
         wait_until(lambda: relay.get("/health").status == 200)

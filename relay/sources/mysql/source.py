@@ -312,6 +312,7 @@ class MysqlSource:
             self._history.open(catalog, names, scan, is_first=is_first, oldest=files[0]),
             scan,
             allow_cascades=self._settings.allow_cascades,
+            config=self._settings.file,
             ask=partial(versions_after, catalog, names, scan),
         )
         warning_hours = self._settings.purge_warning_hours

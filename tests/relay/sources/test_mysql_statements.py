@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -293,6 +295,16 @@ def test_a_statement_that_is_not_understood_stops_with_what_repairs_it(text: str
     with pytest.raises(ValueError, match=r"names d\.t and cannot be followed.* repair d\.t --scn"):
         tables.apply(Query("d", text), SCN)
     assert columns_after() == ["a int(11)", "c int(11)"]
+
+
+def test_the_command_that_repairs_names_the_relays_own_settings_file_as_a_shell_takes_it() -> None:
+    history = History()
+    history.begin(Record(0, {("d", "t"): int_table("a")}, {"d": "utf8mb4"}, is_beginning=True))
+    file = Path("/etc/data bus/relay.toml")
+    tables = WatchedTables(Names(["d.t"]), RULES, history, lambda _begin, _end: {}, config=file)
+    command = f"`databus schema repair d.t --scn {SCN} -c '/etc/data bus/relay.toml'`"
+    with pytest.raises(ValueError, match=re.escape(command)):
+        tables.apply(Query("d", "ALTER TABLE t FROBNICATE c"), SCN)
 
 
 def test_a_statement_that_is_not_understood_is_passed_once_its_table_is_repaired() -> None:

@@ -17,6 +17,7 @@ import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple
 
 from databus.relay.sources.mysql.rows.changes import RowLayout
@@ -126,7 +127,8 @@ class WatchedTables:
     """Finds row layouts, and follows what statements do to the tables.
 
     `scan` returns the tables whose definition statements between two SCNs may
-    have changed, with the SCN of the last one.
+    have changed, with the SCN of the last one. `config` is the relay's settings
+    file, for what is to be done by hand.
     """
 
     def __init__(
@@ -137,9 +139,11 @@ class WatchedTables:
         scan: ScanLog,
         *,
         allow_cascades: bool = False,
+        config: Path | None = None,
         ask: AskServer | None = None,
     ) -> None:
         self.names = names
+        self._config = shlex.quote(str(config or "RELAY.toml"))
         self._ask = ask
         self._rules = rules
         self._history = history
@@ -381,7 +385,7 @@ class WatchedTables:
 
     def _repair(self, sources: Sequence[str], position: int) -> str:
         commands = "` and `".join(
-            f"databus schema repair {shlex.quote(source)} --scn {position} -c RELAY.toml"
+            f"databus schema repair {shlex.quote(source)} --scn {position} -c {self._config}"
             for source in sources
         )
         return (

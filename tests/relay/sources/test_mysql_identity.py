@@ -216,6 +216,17 @@ def test_a_gap_a_rotation_to_another_file_and_a_heartbeat_from_further_on_break_
         target.receive(made.heartbeat(made.FILE, 9000))
 
 
+def test_a_stream_asked_for_by_gtid_may_lack_whole_transactions_and_no_part_of_one() -> None:
+    whole = a_stream(*[a_transaction(number) for number in range(4)])
+    assert len(read_all(Assembler(tables(), DIALECT), [*whole[:7], *whole[12:]])) == 3
+    for missing in range(8, 12):
+        found: list[Transaction] = []
+        left = [*whole[:missing], *whole[missing + 1 :]]
+        with pytest.raises(StreamBrokenError):
+            read_all(Assembler(tables(), DIALECT), left, found)
+        assert len(found) == 1
+
+
 @pytest.mark.parametrize("change", ["dropped", "doubled", "swapped"])
 def test_packets_that_do_not_follow_each_other_break_the_stream_both_ways(change: str) -> None:
     events = a_stream(*[a_transaction(number) for number in range(20)])

@@ -5,10 +5,10 @@ leaves it 0 inside transactions, and a file longer than 4 GiB begins anew. So
 the offset is counted along the stream, from the place that the stream begins
 with; a header that says one must agree: each event begins where the one before
 ended, and each file has the next number. Only in a stream that was asked for by
-GTID (`has_gaps`) may it lie ahead: the server left out what the GTIDs exclude.
-Anything else breaks the stream. What the server makes up for one stream (its
-first ROTATE and FORMAT_DESCRIPTION, heartbeats) takes no room in any file; of
-START_ENCRYPTION, which stands in the file, a copy is sent.
+GTID (`has_gaps`) may it lie ahead, between two transactions: the server left out
+what the GTIDs exclude. Anything else breaks the stream. What the server makes up
+for one stream (its first ROTATE and FORMAT_DESCRIPTION, heartbeats) takes no room
+in any file; of START_ENCRYPTION, which stands in the file, a copy is sent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class LogCursor:
             return event
         expected = self.offset + event.size
         ahead = (event.end_offset - expected) % _WRAP if event.end_offset else 0
-        may_skip = self._has_gaps or ahead == self._unsent
+        # What GTIDs leave out is whole transactions.
+        may_skip = (self._has_gaps and not is_inside) or ahead == self._unsent
         if ahead >= _WRAP // 2 or (ahead and not may_skip):
             raise StreamBrokenError(
                 f"an event at {self.file}:{self.offset} says that it ends at {event.end_offset}, "

@@ -1,4 +1,4 @@
-"""Checks of the product that can be switched off, each with the attack that must then succeed.
+"""Checks of the product that can be switched off, each with the attacks that must then succeed.
 
 Only `disarmed` calls these, in a process of its own. What is patched must be there: a check that
 was renamed fails here, not in silence.
@@ -6,68 +6,181 @@ was renamed fails here, not in silence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.adversity.servers import Kind
+# What takes a thing's place, given that thing.
+Instead = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check: how to switch it off, and by which attack that is seen."""
+class Switch:
+    """One check: what is patched to switch it off, and by which attacks that is seen."""
 
-    switch_off: Callable[[], None]
-    attack: str
-    kind: Kind
+    patches: Mapping[str, Instead]  # by `module:name` or `module:Class.name`, within the product
+    attacks: Sequence[str]  # `name/source`; each of them must see it
     because: str  # in what is found then: not any failure will do
+    is_short: bool = False  # its first attack is soon over: the tests run it
+
+    def switch_off(self) -> None:
+        """Patch the product, for the rest of this process."""
+        for target, instead in self.patches.items():
+            module, _, path = target.partition(":")
+            owner: Any = importlib.import_module(f"databus.{module}")
+            *owners, name = path.split(".")
+            for one in owners:
+                owner = getattr(owner, one)
+            if not hasattr(owner, name):
+                raise AttributeError(f"no {target}: mend benchmarks/adversity/disarming.py")
+            setattr(owner, name, instead(getattr(owner, name)))
 
 
-def _replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
-    if not hasattr(owner, name):
-        raise AttributeError(f"{owner} has no {name}: mend benchmarks/adversity/disarming.py")
-    setattr(owner, name, by)
+def _always(value: object) -> Instead:
+    """Return what makes a function answer the same, whatever it is asked."""
+    return lambda _original: lambda *_, **__: value
 
 
-def _log_identity() -> None:
+def _simply(value: object) -> Instead:
+    """Return what puts a value there."""
+    return lambda _original: value
+
+
+def _begin_anywhere(self: Any, after_scn: int, files: Any, _newest: Any) -> Any:
     """Go on at a place whatever stands there."""
-    from databus.relay.sources.mysql import same_log
     from databus.relay.sources.mysql.server.position import start_at_position
     from databus.relay.sources.mysql.stream.identities import Identities
     from databus.schemas.scn import binlog_position
 
-    def begin(self: Any, after_scn: int, files: Any, _newest: Any) -> Any:
-        place = binlog_position(after_scn)
-        start = start_at_position(place, self._epoch, files)
-        return start, Identities(self.server)
-
-    _replace(same_log.SameLog, "begin", begin)
+    place = binlog_position(after_scn)
+    return start_at_position(place, self._epoch, files), Identities(self.server)
 
 
-def _transient_retry() -> None:
+def _place_as_said(original: Any) -> Any:
+    """Believe each event where it says that it ends."""
+
+    def place(self: Any, event: Any, **how: bool) -> Any:
+        self._has_gaps = True
+        return original(self, event, **how | {"is_inside": False})
+
+    return place
+
+
+def _pause(self: Any, _error: Exception) -> None:
     """Take a broken connection for an error that needs somebody."""
-    from databus.relay.capture import Capture
-
-    def back_off(self: Any, _error: Exception) -> None:
-        self.pause()
-
-    _replace(Capture, "_back_off", back_off)
+    self.pause()
 
 
-def _ring_check() -> None:
-    """Serve what lay in a ring's file without a look at it."""
-    from databus.relay import ring_check
+def _note_as_running(original: Any) -> Any:
+    """Look well, whatever is the matter."""
+    from databus.relay.capture_status import TROUBLED, State
 
-    owner = ring_check.RingCheck
-    _replace(owner, "reach", lambda _self, _position, end: end)
-    _replace(owner, "check_at", lambda _self, _position: None)
-    _replace(owner, "check_block", lambda _self, _number: 0)
+    def note(self: Any, state: Any, problem: str = "", wait_s: float | None = None) -> None:
+        if state in TROUBLED:
+            original(self, State.RUNNING)
+        else:
+            original(self, state, problem, wait_s)
+
+    return note
 
 
-CHECKS = {
-    "log-identity": Check(_log_identity, "log-reset-while-down-equal", "mariadb", "silent loss"),
-    "transient-retry": Check(
-        _transient_retry, "connections-cut-under-load", "mariadb", "relay is paused"
+def _follow_anywhere(self: Any, scn: int, offset: int, _begin: object) -> None:
+    """Go on where a relay says, wherever that is."""
+    if offset >= 0:
+        self._continue_at = (scn, offset)
+    elif scn != self.position.scn:
+        self.position = type(self.position)(self.position.checkpoint.at(max(scn, 0)))
+
+
+def _length_as_said(buffer: Any, offset: int) -> int:
+    """Believe how long an event is, whatever its header's CRC says."""
+    from databus.schemas.event_v2 import LENGTH_OFFSET
+
+    return int.from_bytes(buffer[offset + LENGTH_OFFSET :][:4], "big")
+
+
+_RING = "relay.ring_check:RingCheck."
+_STREAM = "relay.sources.mysql.stream."
+
+CHECKS: Mapping[str, Switch] = {
+    "log-identity": Switch(
+        {"relay.sources.mysql.same_log:SameLog.begin": _simply(_begin_anywhere)},
+        ["log-reset-while-down-equal/mariadb"],
+        "silent loss",
+        is_short=True,
     ),
-    "ring-check": Check(_ring_check, "flip-old-windows-at-rest-1", "sqlite", "names shop.ring"),
+    "packet-sequence": Switch(
+        {
+            "relay.sources.mysql.source:LaneAssembler": _simply(None),
+            f"{_STREAM}packets:check_sequence": _always(None),
+        },
+        ["wire-drop-transaction-from-gtid/mariadb", "wire-drop-transaction-from-gtid/mysql"],
+        "silent loss",
+        is_short=True,
+    ),
+    "event-continuity": Switch(
+        {f"{_STREAM}offsets:LogCursor.place": _place_as_said},
+        [
+            "wire-drop-transaction-renumbered/mariadb",
+            "wire-drop-transaction-renumbered/mysql",
+        ],
+        "silent loss",
+        is_short=True,
+    ),
+    "transient-retry": Switch(
+        {"relay.capture:Capture._back_off": _simply(_pause)},
+        ["connections-cut-under-load/mariadb"],
+        "relay is paused",
+    ),
+    "disk-full-retry": Switch(
+        {"conf.faults:_is_resource": _always(False)},
+        ["data-dir-full-and-quiet/sqlite"],
+        "relay is error",
+    ),
+    "descriptor-reserve": Switch(
+        {"conf.service:fit_connections": lambda _original: lambda asked, _own_files: asked},
+        ["idle-connections-few-files/mariadb"],
+        "beside strangers",
+    ),
+    "false-states": Switch(
+        {"relay.capture:Capture._note": _note_as_running},
+        ["network-refuses/mariadb"],
+        'source_state{state="running"} 1',
+    ),
+    "ring-check": Switch(
+        {
+            f"{_RING}reach": lambda _original: lambda _self, _position, end: end,
+            f"{_RING}check_at": _always(None),
+            f"{_RING}check_block": _always(0),
+        },
+        ["flip-old-windows-at-rest-1/sqlite"],
+        "names shop.ring",
+    ),
+    "checkpoint-checksum": Switch(
+        {"client.checkpoints:_check_whole": _always(None)},
+        ["flip-checkpoint-scn/sqlite"],
+        "wrong row: the checkpoint was",
+        is_short=True,
+    ),
+    "schemas-checksum": Switch(
+        {"registry.sqlite_store:crc32": _always(0)},
+        ["flip-schemas-text/sqlite"],
+        "names schemas.db",
+    ),
+    "store-check": Switch(
+        {"bootstrap.store_watch:check_store": _always(())},
+        ["flip-bootstrap-store-row/sqlite"],
+        "names shop.db",
+    ),
+    "resume-forward": Switch(
+        {"client.connection:ConnectionMachine._follow": _simply(_follow_anywhere)},
+        ["lying-relay-resume-before/sqlite"],
+        "scn 0 is gone",  # and the client has given up for good
+    ),
+    "length-before-crc": Switch(
+        {"schemas.event_v2:checked_length": _simply(_length_as_said)},
+        ["lying-relay-length-2g/sqlite"],
+        "max_window_bytes",
+    ),
 }

@@ -56,6 +56,12 @@ class Scene(Processes):
             self.start_bootstrap()
         self.start_consumer()
 
+    def start_from(self, place: str) -> None:
+        """Have the relay begin elsewhere than at the oldest; before it is started first."""
+        file = self.folder / "relay.toml"
+        text = file.read_text(encoding="utf-8").replace('"earliest"', json.dumps(place))
+        file.write_text(text, encoding="utf-8")
+
     def start_relay(self) -> None:
         """Start the relay and wait until it captures."""
         self.relay.start()

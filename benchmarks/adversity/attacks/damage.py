@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +16,18 @@ NAMED = "an error that names the file and the way on, at once, or no harm at all
 WAYS = "remove|move |restore|put |copy|repair|begin|restart"
 AT_ONCE_S = 30.0
 FLIPS_EACH = 3
+# Of a ring: its first pages, where it says of itself what it holds, and the first windows.
+RELAY_FILE_BYTES = 40_000
 # A ring of which the oldest windows are not looked at when it is opened.
 LARGE = {"ring_bytes": "48MiB"}
 FILLING, FILLING_BYTES = 1700, 3900
+# Bytes that make sense when they are changed, too: only a checksum tells.
+A_NUMBER = re.compile(rb'"windowScn": \d*(\d)')
+A_NAME = re.compile(rb'"name": ?"(n)ote"')
+A_NOTE = re.compile(rb"\d:[0-9a-f]{31}([0-9a-f])x")
+
+# Which byte of a file is changed, and to what.
+Change = Callable[[bytes, random.Random], tuple[int, bytes]]
 
 
 def damaged_files() -> Iterator[Attack]:
@@ -28,15 +39,17 @@ def damaged_files() -> Iterator[Attack]:
     )
     for number in range(1, FLIPS_EACH + 1):
         for name, file in files:
-            run = partial(_relay_file, file)
+            run = partial(_relay_file, file, _anywhere(most=RELAY_FILE_BYTES))
             yield Attack(f"flip-{name}-{number}", 3, NAMED, run, ALL if number == 1 else SERVERS)
-        yield Attack(f"flip-history-{number}", 3, NAMED, partial(_relay_file, "shop.history"))
-        yield Attack(f"flip-checkpoint-{number}", 3, NAMED, _checkpoint, ("sqlite",))
+        run = partial(_relay_file, "shop.history", _anywhere())
+        yield Attack(f"flip-history-{number}", 3, NAMED, run)
+        run = partial(_checkpoint, _anywhere())
+        yield Attack(f"flip-checkpoint-{number}", 3, NAMED, run, ("sqlite",))
         yield Attack(
             f"flip-bootstrap-store-{number}",
             3,
             NAMED,
-            _store,
+            partial(_store, _anywhere()),
             ("sqlite", "mariadb"),
             setting={"has_bootstrap": True},
         )
@@ -49,16 +62,26 @@ def damaged_files() -> Iterator[Attack]:
                 ("sqlite",),
                 setting={"source_options": LARGE, "is_equal": True},
             )
+    yield Attack("flip-checkpoint-scn", 3, NAMED, partial(_checkpoint, _in(A_NUMBER)), ("sqlite",))
+    run = partial(_relay_file, "schemas.db", _in(A_NAME))
+    yield Attack("flip-schemas-text", 3, NAMED, run, ("sqlite",))
+    yield Attack(
+        "flip-bootstrap-store-row",
+        3,
+        NAMED,
+        partial(_store, _in(A_NOTE)),
+        ("sqlite",),
+        setting={"has_bootstrap": True},
+    )
 
 
-def _relay_file(name: str, scene: Scene) -> None:
+def _relay_file(name: str, change: Change, scene: Scene) -> None:
     scene.start_relay()
     scene.write(60)
     scene.wait_for_ring(60)
     scene.stop_relay()
     file = scene.data_dir / name
-    # Of a ring: its first pages, where it says of itself what it holds, and the first windows.
-    _flip(scene, file, most=40_000)
+    _flip(scene, file, change)
     scene.may_end("relay")
     scene.relay.start()
     scene.start_consumer()
@@ -74,14 +97,14 @@ def _old_windows(is_running: bool, scene: Scene) -> None:
     file = scene.data_dir / "shop.ring"
     if not is_running:
         scene.stop_relay()
-    _flip(scene, file, least=8192, most=4 << 20)
+    _flip(scene, file, _anywhere(least=8192, most=4 << 20))
     if not is_running:
         scene.relay.start()
     scene.start_consumer()
     _right_or_named(scene, file)
 
 
-def _checkpoint(scene: Scene) -> None:
+def _checkpoint(change: Change, scene: Scene) -> None:
     scene.start()
     scene.write(60)
     scene.await_all()
@@ -90,7 +113,7 @@ def _checkpoint(scene: Scene) -> None:
     scene.write(10)
     (file,) = scene.checkpoints.glob("*.json")
     before = scene.checkpoint_scn()
-    _flip(scene, file)
+    _flip(scene, file, change)
     scene.may_end("consumer")
     scene.start_consumer()
     _right_or_named(scene, file)
@@ -99,7 +122,7 @@ def _checkpoint(scene: Scene) -> None:
         scene.found(f"wrong row: the checkpoint was {before}, and was read as {starts[-1]}")
 
 
-def _store(scene: Scene) -> None:
+def _store(change: Change, scene: Scene) -> None:
     scene.start_relay()
     scene.write(60)
     scene.start_bootstrap()
@@ -107,22 +130,42 @@ def _store(scene: Scene) -> None:
     scene.wait_for_store()
     scene.bootstrap.stop(30)
     file = scene.folder / "bootstrap" / "shop.db"
-    _flip(scene, file)
+    _flip(scene, file, change)
     scene.may_end("bootstrap")
     scene.bootstrap.start()
     scene.start_consumer("--start", "beginning")
     _right_or_named(scene, file, AT_ONCE_S * 2)
 
 
-def _flip(scene: Scene, file: Path, least: int = 0, most: int = 1 << 40) -> None:
-    data = file.stat().st_size
-    at = scene.draw.randrange(least, min(data, most))
+def _anywhere(least: int = 0, most: int = 1 << 40) -> Change:
+    """Return what changes any byte between two places."""
+
+    def change(data: bytes, draw: random.Random) -> tuple[int, bytes]:
+        at = draw.randrange(least, min(len(data), most))
+        return at, flipped(data[at : at + 1], 0, draw)
+
+    return change
+
+
+def _in(text: re.Pattern[bytes]) -> Change:
+    """Return what changes the lowest bit of a byte where a text stands last."""
+
+    def change(data: bytes, _draw: random.Random) -> tuple[int, bytes]:
+        places = [found.start(1) for found in text.finditer(data)]
+        if not places:
+            raise Broken(f"nothing in the file is like {text.pattern!r}")
+        return places[-1], bytes([data[places[-1]] ^ 1])
+
+    return change
+
+
+def _flip(scene: Scene, file: Path, change: Change) -> None:
+    data = file.read_bytes()
+    at, changed = change(data, scene.draw)
     with file.open("r+b") as opened:
         opened.seek(at)
-        (before,) = opened.read(1)
-        opened.seek(at)
-        opened.write(flipped(bytes([before]), 0, scene.draw))
-    scene.did = f"byte {at} of {data} of {file.name}"
+        opened.write(changed)
+    scene.did = f"byte {at} of {len(data)} of {file.name}"
 
 
 def _right_or_named(scene: Scene, file: Path, patience_s: float = AT_ONCE_S) -> None:

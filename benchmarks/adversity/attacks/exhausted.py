@@ -31,6 +31,14 @@ def exhausted_machines() -> Iterator[Attack]:
         setting={"disks_mib": {"relay": 40}},
     )
     yield Attack(
+        "data-dir-full-and-quiet",
+        4,
+        HEALS,
+        _data_dir_full_and_quiet,
+        ("sqlite", "mariadb"),
+        setting={"disks_mib": {"relay": 40}},
+    )
+    yield Attack(
         "checkpoint-disk-full",
         4,
         HEALS,
@@ -93,6 +101,16 @@ def _data_dir_full(scene: Scene) -> None:
     scene.must_answer_from_now_on()
     full = scene.disks["relay"].full(scene.relay)
     _while_it_lasts(scene, full, scene.problem, NO_SPACE)
+    _end(scene)
+
+
+def _data_dir_full_and_quiet(scene: Scene) -> None:
+    """Nothing moves on meanwhile: each try meets the same thing at the same place."""
+    _begin(scene)
+    with scene.disks["relay"].full(scene.relay):
+        scene.write(3)
+        scene.rest(DURING_S)
+        scene.wait_for_words(scene.problem, NO_SPACE, patience_s=SEEN_WITHIN_S)
     _end(scene)
 
 

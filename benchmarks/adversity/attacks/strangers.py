@@ -19,6 +19,9 @@ from databus.demo.private_mariadb import HOST
 CAPTURES = "capture and the consumer go on; well once they are gone"
 HONEST = "taken for an error of the relay: asked again, nothing wrong, nobody stuck"
 IDLE, BURST, UNREAD = 1000, 120, 250
+REFUSED_MOST, CUTS = 20, 5
+# Before those who say nothing are sent away (`http.request_s`).
+BESIDE_S = 12.0
 FILES = 1024
 LIES = 3
 # What a relay says twice of how large an event is has to be believed.
@@ -83,20 +86,32 @@ def _idle(scene: Scene) -> None:
     scene.await_all()
     scene.saw = ""
     with ExitStack() as stack, scene.writer.flowing(40):
-        for _ in range(IDLE):
-            _connect(stack, scene.relay_port)
+        _crowd(stack, scene.relay_port)
         scene.rest(1.0)
         for _ in range(BURST):
-            link = _connect(stack, scene.relay_port)
+            link = _connect(stack, scene.relay_port, wait_s=0.1)
             with contextlib.suppress(OSError, AttributeError):
                 link.sendall(b"GET /sources HTTP/1.1\r\nHost: a\r\n\r\n")  # type: ignore[union-attr]
         # Capture needs files of its own meanwhile.
-        if scene.proxy is not None:
-            scene.proxy.cut()
-        scene.rest(3.0)
+        for _ in range(CUTS if scene.proxy is not None else 0):
+            scene.the_proxy().cut()
+            scene.rest(0.2)
+        scene.rest(2.0)
+        committed = scene.writer.committed
+        what = "capture and the consumer to go on beside strangers"
+        scene.wait(lambda: scene.delivered() >= committed, what, BESIDE_S)
     scene.write(20)
     scene.await_all()
     scene.await_well()
+
+
+def _crowd(stack: ExitStack, port: int) -> None:
+    """Open connections that say nothing, until hardly anybody is let in any more."""
+    refused = 0
+    for _ in range(IDLE):
+        refused += _connect(stack, port, wait_s=1) is None
+        if refused > REFUSED_MOST:
+            return
 
 
 def _unread(scene: Scene) -> None:
@@ -163,12 +178,14 @@ def _rubbish(draw: random.Random) -> Iterator[bytes]:
         yield f"GET {STREAM}&checkPoint={checkpoint} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 
 
-def _connect(stack: ExitStack, port: int, buffer_bytes: int = 0) -> socket.socket | None:
+def _connect(
+    stack: ExitStack, port: int, buffer_bytes: int = 0, wait_s: float = 5
+) -> socket.socket | None:
     """Open a connection that stays; None when it was turned away."""
     link = stack.enter_context(contextlib.closing(socket.socket()))
     if buffer_bytes:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-    link.settimeout(5)
+    link.settimeout(wait_s)
     try:
         link.connect((HOST, port))
     except OSError:

@@ -12,6 +12,9 @@ from benchmarks.adversity.tampering import FLIPS, HOWS, How, Tampering
 RECONNECTS = "taken for a broken connection: read again, nothing lost, nobody asked"
 BEFORE, AFTER = 20, 60
 FLIPS_EACH = 4
+# MariaDB has them always, and does not know the words.
+WITH_GTIDS = {"loose-gtid-mode": "ON", "loose-enforce-gtid-consistency": "ON"}
+GTIDS = {"mariadb": "SELECT @@gtid_binlog_pos", "mysql": "SELECT @@gtid_executed"}
 
 
 def bad_wires() -> Iterator[Attack]:
@@ -20,6 +23,13 @@ def bad_wires() -> Iterator[Attack]:
         for renumbers in (False, True):
             name = f"wire-{how}{'-renumbered' if renumbers else ''}"
             yield Attack(name, 1, RECONNECTS, partial(_tamper, how, renumbers=renumbers))
+    yield Attack(
+        "wire-drop-transaction-from-gtid",
+        1,
+        RECONNECTS,
+        _lose_behind_gtids,
+        setting={"server_options": WITH_GTIDS},
+    )
     for how in FLIPS:
         for number in range(1, FLIPS_EACH + 1):
             yield Attack(f"wire-{how}-{number}", 4, RECONNECTS, partial(_tamper, how))
@@ -36,6 +46,23 @@ def _tamper(how: How, scene: Scene, *, renumbers: bool = False) -> None:
     scene.write(AFTER)
     scene.saw = ""
     # More comes after it: what is lost at the end would be waited for only.
+    scene.wait(lambda: tampering.was_done, "the tampering")
+    scene.write(3)
+    scene.await_all()
+    scene.await_well()
+
+
+def _lose_behind_gtids(scene: Scene) -> None:
+    """Lose a transaction of a stream that may lack some: only the packets' numbers tell."""
+    session = scene.database.connect()
+    ((gtids,),) = session.rows(GTIDS[scene.setting.kind])
+    session.close()
+    scene.start_from(f"gtid:{gtids}")
+    scene.write(AFTER)
+    at = scene.draw.randrange(1, AFTER)
+    tampering = Tampering("drop-transaction", at, scene.draw)
+    scene.the_proxy().tamper = tampering
+    scene.start()
     scene.wait(lambda: tampering.was_done, "the tampering")
     scene.write(3)
     scene.await_all()

@@ -125,6 +125,15 @@ def stamp(connection: sqlite3.Connection) -> None:
             connection.execute(_STAMP, (now, values[0]))
 
 
+def stamp_one(connection: sqlite3.Connection, name: str) -> None:
+    """Give one row of `sources` the checksum of what it says now.
+
+    For a change of a row that was checked, where others were not: they stay as they are.
+    """
+    *values, _ = connection.execute(f"{STATES} where name = ?", (name,)).fetchone()
+    connection.execute(_STAMP, (_checksum(values), name))
+
+
 def stamp_all(connection: sqlite3.Connection) -> None:
     """Give every row its first checksum."""
     _, scn, timestamp_ns, _ = connection.execute(_POSITION).fetchone()

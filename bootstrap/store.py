@@ -198,7 +198,7 @@ class Store(StoreReading):
                 problem = f"altered at scn {scn}: its rows are read again, for {why}"
         if problem:
             self._connection.execute(source_rows.RESET, (problem, state.name))
-            source_rows.stamp(self._connection)
+            source_rows.stamp_one(self._connection, state.name)
             self.notes.append((state.name, scn, problem))
 
     # The producer's part
@@ -211,9 +211,7 @@ class Store(StoreReading):
         Log, rows and position are one transaction. Raises BootstrapError for an
         event of a source that is not in the store.
         """
-        # Only an event that lacks columns changes more of a source than its log.
-        stamps = any(event.is_partial for _, event in events)
-        with self.file.writing("applying a window", scn=scn, stamps=stamps):
+        with self.file.writing("applying a window", scn=scn, stamps=False):
             if scn <= source_rows.position_of(self._connection, self.path).scn:
                 return False
             by_source: dict[int, list[tuple[int, StoredEvent]]] = {}
@@ -250,9 +248,12 @@ class Store(StoreReading):
             if state.src_id == src_id:
                 texts = {src_id: [text for _, _, text in self.schemas([src_id])]}
                 renew = RowsNow(texts, scn).renew
-                return partial_rows.complete(
+                whole = partial_rows.complete(
                     self._connection, state, indexed, self._schema_text, renew
                 )
+                if state.status is not SourceStatus.ACTIVE:
+                    source_rows.stamp_one(self._connection, state.name)
+                return whole
         return indexed
 
     def _schema_text(self, digest: bytes) -> str:

@@ -79,7 +79,8 @@ class StoreFile:
     ) -> Iterator[None]:
         """Make all that is done inside one transaction; `what` is for the error's text.
 
-        Without `stamps` nothing of a source's state may be changed but its `log_bytes`.
+        Without `stamps` sources are neither checked nor stamped here: who changes more of
+        a source's state than its `log_bytes` checks it, and stamps it alone.
         """
         assert not self._is_in_transaction, "a transaction within a transaction"
         with self.explained(what, source, scn):

@@ -18,9 +18,11 @@ from databus.bootstrap.store import Store
 from databus.bootstrap.store_check import check_store
 from databus.bootstrap.store_watch import StoreWatch, file_at
 from databus.schemas.errors import BootstrapError, BootstrapTooOldError
+from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
+    TEXTS,
     emptied,
     gone,
     make_filled,
@@ -127,6 +129,22 @@ def test_a_damaged_state_is_not_changed_into_one_that_looks_well(path: Path) -> 
             store.reset_source("shop.orders")
     finally:
         store.close()
+
+
+def test_a_damaged_state_is_not_made_to_look_well_by_a_window_that_alters_another_source(
+    path: Path,
+) -> None:
+    altered = with_change(TEXTS[1], TableChange.unknown(110, shape_id(TEXTS[1])))
+    with closing(Store.open(path)) as store:
+        store.add_schemas(1, [(2, altered)])
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("update sources set floor_scn = 1 where src_id = 2")
+        store.apply_window(110, 110, [])
+        assert store.source(PERSON.source).status == "new"
+        with pytest.raises(BootstrapError, match=r"state of source shop\.orders"):
+            store.source(ORDERS.source)
+    with pytest.raises(BootstrapError, match=r"state of source shop\.orders"):
+        check(path)
 
 
 def test_a_store_of_before_there_were_checksums_gets_them(

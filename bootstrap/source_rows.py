@@ -16,7 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from databus.bootstrap.stored import Position, SourceState, SourceStatus
-from databus.schemas.errors import BootstrapError
+from databus.schemas.errors import StoreDamagedError
 from databus.schemas.scn import MAX_SCN
 
 _POSITION = "select id, scn, timestamp_ns, crc from store"
@@ -105,7 +105,7 @@ SET_PROBLEM = "update sources set problem = ? where name = ?"
 
 
 def position_of(connection: sqlite3.Connection, path: object) -> Position:
-    """Return the producer's position; raises BootstrapError when it is not what was written."""
+    """Return the producer's position; raises StoreDamagedError when it is not what was written."""
     *values, crc = connection.execute(_POSITION).fetchone()
     if crc != _checksum(values):
         raise _damaged(path, "the producer's position")
@@ -142,14 +142,14 @@ def stamp_all(connection: sqlite3.Connection) -> None:
 
 
 def check(connection: sqlite3.Connection, path: object) -> None:
-    """Raise BootstrapError when a row is not what was written, before any of them is changed."""
+    """Raise StoreDamagedError when a row is not what was written, before any of them is changed."""
     position_of(connection, path)
     for row in connection.execute(STATES):
         state_of(row, path)
 
 
 def state_of(row: Sequence[Any], path: object, *, is_stamped: bool = True) -> SourceState:
-    """Return the state that a row of STATES is; raises BootstrapError when it is damaged.
+    """Return the state that a row of STATES is; raises StoreDamagedError when it is damaged.
 
     Within the transaction that changes it, it is not stamped yet.
     """
@@ -164,8 +164,8 @@ def _checksum(values: Sequence[Any]) -> int:
     return crc32(repr(tuple(values)).encode("utf-8", "surrogatepass"))
 
 
-def _damaged(path: object, what: str) -> BootstrapError:
-    return BootstrapError(
+def _damaged(path: object, what: str) -> StoreDamagedError:
+    return StoreDamagedError(
         f"store {path}: {what} is not what was written: the file is damaged: "
         "move it away, and all is seeded anew"
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 from databus.bootstrap.row_filter import EVERY_KEY, number_of
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState
-from databus.schemas.errors import BootstrapError, ProtocolError
+from databus.schemas.errors import ProtocolError, StoreDamagedError
 from databus.schemas.event_v2 import decode
 
 SMALL_BYTES = 64 << 20
@@ -36,7 +36,8 @@ _SCHEMAS = "select src_id, version, digest, text from schema_versions"
 def check_store(path: Path) -> Iterator[int]:
     """Look at a store, slice by slice; yields how many bytes of rows each had.
 
-    Raises BootstrapError when something is not what was written.
+    Raises StoreDamagedError when something is not what was written, and BootstrapError
+    when that cannot be told now.
     """
     store = Store.open(path, is_read_only=True)
     try:
@@ -115,9 +116,9 @@ def _check_log_size(store: Store, state: SourceState) -> None:
         raise damaged(store.path, f"the log of {state.name} is not all there")
 
 
-def damaged(path: object, what: str) -> BootstrapError:
+def damaged(path: object, what: str) -> StoreDamagedError:
     """Return what to tell of a store that cannot be believed."""
-    return BootstrapError(
+    return StoreDamagedError(
         f"store {path} is damaged: {what}; stop its processes and move the file away "
         "(with its -wal): all is seeded anew"
     )

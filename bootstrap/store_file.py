@@ -20,7 +20,7 @@ from sqlite_utils import Database
 from databus.bootstrap import source_rows
 from databus.bootstrap.migrations import is_current, migrate
 from databus.conf.private_files import make_folder, make_private
-from databus.schemas.errors import BootstrapError
+from databus.schemas.errors import BootstrapError, StoreDamagedError
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ _ADVICE = {
     "SQLITE_CANTOPEN": "the file or its folder cannot be opened; see data_dir",
     "SQLITE_IOERR": "the disk does not read or write",
 }
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 class StoreFile:
@@ -120,14 +121,19 @@ class StoreFile:
 
     @contextmanager
     def explained(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
-        """Turn SQLite's errors into BootstrapError with the path, what was done, and where."""
+        """Turn SQLite's errors into BootstrapError with the path, what was done, and where.
+
+        One that says that the file is damaged into StoreDamagedError.
+        """
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             place = f" of {source}" if source else ""
             at = "" if scn is None else f" at scn {scn}"
-            raise BootstrapError(
-                f"store {self.path}: {what}{place}{at} failed: {error}{_advice(error)}"
+            name = _name_of(error)
+            kind = StoreDamagedError if name.startswith(_DAMAGED) else BootstrapError
+            raise kind(
+                f"store {self.path}: {what}{place}{at} failed: {error}{_advice(name)}"
             ) from error
 
     def _prepare(self, is_read_only: bool) -> None:
@@ -184,10 +190,15 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
     )
 
 
-def _advice(error: Exception) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if "decode" in str(error):  # a text that is none: Python's word, not SQLite's
-        name = "SQLITE_CORRUPT"
+def _name_of(error: Exception) -> str:
+    """Return SQLite's name for an error; "" when it is not SQLite's."""
+    if str(error).startswith("Could not decode"):  # a text that is none: Python's word
+        return "SQLITE_CORRUPT"
+    name: str = getattr(error, "sqlite_errorname", "")
+    return name
+
+
+def _advice(name: str) -> str:
     for beginning, advice in _ADVICE.items():
         if name.startswith(beginning):
             return f"; {advice}"

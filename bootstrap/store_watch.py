@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from databus.bootstrap.store_check import SMALL_BYTES, check_store
-from databus.schemas.errors import BootstrapError, BootstrapTooOldError
+from databus.schemas.errors import BootstrapError, BootstrapTooOldError, StoreDamagedError
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ SHARE = 0.02  # of the time
 FIRST_SHARE = 1.0  # as long as it was not looked at once: it is not served meanwhile
 REST_S = 600.0  # between two rounds
 LOOK_S = 1.0  # for a store that is not made yet, or made anew
-_DAMAGE = ("damaged", "malformed", "not a database")
 
 FileId = tuple[int, int]
 
@@ -119,7 +118,7 @@ class StoreWatch:
 
     def _found(self, watched: WatchedStore, error: BootstrapError) -> None:
         # Another process's lock, for one, passes: it is looked at again.
-        if watched.problem is None and any(word in str(error) for word in _DAMAGE):
+        if watched.problem is None and isinstance(error, StoreDamagedError):
             watched.problem = error
             log.error("%s", error)
 

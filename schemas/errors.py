@@ -17,6 +17,7 @@
     │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
     ├── BootstrapError                a store cannot be read, written or served from
+    │   └── StoreDamagedError         its file is not what was written
     ├── CheckpointError               a checkpoint that contradicts itself, or cannot be stored
     ├── SchemaError
     │   ├── SchemaNotFoundError       no schema of that id, source or SCN
@@ -230,6 +231,10 @@ class BootstrapError(DatabusError):
     """A bootstrap store cannot be read, written or served from; the text says what to do."""
 
     wire_name = "BootstrapProcessingException"
+
+
+class StoreDamagedError(BootstrapError):
+    """A bootstrap store's file is not what was written: nothing of it is served any more."""
 
 
 class CheckpointError(DatabusError):

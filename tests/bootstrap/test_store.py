@@ -20,7 +20,7 @@ from databus.bootstrap.migrations import MIGRATIONS
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
-from databus.schemas.errors import BootstrapError, UnknownSourceError
+from databus.schemas.errors import BootstrapError, StoreDamagedError, UnknownSourceError
 from databus.schemas.event import Opcode
 from databus.schemas.event_v2 import decode
 from databus.schemas.filters import ModFilter
@@ -429,7 +429,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BootstrapError, match="no bootstrap store"):
         Store.open(path)
     path.write_bytes(b"not a database at all" * 100)
-    with pytest.raises(BootstrapError, match=r"notes\.db.*the file is damaged: move it away"):
+    with pytest.raises(StoreDamagedError, match=r"notes\.db.*the file is damaged: move it away"):
         Store.open(path)
 
 
@@ -444,7 +444,7 @@ def test_damage_inside_is_told_with_path_and_place(filled: FilledStore) -> None:
         file.seek((page - 1) * 4096)
         file.write(bytes(4096))
     with (
-        pytest.raises(BootstrapError, match=r"shop\.db.*111.*the file is damaged"),
+        pytest.raises(StoreDamagedError, match=r"shop\.db.*111.*the file is damaged"),
         closing(Store.open(filled.path)) as store,
     ):
         store.apply_window(111, 1, [put(1, key, 111) for key in range(2000)])

@@ -12,17 +12,19 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap import store_watch
+from databus.bootstrap import store_reading, store_watch
 from databus.bootstrap.migrations import APPLICATION_ID, MIGRATIONS
 from databus.bootstrap.store import Store
 from databus.bootstrap.store_check import check_store
+from databus.bootstrap.store_readers import OpenStores, Work
 from databus.bootstrap.store_watch import StoreWatch, file_at
-from databus.schemas.errors import BootstrapError, BootstrapTooOldError
+from databus.schemas.errors import BootstrapError, BootstrapTooOldError, StoreDamagedError
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
     TEXTS,
+    FilledStore,
     emptied,
     gone,
     make_filled,
@@ -112,7 +114,7 @@ def test_what_sqlite_takes_for_sound_is_found_by_what_it_says(
 ) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(statement)
-    with pytest.raises(BootstrapError, match=what) as caught:
+    with pytest.raises(StoreDamagedError, match=what) as caught:
         check(path)
     assert str(path) in str(caught.value)
     assert "seeded anew" in str(caught.value)
@@ -246,3 +248,34 @@ def test_a_large_store_that_is_damaged_is_never_served(
             watch.admit("shop", *found)
     finally:
         watch.stop()
+
+
+def test_a_read_that_was_given_up_is_no_damage_whatever_source_and_folder_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_reading, "STEPS_BETWEEN_LOOKS", 1)
+    path = tmp_path / "damaged" / "not a database" / "shop.db"
+    with closing(FilledStore(path, {"shop.malformed": 1})) as filled:
+        filled.seed_rows("shop.malformed", range(9))
+    watch = StoreWatch({"shop": path})
+    with closing(OpenStores({"shop": path}, watch)) as stores:
+        store = stores.look().open["shop"]
+        stores.work = Work()
+        stores.work.cancel()
+        with pytest.raises(BootstrapError, match=r"of shop\.malformed.*interrupted") as caught:
+            store.max_row("shop.malformed")
+        stores.note(caught.value)
+    assert watch.problem("shop") == ""
+
+
+def test_what_a_reader_comes_upon_is_remembered_as_damage(path: Path) -> None:
+    watch = StoreWatch({"shop": path})
+    with closing(OpenStores({"shop": path}, watch)) as stores:
+        store = stores.look().open["shop"]
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("update store set scn = 104")
+        with pytest.raises(StoreDamagedError, match="the producer's position") as caught:
+            store.position()
+        stores.note(caught.value)
+        assert watch.problem("shop") == str(caught.value)
+        assert stores.look().problems["shop"] is caught.value

@@ -1,6 +1,6 @@
 """Whether a relay captures what a query reads: the newest window is the newest only while it does.
 
-A source that is in error, out of reach, paused or stopped leaves its relay
+A source that is in error, out of reach, not opened yet, paused or stopped leaves its relay
 serving what it has, and "all of that is read" says nothing of the database. So
 a query asks, once a second at most, and who ends when all is read is told.
 """

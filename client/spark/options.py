@@ -117,8 +117,8 @@ class SourceOptions(Settings):
     on_stopped_source: Literal["fail", "warn"] = Field(
         "fail",
         description="Who reads up to the newest (`availableNow`, `changes` without `until`) while "
-        "the relay does not capture the source (in error, unreachable, paused): read what there "
-        "is and then end with an error, or with a warning",
+        "the relay does not capture the source (starting, in error, unreachable, paused): read "
+        "what there is and then end with an error, or with a warning",
     )
     max_rows_per_trigger: int = Field(
         200_000, ge=1, description="Rows of a micro-batch; a larger transaction comes whole"

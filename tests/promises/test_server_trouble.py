@@ -208,11 +208,36 @@ def says_unreachable(relay: RunningRelay) -> bool:
     (client,) = relay.get("/api/v1/clients").json()["clients"]
     (position,) = client["positions"]
     assert (client["state"], position["behindS"]) == ("waiting", None)
+    assert "shop is unreachable since" in top_of(relay)
+    return relay.get("/ready").status == 200
+
+
+def top_of(relay: RunningRelay) -> str:
+    """Return what `databus top` shows."""
     picture = picture_of(named_server(relay.url, None, None))
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(draw(relay.url, picture))
-    assert "shop is unreachable since" in console.export_text()
-    return relay.get("/ready").status == 200
+    return console.export_text()
+
+
+def test_a_database_that_has_let_nobody_in_yet_looks_well_nowhere(
+    relay: RunningRelay, database: Database
+) -> None:
+    pid = database.server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        relay.serve()
+        status, view, figures = shown(relay)
+        assert (status, view["state"], view["isConnected"]) == ("starting", "starting", False)
+        assert (view["delayS"], view["heardAt"], figures["connected"]) == (None, None, 0.0)
+        assert figures.keys().isdisjoint({"lag_seconds", "log_behind_seconds"})
+        assert "NOT HEALTHY" in top_of(relay)
+        assert "shop is starting since" in top_of(relay)
+        assert (relay.get("/health").status, relay.get("/ready").status) == (503, 503)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: looks_well(relay), "health", relay.tell)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

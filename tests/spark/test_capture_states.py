@@ -64,7 +64,7 @@ def test_a_source_that_runs_without_a_problem_is_captured_and_any_other_is_not()
     assert stopped_sources("r", status("running"), ["shop"]) == {}
     gone = {"shop": Stopped("unreachable", "connection refused")}
     assert stopped_sources("r", status("running", "connection refused"), ["shop"]) == gone
-    for state in ("error", "paused", "stopped", "unreachable", "a state of later days"):
+    for state in ("error", "paused", "stopped", "starting", "unreachable", "a state of later days"):
         assert stopped_sources("r", status(state, "why"), ["shop"]) == {
             "shop": Stopped(state, "why")
         }

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+_SIZE = re.compile(r"^\s*(\d+)\s*([KMGT]?)(?:iB|B)?\s*$", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _DURATIONS = (
     (1.0, 0.001, "ms"),
@@ -42,3 +47,13 @@ def count_text(count: float) -> str:
 def share_text(share: float) -> str:
     """Write a share of 1: `45 %`."""
     return f"{100 * share:.0f} %"
+
+
+def parse_size_bytes(value: Any) -> Any:
+    """Turn `"64MiB"`, `"64M"` or a number into a number of bytes."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.match(value)
+    if not match:
+        raise ValueError('write a number of bytes, or one with a unit such as "64MiB"')
+    return int(match[1]) * _UNITS[match[2].upper()]

@@ -7,7 +7,6 @@ the model.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,21 +24,9 @@ from pydantic import (
     field_validator,
 )
 
+from databus.conf.amounts import parse_size_bytes
+from databus.conf.source_names import name_problem
 from databus.schemas.errors import SettingsError
-
-_SIZE = re.compile(r"^\s*(\d+)\s*([KMGT]?)(?:iB|B)?\s*$", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def parse_size_bytes(value: Any) -> Any:
-    """Turn `"64MiB"`, `"64M"` or a number into a number of bytes."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.match(value)
-    if not match:
-        raise ValueError('write a number of bytes, or one with a unit such as "64MiB"')
-    return int(match[1]) * _UNITS[match[2].upper()]
-
 
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
@@ -180,24 +167,6 @@ class ServerAccessSettings(Settings):
 LOG_FORMAT: Any = Field(
     "text", description="Of the log on stderr: `text`, or `json`, an object a line"
 )
-
-
-def name_problem(name: str) -> str:
-    """Say why no request can ask for a source of a name; empty when one can.
-
-    A list of sources in a request has commas between names, with or without spaces, and
-    names or ids in it.
-    """
-    if not name or name != name.strip():
-        return "is no source name: one begins and ends with something else than a space"
-    if "," in name or not name.isprintable():
-        return (
-            "cannot be captured: a comma or a control character in a name cannot be told from "
-            "what stands between two names in a request; rename the table"
-        )
-    if name.isdecimal():
-        return "is no source name: in a request a number is a source's id; write DATABASE.TABLE"
-    return ""
 
 
 class SourceSettings(Settings):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from databus.conf.amounts import parse_size_bytes
 from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,
@@ -20,7 +21,6 @@ from databus.conf.settings import (
     Settings,
     build_settings,
     load_settings,
-    parse_size_bytes,
 )
 from databus.schemas.errors import SettingsError
 from tools.typecheck import ROOT

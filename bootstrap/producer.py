@@ -75,10 +75,6 @@ class WindowWriter(Consumer):
 
     # As a consumer
 
-    def on_start_data_event_sequence(self, scn: int) -> None:  # noqa: ARG002 - a callback
-        """Begin a window."""
-        self._events.clear()
-
     def on_data_event(self, event: DataEvent) -> None:
         """Take an event's bytes."""
         stored = StoredEvent(

@@ -19,12 +19,13 @@ from benchmarks.mutation.operators import operators
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one module. `line` is where it is, from 1."""
+    """One change of one module. `line` is where it is, from 1, `function` what it is in."""
 
     path: str
     operator: str
     occurrence: int
     line: int
+    function: str = ""  # with its class; "" outside of any
 
     @property
     def name(self) -> str:
@@ -35,10 +36,12 @@ class Mutant:
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
     """Yield each change of a module once; two operators may change the same place."""
     nodes = list(ast_nodes(get_ast(source)))
+    functions = list(_functions(ast.parse(source)))
     for name, operator in _operators().items():
         spans = [span for node in nodes for span in operator.mutation_positions(node)]
         for occurrence, ((line, _), _) in enumerate(spans):
-            yield Mutant(path, name, occurrence, line)
+            within = [inside for begin, end, inside in functions if begin <= line <= end]
+            yield Mutant(path, name, occurrence, line, within[-1] if within else "")
 
 
 def mutate(source: str, mutant: Mutant) -> str | None:
@@ -83,6 +86,17 @@ def difference(source: str, changed: str) -> str:
     return "\n".join(
         f"{line[:2]}{line[2:].strip()}" for line in lines if line.startswith(("- ", "+ "))
     )
+
+
+def _functions(node: ast.AST, inside: str = "") -> Iterator[tuple[int, int, str]]:
+    """Yield the first and last line and the name of each function, the outer ones first."""
+    for one in ast.iter_child_nodes(node):
+        name = inside
+        if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{inside}.{one.name}".lstrip(".")
+            if not isinstance(one, ast.ClassDef):
+                yield one.lineno, one.end_lineno or one.lineno, name
+        yield from _functions(one, name)
 
 
 def _one_each(

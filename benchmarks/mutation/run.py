@@ -55,11 +55,18 @@ def held_by() -> dict[str, list[str]]:
         return {one["path"]: one["tests"] for one in tomllib.load(file)["module"]}
 
 
-def equivalents() -> dict[tuple[str, str], str]:
-    """Return the changes that change no behaviour, each with the reason."""
+def equivalents() -> dict[tuple[str, str, str, str], str]:
+    """Return the changes that change no behaviour, each with the reason.
+
+    By module, function, operator (of any occurrence) and the lines before and after it: a
+    change further up moves none of them.
+    """
     with (FOLDER / "equivalent.toml").open("rb") as file:
         found = tomllib.load(file).get("mutant", [])
-    return {(one["path"], one["change"].strip()): one["reason"] for one in found}
+    return {
+        (one["path"], one["function"], one["operator"], one["change"].strip()): one["reason"]
+        for one in found
+    }
 
 
 def killed_share(tried: Iterable[Tried]) -> float:
@@ -85,7 +92,8 @@ class Runner:
             raise click.ClickException(f"{mutant.name}: nothing is changed there")
         outcome = self._try(mutant.path, changed, self._limit_s(mutant.path, source))
         change = difference(source, changed)
-        reason = self._equivalents.get((mutant.path, change), "")
+        key = mutant.path, mutant.function, mutant.operator, change
+        reason = self._equivalents.get(key, "")
         if outcome.verdict is not Verdict.SURVIVED:
             reason = ""
         return Tried(mutant, change, outcome.verdict, outcome.took_s, reason)

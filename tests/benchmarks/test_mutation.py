@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from benchmarks.mutation.mutants import Mutant, difference, mutants_of, mutate, sample
-from benchmarks.mutation.run import Tried, held_by, killed_share
+from benchmarks.mutation.run import Tried, equivalents, held_by, killed_share
 from benchmarks.mutation.trial import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +72,29 @@ def test_a_survivor_that_is_explained_does_not_count() -> None:
 def test_the_modules_and_tests_that_are_named_are_there() -> None:
     for path, tests in held_by().items():
         assert [name for name in (path, *tests) if not (ROOT / name).is_file()] == []
+
+
+def test_a_mutant_knows_its_function_wherever_that_is() -> None:
+    for source in (
+        SOURCE,
+        SOURCE.replace("def is_gone", "def other() -> None:\n    pass\n\ndef is_gone"),
+    ):
+        inside = {
+            m.function
+            for m in mutants_of("m.py", source)
+            if "if scn" in difference(source, mutate(source, m) or source)
+        }
+        assert inside == {"is_gone"}
+
+
+def test_what_is_named_as_equivalent_is_in_the_module() -> None:
+    for (path, function, operator, change), reason in equivalents().items():
+        source = (ROOT / path).read_text(encoding="utf-8")
+        before = [line[2:] for line in change.splitlines() if line.startswith("- ")]
+        assert [line for line in before if line not in source] == [], path
+        assert f"def {function.rpartition('.')[2]}(" in source or not function
+        assert operator
+        assert reason.endswith(".")
 
 
 def test_tests_are_run_on_mutants_in_processes_of_their_own() -> None:

@@ -16,11 +16,13 @@ from unittest.mock import patch
 import pytest
 
 from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.producer import Producer
+from databus.bootstrap.producer import Producer, WindowWriter
+from databus.bootstrap.retention import Retention
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
 from databus.client.client import DatabusClient
+from databus.client.consumer import DataEvent
 from databus.client.states import Lifecycle
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
@@ -29,6 +31,7 @@ from databus.schemas.errors import BootstrapError
 from databus.schemas.event import Event
 from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import Op
+from databus.schemas.row_reader import row_event
 from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.producer_child import settings_for
@@ -45,6 +48,7 @@ from tests.client.shop import (
     order,
     orders,
     registered,
+    shop_bindings,
     wait_until,
 )
 from tests.promises.running import RunningRelay, Shop, running
@@ -276,6 +280,70 @@ def test_a_window_that_cannot_be_written_is_tried_again(
     assert len([text for text in said if text.endswith("make room; trying again")]) == 1
 
 
+def test_a_window_that_fails_in_an_unknown_way_is_named(path: Path, relay: FakeRelay) -> None:
+    relay.windows = orders([5])
+    with (
+        patch.object(Store, "apply_window", side_effect=ValueError("odd")),
+        producing(path, relay.url) as producer,
+    ):
+        wait_until(lambda: "window 5" in producer.problem)
+        assert "odd" in producer.problem
+
+
+def test_a_retention_that_fails_without_a_word_is_a_problem_all_the_same(
+    path: Path, relay: FakeRelay
+) -> None:
+    settings, physical = settings_for(path, relay.url, sources=BOTH)
+    settings = settings.model_copy(update={"retention_every_s": 0.1})
+    producer = Producer(settings, physical, path)
+    with patch.object(Retention, "step", side_effect=RuntimeError()):
+        producer.start()
+        try:
+            wait_until(lambda: producer.status().problem == "RuntimeError()")
+        finally:
+            assert producer.stop(10)
+
+
+def test_a_producer_that_has_not_begun_has_applied_nothing(path: Path, relay: FakeRelay) -> None:
+    status = Producer(*settings_for(path, relay.url, sources=BOTH), path).status()
+    assert (status.windows, status.events, status.is_running) == (0, 0, False)
+
+
+def test_a_source_that_is_seeded_anew_because_of_a_statement_is_logged_once(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(path) as store:
+        store.add_sources(SRC_IDS)
+        writer = WindowWriter(store)
+        for scn in (5, 6):
+            if scn == 5:
+                store.notes.append(("shop.orders", 5, "altered: its rows are read again"))
+            writer.on_end_data_event_sequence(scn)
+    said = [r.getMessage() for r in caplog.records if "read again" in r.getMessage()]
+    assert said == ["shop.orders: altered: its rows are read again"]
+
+
+def test_a_window_that_is_rolled_back_or_applied_leaves_nothing_to_the_next(path: Path) -> None:
+    with opened(path) as store:
+        store.add_sources(SRC_IDS)
+        writer = WindowWriter(store)
+        applied: list[int] = []
+
+        def apply(_self: Store, scn: int, _ns: int, events: Any) -> bool:
+            applied.append(len(events))
+            return True
+
+        event = DataEvent(row_event(order(5)), shop_bindings()[ORDERS_ID], 0)
+        with patch.object(Store, "apply_window", apply):
+            writer.on_data_event(event)
+            writer.on_rollback(5)
+            writer.on_data_event(event)
+            writer.on_end_data_event_sequence(5)
+            writer.on_data_event(event)
+            writer.on_end_data_event_sequence(6)
+        assert applied == [1, 1]
+
+
 def test_what_is_wrong_with_the_store_is_said(path: Path, relay: FakeRelay) -> None:
     path.write_bytes(b"this is no database" * 300)
     with producing(path, relay.url) as producer:
@@ -298,7 +366,7 @@ def test_a_source_that_has_another_id_now_is_a_problem(path: Path, relay: FakeRe
 def test_what_is_too_old_is_deleted_in_the_background(path: Path, relay: FakeRelay) -> None:
     relay.windows = orders(range(5, 50))
     settings, physical = settings_for(path, relay.url, sources=BOTH)
-    quick = {"retention_every_s": 0.01, "log_retention_s": 0.01}
+    quick = {"retention_every_s": 0.1, "log_retention_s": 0.01}
     producer = Producer(settings.model_copy(update=quick), physical)
     producer.start()
     try:
@@ -323,7 +391,7 @@ def test_one_round_of_deletion_takes_all_its_steps(path: Path, relay: FakeRelay)
             return rounds[-1] < 3
 
     settings, physical = settings_for(path, relay.url, sources=BOTH)
-    producer = Producer(settings.model_copy(update={"retention_every_s": 0.01}), physical)
+    producer = Producer(settings.model_copy(update={"retention_every_s": 0.1}), physical)
     with patch("databus.bootstrap.producer.Retention", ThreeSteps):
         producer.start()
         try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from unittest.mock import patch
@@ -25,6 +26,9 @@ from databus.schemas.event import Opcode
 from databus.schemas.event_v2 import decode
 from databus.schemas.filters import ModFilter
 from databus.schemas.metadata import Op, decode_metadata
+from databus.schemas.table import Column
+from databus.schemas.table_change import TableChange, shape_id, with_change
+from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
@@ -318,6 +322,63 @@ def test_a_seeding_whose_log_begins_too_late_is_begun_anew(tmp_path: Path) -> No
         state = store.source(PERSON.source)
         assert state.status is SourceStatus.NEW
         assert "the log begins after 105" in state.problem
+
+
+def altered_unseen(scn: int) -> str:
+    """Return the schema of persons after an ALTER that nobody understood."""
+    wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
+    return with_change(avro_schema(wider), TableChange.unknown(scn, shape_id(TEXTS[1])))
+
+
+def test_a_table_is_read_again_when_the_log_comes_to_an_alter_that_was_known_before(
+    filled: FilledStore,
+) -> None:
+    filled.store.add_schemas(1, [(2, altered_unseen(110))])
+    filled.apply(109)
+    assert filled.store.source(PERSON.source).status is SourceStatus.ACTIVE
+    filled.apply(110)
+    state = filled.store.source(PERSON.source)
+    assert state.status is SourceStatus.NEW
+    assert "altered at scn 110: its rows are read again" in state.problem
+    assert filled.store.source(ORDERS.source).status is SourceStatus.ACTIVE
+
+
+def test_a_table_that_is_altered_while_it_is_seeded_is_seeded_anew(filled: FilledStore) -> None:
+    filled.store.reset_source(PERSON.source)
+    filled.store.begin_seeding(PERSON.source, 105, 0)
+    filled.store.add_schemas(1, [(2, altered_unseen(110))])
+    filled.apply(110)
+    state = filled.store.source(PERSON.source)
+    assert state.status is SourceStatus.NEW
+    assert state.problem == "altered at scn 110 while it was seeded: seeded anew"
+
+
+def test_a_seeding_that_was_begun_anew_meanwhile_does_not_end_as_if_nothing_had_happened(
+    filled: FilledStore,
+) -> None:
+    store = filled.store
+    store.reset_source(PERSON.source)
+    store.begin_seeding(PERSON.source, 105, 0)
+
+    def reset(_seconds: float) -> None:
+        store.reset_source(PERSON.source)
+
+    with (
+        patch.object(store_module, "_LEFTOVER_ROWS", 1),
+        patch.object(time, "sleep", reset),
+        pytest.raises(BootstrapError, match="is new, not seeding"),
+    ):
+        store.end_seeding(PERSON.source, 105)
+    assert store.source(PERSON.source).status is SourceStatus.NEW
+    rows = store.rows_by_key(PERSON.source, range(1, 7)).values()
+    assert sum(row.is_deleted for row in rows) == 1, "no more of them than before"
+
+
+def test_what_is_wrong_with_a_source_is_kept_until_all_is_well(filled: FilledStore) -> None:
+    filled.store.set_problem(PERSON.source, "its server is down")
+    assert filled.store.source(PERSON.source).problem == "its server is down"
+    filled.store.set_problem(PERSON.source, "")
+    assert filled.store.source(PERSON.source).problem == ""
 
 
 def test_a_chunk_of_another_scn_or_of_a_source_that_is_not_seeded_is_refused(

@@ -270,6 +270,24 @@ def test_failures_at_the_target_do_not_count_at_the_next_snapshot() -> None:
     assert only(machine.handle(Waited()), GetSchemas).server == holder
 
 
+def test_failures_before_the_start_scn_do_not_count_at_the_snapshot_nor_are_more_allowed() -> None:
+    for failures in (0, STICKY_TRIES - 1):
+        machine, asked = at_start_scn(X, Y)
+        holder = asked.server
+        for _ in range(failures):
+            machine.handle(failed("down", holder))
+            holder = only(machine.handle(Waited()), GetSchemas).server
+            only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+        only(machine.handle(StartScnAnswered(10, "one")), GetPage)
+        asked_of = []
+        for _ in range(STICKY_TRIES):
+            machine.handle(failed("down", holder))
+            asked_of.append(only(machine.handle(Waited()), GetSchemas).server)
+            machine.handle(SchemasAnswered(SCHEMAS))
+        assert asked_of[:-1] == [holder] * (STICKY_TRIES - 1)
+        assert asked_of[-1] != holder
+
+
 def test_waits_between_tries_are_short_again_after_a_page_with_rows() -> None:
     machine, asked = at_snapshot()
     waits = []

@@ -55,6 +55,13 @@ def test_no_two_registrations_share_a_checkpoint(
     assert all(path.parent == store.directory for path in store.directory.iterdir())
 
 
+def test_files_have_the_names_that_they_always_had(store: FileCheckpoints) -> None:
+    # Under another name there would be no checkpoint, and all comes again.
+    digest = "29467116854bc14471fb7620209432ef67b81a37204aabe12ba2c5d2be755a41"
+    path = store.path("a/b" + "c" * 100, SOURCES)
+    assert path.name == f"a_b{'c' * 57}-{digest}.json"
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"checkpoint": 5}'])
 def test_a_damaged_file_is_an_error_that_says_which_and_what_to_do(
     store: FileCheckpoints, damage: bytes

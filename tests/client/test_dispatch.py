@@ -141,6 +141,7 @@ def test_a_failure_says_which_event_it_was() -> None:
     assert error.scn == 7
     for part in ("window 7", "shop.orders", "key=2", "#1", "odd"):
         assert part in str(error)
+    assert isinstance(error.__cause__, ValueError), "where it was raised, for the log"
 
 
 def test_what_is_neither_a_result_nor_none_is_fatal() -> None:
@@ -229,6 +230,32 @@ def test_a_callback_that_does_not_come_back_is_overdue() -> None:
     assert late.scn == 7
     assert ".callback has not come back for 2.2 s" in str(late)
     assert dispatch.overdue() is None, "nobody is called now"
+
+
+def test_the_callback_that_does_not_come_back_is_named_whichever_came_before_it() -> None:
+    clock = FakeClock()
+    seen: list[ConsumerError | None] = []
+
+    class Slow(Consumer):
+        def on_start_data_event_sequence(self, scn: int) -> None:
+            self._hang()
+
+        def on_data_event(self, event: DataEvent) -> None:
+            self._hang()
+
+        def on_end_data_event_sequence(self, scn: int) -> None:
+            self._hang()
+
+        def _hang(self) -> None:
+            clock.now_s += 3
+            seen.append(dispatch.overdue())
+            clock.now_s -= 3
+
+    dispatch = make_dispatch(Slow(), clock=clock)
+    assert dispatch.deliver(read(7, order(7))).failure is None
+    names = ["on_start_data_event_sequence", "on_data_event", "on_end_data_event_sequence"]
+    for name, late in zip(names, seen, strict=True):
+        assert f"{name} has not come back" in str(late)
 
 
 def test_the_begin_and_the_end_are_told_to_every_consumer() -> None:

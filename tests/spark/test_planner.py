@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from databus.client.spark.measuring import Measuring
 from databus.client.spark.offsets import AtScn, InSnapshot, Place
 from databus.client.spark.options import parse_options
 from databus.client.spark.planner import Planner
 from databus.client.spark.ranges import LogRange, SnapshotEnd, SnapshotRange, ranges_between
-from databus.schemas.errors import CheckpointError, ServerError, SettingsError, UnknownSourceError
+from databus.schemas.errors import (
+    CheckpointError,
+    ScnNotFoundError,
+    ServerError,
+    SettingsError,
+    UnknownSourceError,
+)
 from tests.spark.fake_servers import SOURCES, FakeBootstrap, FakeRelay, measuring_of
 
 
@@ -73,7 +81,18 @@ def test_first_windows_that_a_ring_evicted_unseen_are_not_skipped() -> None:
     place = AtScn(-1, from_scn=-1)
     with pytest.raises(SettingsError, match="bootstrapServers"):
         step(planner(FakeRelay(floor=30)), place)
-    assert isinstance(step(planner(FakeRelay(floor=30), FakeBootstrap()), place), InSnapshot)
+    found = step(planner(FakeRelay(floor=30), FakeBootstrap()), place)
+    assert isinstance(found, InSnapshot)
+    assert found.since_scn == 0, "all of it"
+
+
+def test_a_start_that_no_relay_holds_is_named_with_a_way_on() -> None:
+    planning = planner(FakeRelay(), start="1970-01-01T00:01:00Z")
+    with (
+        patch.object(Measuring, "ring_from", side_effect=ScnNotFoundError(5, 9)),
+        pytest.raises(SettingsError, match=r"start = 1970.*no relay holds.*shop.*earliest"),
+    ):
+        step(planning, None)
 
 
 def test_a_batch_has_at_most_so_many_rows_and_all_without_a_limit() -> None:

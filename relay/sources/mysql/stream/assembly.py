@@ -409,13 +409,13 @@ class Assembler:
         lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)
         if lost:
             self._stop(lost)
-        group = self._group
+        begun = self._group if self._group is not None and self._group.is_begun else None
         # One that rows follow in its transaction (CREATE TABLE … SELECT) holds from the
         # beginning: nobody knows yet where the end will be.
-        is_first = group is not None and group.is_begun and group.origin.first_scn is not None
-        changes = changes_of(found, query, group.origin.first_scn if is_first else scn)
+        first_scn = None if begun is None else begun.origin.first_scn
+        changes = changes_of(found, query, scn if first_scn is None else first_scn)
         if changes:
-            group = group or self._begin(event, Gtid(None))
+            group = self._group or self._begin(event, Gtid(None))
             group.changes.add(changes, scn)
 
     def _on_xa_prepare(self, event: Event) -> Transaction | None:

@@ -25,6 +25,7 @@ from zlib import crc32
 import sqlite_utils
 
 from databus.conf.durable_file import replace_file
+from databus.conf.faults import is_transient
 from databus.conf.private_files import make_private
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
@@ -125,6 +126,8 @@ class SqliteStore:
         try:
             content = self._read(self.path)
         except SchemaError as error:
+            if is_transient(error):
+                raise
             content = self._read_copy(error)
         if not self._is_copy(content):
             _replace(self.copy_path, self.path)
@@ -150,7 +153,7 @@ class SqliteStore:
         try:
             content = self._read(self.copy_path)
         except SchemaError:
-            raise error from None
+            raise error from error.__cause__
         damaged = self.path.with_name(self.path.name + ".damaged")
         self.path.replace(damaged)
         _replace(self.path, self.copy_path)

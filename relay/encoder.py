@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from databus.conf.faults import is_transient
 from databus.conf.logs import about
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
@@ -233,6 +234,8 @@ class WindowEncoder:
                 event = self._ddl_event(change, scn, timestamp_ns)
             return encode(event)
         except (RowError, SchemaError, ProtocolError) as error:
+            if is_transient(error):  # a full disk under the registry, say: it is not the row's
+                raise
             if scn not in self._acknowledged_scns:
                 raise UnfitRowError(scn, row_index, error) from error
             text = "scn %d: row %d was left out, as told: %s"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from databus.conf.faults import is_transient
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import (
     FileStore,
@@ -202,6 +203,32 @@ def test_a_file_that_is_gone_or_cut_is_put_back(tmp_path: Path, size: int | None
         os.truncate(store.path, size)
     assert store.load_versions() == [FIRST, SECOND]
     assert store.path.read_bytes() == store.copy_path.read_bytes()
+
+
+def test_a_file_that_cannot_be_opened_just_now_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    store.save_version(FIRST)
+    away = store.path.rename(tmp_path / "away")
+    store.path.mkdir()  # what SQLite cannot open, whoever runs the test
+    with pytest.raises(SchemaError, match="unable to open") as caught:
+        store.load_versions()
+    assert is_transient(caught.value)
+    store.path.rmdir()
+    away.rename(store.path)
+    assert store.load_versions() == [FIRST]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.db", "s.db.copy"]
+
+
+def test_with_a_copy_that_is_of_no_use_the_files_own_error_is_told_with_its_cause(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    store.save_version(FIRST)
+    for path in (store.path, store.copy_path):
+        path.write_bytes(b"not a database, but long enough to look at" * 40)
+    with pytest.raises(SchemaError, match=r"s\.db: file is not a database") as caught:
+        store.load_versions()
+    assert isinstance(caught.value.__cause__, sqlite3.Error)
 
 
 def test_a_copy_that_is_damaged_or_behind_is_made_anew(tmp_path: Path) -> None:

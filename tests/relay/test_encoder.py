@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from decimal import Decimal
 
@@ -18,7 +19,7 @@ from databus.relay.sources.source import (
     Transaction,
 )
 from databus.schemas.control import DdlStatement, ddl_of, end_of_period
-from databus.schemas.errors import RowError, UnknownSourceError
+from databus.schemas.errors import RowError, SchemaError, UnknownSourceError
 from databus.schemas.event import Event, Opcode
 from databus.schemas.event_v2 import encode, stamp
 from databus.schemas.metadata import EventMetadata, Notes, Op, decode_metadata
@@ -151,6 +152,21 @@ def test_a_row_that_does_not_fit_is_left_out_of_a_transaction_that_was_acknowled
     assert [event.key for event in walk(window.data)] == [1, 2, 0]
     with pytest.raises(UnfitRowError):
         made.encode(transaction(6, bad))
+
+
+@pytest.mark.parametrize("acknowledged", [(), (5,)])
+def test_a_full_disk_under_the_registry_is_no_fault_of_the_row(
+    registry: SchemaRegistry, acknowledged: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SchemaError("the schema cannot be saved") from OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(MemoryStore, "save_version", full)
+    ids = {PERSON.source: 1}
+    with pytest.raises(SchemaError, match="cannot be saved"):
+        WindowEncoder(registry, ids, acknowledged_scns=acknowledged).encode(
+            transaction(5, insert(1, "Ann"))
+        )
 
 
 def test_a_table_that_is_no_source_is_an_error(registry: SchemaRegistry) -> None:

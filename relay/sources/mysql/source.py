@@ -206,11 +206,9 @@ class MysqlSource:
             self._stopped = self._end_of(dump, ended, assembler)
         except (StreamBrokenError, AnotherLogError) as error:
             self._stopped = self._not_same(error)
-        if assembler.identities.rotated_from is not None:
-            self._look_behind(assembler.identities)
-            if self._stopped is not None:
-                return []
-        return found
+        if assembler.identities.rotated_from is None or self._look_behind(assembler.identities):
+            return found
+        return []
 
     def _assemble(self, dump: BinlogDump, assembler: Assembler, found: list[Captured]) -> bool:
         """Add what the bytes that have arrived complete; say whether any have."""
@@ -228,8 +226,8 @@ class MysqlSource:
             self._keep(found, item)
         return True
 
-    def _look_behind(self, identities: Identities) -> None:
-        """Prove, behind a rotation, that the file before it is the one that was read."""
+    def _look_behind(self, identities: Identities) -> bool:
+        """Say whether the file before a rotation is the one that was read."""
         rotated_from, identities.rotated_from = identities.rotated_from, None
         assert rotated_from is not None
         catalog = ServerCatalog(self._address, self._settings, self._scn)
@@ -238,11 +236,14 @@ class MysqlSource:
             self._same_log.look_behind(rotated_from, catalog.log_files(), open_dump)
         except SourceUnavailableError as error:
             self._stopped = error
+            return False
         except (SourceStoppedError, AnotherLogError, StreamBrokenError, ValueError) as error:
             # Opened anew, it is compared with what was kept.
             self._stopped = SourceUnavailableError(
                 f"source {self.name}: the file before {self._at()} is not what was read: {error}"
             )
+            return False
+        return True
 
     def _not_same(self, error: StreamBrokenError | AnotherLogError) -> SourceError:
         if isinstance(error, AnotherLogError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 
 import pytest
@@ -120,6 +121,18 @@ def test_events_that_cannot_be_passed_stop_with_their_place(type_code: int, says
 def test_an_acknowledged_place_is_passed() -> None:
     target = assembler(acknowledged=(STATEMENT_END,))
     assert feed(target, made.event(26)) == []
+
+
+@pytest.mark.parametrize("acknowledged", [(), (STATEMENT_END,)])
+def test_a_full_disk_under_the_tables_history_is_no_fault_of_the_statement(
+    acknowledged: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise ValueError("the history cannot be written") from OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(WatchedTables, "apply", full)
+    with pytest.raises(ValueError, match="cannot be written"):
+        assembler(acknowledged=acknowledged).receive(made.query("ALTER TABLE t ADD v INT"))
 
 
 @pytest.mark.parametrize("type_code", [3, 5, 13, 14, 27, 28, 35, 36, 37, 41, 161, 163, 164])

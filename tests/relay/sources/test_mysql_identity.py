@@ -332,6 +332,20 @@ def test_a_log_that_is_the_same_goes_on_behind_what_was_read(
     source.close()
 
 
+def test_what_stands_between_a_rotation_and_a_stop_is_handed_over(
+    shop: Database, tmp_path: Path
+) -> None:
+    settings = watching(shop, tmp_path, "t")
+    with opened(settings) as source:
+        begin = read_until_first(shop, source)
+    shop.run("INSERT INTO t VALUES (2, 1)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 1)")
+    shop.run("SET SESSION binlog_format = 'STATEMENT'", "UPDATE t SET v = 2")
+    with opened(settings, begin) as source:
+        assert [c.row["id"] for c in read_changes(source, 2)] == [2, 3]
+        with pytest.raises(SourceStoppedError):
+            read_full(source, 1)
+
+
 def test_a_kept_transaction_with_another_digest_stops_with_both(
     shop: Database, tmp_path: Path
 ) -> None:

@@ -174,7 +174,7 @@ class Assembler:
             else:
                 yield self._handle(event)
         except (ValueError, LookupError, struct.error, ProtocolError) as error:
-            if is_transient(error):  # a full disk under the tables' history, say
+            if is_transient(error):
                 raise
             self._stop(str(error), getattr(error, "way_on", ""))
 
@@ -404,6 +404,8 @@ class Assembler:
         try:
             found = self._tables.apply(query, scn)
         except ValueError as error:
+            if is_transient(error):  # a full disk under the tables' history, say
+                raise
             self._stop(str(error))
             return  # when it is let pass, its transaction ends all the same
         lost = "; ".join(change.text for change in found if change.kind is ChangeKind.LOST)

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 64 << 10
+# What reading an answer raises that is not what it should be.
+_NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _TROUBLED = frozenset(
     {"starting", "unreachable", "retrying", "error"}
 )  # and not what somebody paused
@@ -116,7 +118,7 @@ def read_point(server: str, body: bytes) -> RelayPoint | None:
     try:
         value = json.loads(body)
         scn, timestamp_ms = int(value["maxScn"]), int(value["timestampLatestEvent"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except _NONSENSE as error:
         raise ServerError(server, f"its /bufferInfo makes no sense: {error!r}") from error
     return RelayPoint(server, scn, timestamp_ms * 1_000_000) if 0 < scn <= MAX_SCN else None
 
@@ -129,12 +131,13 @@ def read_trouble(server: str, name: str, body: bytes) -> str:
     try:
         status = json.loads(body)[name]
         state, problem, since = status["state"], status.get("problem"), status.get("since")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if state not in _TROUBLED and not problem:
+            return ""
+        from_then = f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}" if since else ""
+    except _NONSENSE as error:
         raise ServerError(server, f"its source status makes no sense: {error!r}") from error
-    if state not in _TROUBLED and not problem:
-        return ""
-    from_then = f" since {datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}" if since else ""
-    return f"at the relay {server} its source is {state}{from_then}" + (problem and f": {problem}")
+    why = f": {problem}" if problem else ""
+    return f"at the relay {server} its source is {state}{from_then}{why}"
 
 
 def behind_s(point: RelayPoint, scn: int, timestamp_ns: int) -> float | None:

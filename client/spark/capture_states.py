@@ -96,7 +96,10 @@ class CaptureStates:
             return found
         best = answer.server
         for other in self._relays.ask_others(PATH):
-            theirs = stopped_sources(other.server, other.json(), names)
+            try:
+                theirs = stopped_sources(other.server, other.json(), names)
+            except DatabusError:
+                continue  # it does not know them, or is of another make
             if len(theirs) < len(found):
                 best, found = other.server, theirs
         self._relays.prefer(best)

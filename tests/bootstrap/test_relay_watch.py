@@ -77,7 +77,18 @@ def test_a_source_that_is_well_or_was_paused_by_somebody_is_no_trouble(state: st
     assert read_trouble("http://relay", "shop", body) == ""
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"shop": 3}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"shop": 3}',
+        b'{"shop": {"state": []}}',
+        b'{"shop": {"state": "error", "since": "x"}}',
+        b'{"shop": {"state": "error", "since": 1e30}}',
+    ],
+)
 def test_an_answer_that_makes_no_sense_says_whose_it_is(body: bytes) -> None:
     with pytest.raises(ServerError, match="http://relay"):
         read_trouble("http://relay", "shop", body)

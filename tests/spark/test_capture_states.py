@@ -153,6 +153,17 @@ def test_of_two_relays_the_one_that_captures_is_read_from(
             assert states.look(["shop"], at_once=True)["shop"].state == "paused"
 
 
+def test_another_relay_that_does_not_know_the_source_does_not_hide_what_the_first_one_says(
+    relay: RunningRelay, tmp_path: Path
+) -> None:
+    with closing(Shop(tmp_path / "other.db")) as shop:
+        other = RunningRelay(tmp_path / "other", shop.settings(name="elsewhere"))
+    with running(other.start()):
+        pause(relay)
+        with closing(ServerPool([relay.url, other.url], 5.0)) as pool:
+            assert CaptureStates(pool).look(["shop"])["shop"].state == "paused"
+
+
 def test_offsets_without_a_stop_are_as_they_were() -> None:
     places = {"shop": AtScn(1)}
     assert to_offset(places, SOURCES, {}) == to_offset(places, SOURCES)

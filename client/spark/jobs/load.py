@@ -38,7 +38,7 @@ from databus.client.spark.row_types import CHANGE_COLUMN, arrow_schema, changes_
 from databus.client.spark.table_columns import choose_columns
 from databus.client.spark.targets.changes import SCN, Changes, changes_of
 from databus.client.spark.targets.target import Target, open_target
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import BootstrapTooOldError, SettingsError
 
 # Rows of a chunk: they are in the driver's memory together.
 CHUNK_ROWS = 500_000
@@ -85,6 +85,7 @@ def load(
     partitions: int | None = None,
     chunk_rows: int = CHUNK_ROWS,
     again: bool = False,
+    least_scn: int = 0,
     report: Report = lambda _: None,
 ) -> Loaded:
     """Copy a table into a target; returns when all of it is there.
@@ -92,6 +93,8 @@ def load(
     From the bootstrap servers, as of an SCN, or with `settings` (a relay's) from
     the database itself. `columns` must have the key's; `where` is a condition in
     Spark SQL. A load that was killed goes on, unless `again` says to begin anew.
+
+    Rows from before `least_scn` are not taken: BootstrapTooOldError then says to wait.
 
     Raises DatabusError; SettingsError for arguments.
     """
@@ -102,7 +105,7 @@ def load(
     # A load anew must not be taken for the one that is done, if nothing has changed since.
     job_id = _job_id(*arguments, *([uuid4().hex] if again else []))
     try:
-        return _Job(opened, origin, columns, where, job_id, report).run(chunk_rows)
+        return _Job(opened, origin, columns, where, job_id, report).run(chunk_rows, least_scn)
     finally:
         opened.close()
 
@@ -157,11 +160,16 @@ class _Job:
         # For a condition all columns are read: which ones it looks at only Spark knows.
         self._read_columns = [] if where or not columns else self._columns.names
 
-    def run(self, chunk_rows: int) -> Loaded:
+    def run(self, chunk_rows: int, least_scn: int) -> Loaded:
         """Write what is not written yet."""
         scn, cut = self._resumed()
-        if scn is None:
+        if scn is None or scn < least_scn:
             scn = self._origin.begin()
+            if scn < least_scn:
+                raise BootstrapTooOldError(
+                    f"{self._origin.source} is at scn {scn} and {least_scn} is needed; "
+                    "ask again later"
+                )
             cut = self._origin.cut(scn, chunk_rows)
             self._note_plan(scn, cut)
         app = f"{self._id}@{scn}"

@@ -191,7 +191,16 @@ class _Job:
         while not stop.is_set():
             self._report(self._progress)
             try:
-                loaded = load(self._spark, self._source, beside, bootstrap_servers=servers)
+                loaded = load(
+                    self._spark,
+                    self._source,
+                    beside,
+                    bootstrap_servers=servers,
+                    least_scn=needed_scn,
+                )
+            except BootstrapTooOldError:
+                stop.wait(STORE_WAIT_S)
+                continue
             except (PySparkException, DatabusError) as error:
                 text = f"{type(error).__module__}.{type(error).__name__}: {error}"
                 if BootstrapTooOldError.wire_name in text:
@@ -201,14 +210,11 @@ class _Job:
                 wait_s = self._restarts.wait_s(text, self._source, needed_scn)
                 stop.wait(wait_s)
                 continue
-            if loaded.scn < needed_scn:
-                stop.wait(LOOK_S)  # the bootstrap server is not as far yet
-                continue
             (physical,) = self._physical()
             self._target.take_over(beside, self._reload_app, loaded.scn, {physical: loaded.scn})
+            self._progress = replace(self._progress, reloads=self._progress.reloads + 1)
             break
-        now = self._progress
-        self._progress = replace(now, reload="", reloads=now.reloads + 1)
+        self._progress = replace(self._progress, reload="")
 
     def _physical(self) -> list[str]:
         with closing(make_measuring(parse_options(self._options))) as measuring:

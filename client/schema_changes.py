@@ -59,6 +59,7 @@ class SchemaWatch:
 
         They are seen when `take` is called.
         """
+        self._coming = None  # what was never taken: that delivery failed
         window = read.window
         if not window.ddl and all(
             self._digests.get(event[SRC_ID]) == event[ROW_DIGEST] for event in window.events

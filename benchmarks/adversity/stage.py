@@ -21,11 +21,10 @@ from benchmarks.adversity.servers import Servers
 from benchmarks.adversity.writer import SOURCE
 from benchmarks.torture.log import Delivery
 from databus.client.checkpoints import FileCheckpoints
-from databus.demo.processes import check_signals
+from databus.demo.processes import pause, wait_until
 
 PATIENCE_S = 60.0
 DISARMED_PATIENCE_S = 15.0
-POLL_S = 0.02
 
 
 class Broken(Exception):  # noqa: N818 - what an attack has found, not an error of the program
@@ -101,12 +100,10 @@ class Scene(Processes):
         """Wait until something is so; raises Broken."""
         if self.setting.without:
             patience_s = min(patience_s, DISARMED_PATIENCE_S)  # it is to fail
-        end = time.monotonic() + patience_s
-        while not is_so():
-            check_signals()
-            if time.monotonic() > end:
-                raise Broken(f"waited {patience_s:g} s in vain for {what}: {self.tell()}")
-            time.sleep(POLL_S)
+        try:
+            wait_until(is_so, patience_s, what)
+        except TimeoutError as error:
+            raise Broken(f"{error}: {self.tell()}") from None
 
     def look(self) -> Look:
         """Look at the relay now."""
@@ -273,10 +270,7 @@ class Scene(Processes):
 
     def rest(self, seconds: float) -> None:
         """Let time pass: nothing is to happen in it."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            check_signals()
-            time.sleep(min(POLL_S, max(0.0, end - time.monotonic())))
+        pause(seconds)
 
     def may_end(self, *names: str) -> None:
         """Say that a process is to end by itself."""

@@ -12,8 +12,7 @@ import asyncio
 import random
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from databus.bootstrap.stored import SourceStatus
 from databus.client.client import DatabusClient
 from databus.conf.service import serve
 from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings
+from databus.demo.processes import wait_until
 from databus.relay.http import make_service
 from databus.relay.max_scn import SqliteMaxScn
 from databus.relay.relay import Relay
@@ -50,7 +50,11 @@ def make_files(folder: Path, wide_bytes: int = WIDE_BYTES) -> None:
         database.executescript(_SCHEMA)
         with _relay(folder) as (relay, url):
             # The triggers are there now: what comes next is captured.
-            _wait(lambda: len(relay.registry.sources()) == len(SOURCES) and _is_open(relay))
+            wait_until(
+                lambda: len(relay.registry.sources()) == len(SOURCES) and _is_open(relay),
+                PATIENCE_S,
+                "the relay",
+            )
             _write(database, chosen, wide_bytes)
             _consume(url, folder / "checkpoints", database)
             _fill_store(url, folder)
@@ -94,11 +98,13 @@ def _fill_store(url: str, folder: Path) -> None:
     pair = Pair(build_settings(values, BootstrapSettings), Producer, SeedingThread)
     pair.start()
     try:
-        _wait(
+        wait_until(
             lambda: (
                 [s.status for store in pair.stores.values() for s in store.sources]
                 == [SourceStatus.ACTIVE] * len(SOURCES)
-            )
+            ),
+            PATIENCE_S,
+            "the seeded sources",
         )
     finally:
         pair.stop(PATIENCE_S)
@@ -162,11 +168,3 @@ def _relay(folder: Path) -> Iterator[tuple[Relay, str]]:
 
 def _is_open(relay: Relay) -> bool:
     return relay.physical_sources["shop"].capture.status.was_opened
-
-
-def _wait(is_so: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not is_so():
-        if time.monotonic() > end_s:
-            raise TimeoutError("the processes did not come so far")
-        time.sleep(0.02)

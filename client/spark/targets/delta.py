@@ -130,11 +130,7 @@ class DeltaTarget:
                 return Applied(is_skipped=True, positions=book.positions())
             after = book.after(app_id, batch_id, changes.positions)
             _add_names(table, after)
-            notes = [
-                Transaction(f"{_PREFIX}{name}", number)
-                for name, number in after.changed_since(book).items()
-            ]
-            counts = self._merge(table, changes, notes)
+            counts = self._merge(table, changes, _notes(after, book))
             self._held_book = table.version(), after
             return Applied(*counts, positions=after.positions())
 
@@ -210,10 +206,6 @@ class DeltaTarget:
         """Put rows of a table, reshaped, in place of all, with the notes of a book."""
         book = self._book_of(table)
         _add_names(table, after)
-        notes = [
-            Transaction(f"{_PREFIX}{name}", number)
-            for name, number in after.changed_since(book).items()
-        ]
         schema = _schema_of(rows_of) if plan is None else plan.schema
         # To a file first: what delta-rs reads while it writes, it cannot read itself.
         with tempfile.TemporaryFile() as file:
@@ -230,7 +222,7 @@ class DeltaTarget:
                     mode="overwrite",
                     schema_mode="overwrite",
                     commit_properties=CommitProperties(
-                        max_commit_retries=0, app_transactions=notes
+                        max_commit_retries=0, app_transactions=_notes(after, book)
                     ),
                 )
         self._held_book = None
@@ -400,6 +392,14 @@ def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
     if missing:
         fields = pa.schema([(name, BOOKKEEPING[name]) for name in missing])
         table.alter.add_columns(list(Schema.from_arrow(fields).fields))
+
+
+def _notes(after: Book, before: Book) -> list[Transaction]:
+    """Return what a commit notes of a book."""
+    return [
+        Transaction(f"{_PREFIX}{name}", number)
+        for name, number in after.changed_since(before).items()
+    ]
 
 
 def _add_names(table: DeltaTable, book: Book) -> None:

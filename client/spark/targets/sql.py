@@ -47,6 +47,7 @@ from databus.client.spark.targets.sql_reshaping import (
     has_mark,
     marked,
     quoted,
+    quoted_text,
     run,
     swap,
 )
@@ -173,8 +174,7 @@ class SqlTarget:
         held = self._known_schema()
         dialect = self._engine.dialect
         altering = Altering(self.table, plan, held, dialect, self._key_length)
-        with self._engine.begin() as connection:
-            book = self._book(connection)
+        book = self._read_book()
         if app_id and book.has(app_id, batch_id):
             return
         if dialect.name in MYSQL:
@@ -209,8 +209,8 @@ class SqlTarget:
             with self._engine.connect() as connection:
                 is_done = has_mark(comment_of(connection, self.table), mark)
                 if not is_done:
-                    text = marked("", mark).replace("\\", "\\\\").replace("'", "''")
-                    run(connection, f"ALTER TABLE {quoted(dialect, other)} COMMENT = '{text}'")
+                    text = quoted_text(dialect, marked("", mark))
+                    run(connection, f"ALTER TABLE {quoted(dialect, other)} COMMENT = {text}")
                     run(connection, f"DROP TABLE IF EXISTS {quoted(dialect, old)}")
                     run(connection, statements[0])
         with self._engine.begin() as connection:

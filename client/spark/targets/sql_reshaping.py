@@ -69,7 +69,7 @@ class Altering:
         for one in self._added:
             value = "" if one.value is None else f" DEFAULT ({self._literal(one)})"
             parts.append(f"ADD COLUMN {self._definition(one.name)}{value}")
-        parts.append(f"COMMENT = {self._text(mark)}")
+        parts.append(f"COMMENT = {quoted_text(self._dialect, mark)}")
         return f"ALTER TABLE {self._table} {', '.join(parts)}"
 
     def one_by_one(self) -> Iterator[str]:
@@ -131,7 +131,7 @@ class Altering:
                 f"x'{value.hex()}'" if self._dialect.name != "postgresql" else f"'\\x{value.hex()}'"
             )
         if isinstance(value, str):
-            return self._text(value)
+            return quoted_text(self._dialect, value)
         plain: Any = value
         if getattr(value, "tzinfo", None) is not None:
             plain = value.astimezone(UTC).replace(tzinfo=None)
@@ -139,12 +139,6 @@ class Altering:
             dialect=self._dialect, compile_kwargs={"literal_binds": True}
         )
         return str(compiled).replace("%%", "%")
-
-    def _text(self, value: str) -> str:
-        escaped = value.replace("'", "''")
-        if self._dialect.name in MYSQL:
-            escaped = escaped.replace("\\", "\\\\")
-        return f"'{escaped}'"
 
     def _quoted(self, name: str) -> str:
         return quoted(self._dialect, name)
@@ -176,6 +170,14 @@ def has_mark(comment: str, mark: str) -> bool:
 def run(connection: Connection, statement: str) -> None:
     """Run a statement as it is: a percent sign in it is no parameter's."""
     connection.exec_driver_sql(statement.replace("%", "%%") if _formats(connection) else statement)
+
+
+def quoted_text(dialect: sa.Dialect, text: str) -> str:
+    """Return a text as a literal of the database."""
+    escaped = text.replace("'", "''")
+    if dialect.name in MYSQL:
+        escaped = escaped.replace("\\", "\\\\")
+    return f"'{escaped}'"
 
 
 def quoted(dialect: sa.Dialect, name: str) -> str:

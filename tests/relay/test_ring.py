@@ -13,8 +13,10 @@ from databus.relay import ring_reader
 from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring_layout import MASK, NEWEST_SCN, TAIL
 from databus.relay.ring_reader import RingReader
-from databus.relay.ring_walk import find_event
+from databus.relay.ring_walk import find_event, last_end
+from databus.relay.row_count import Limits, RowCount
 from databus.schemas.errors import (
+    ProtocolError,
     RingCorruptError,
     RingError,
     ScnNotFoundError,
@@ -391,18 +393,94 @@ def test_readers_see_whole_windows_in_the_middle_of_a_batch_larger_than_the_ring
     assert reader.max_scn == 199
 
 
+@pytest.mark.parametrize("newest", [4, 15])
 def test_a_reader_in_between_two_stores_of_a_publication_takes_the_older_truth(
-    open_ring: OpenRing, open_reader: OpenReader
+    open_ring: OpenRing, open_reader: OpenReader, newest: int
 ) -> None:
     ring, reader = open_ring(), open_reader()
-    ring.append([make_window(scn) for scn in range(1, 5)])
+    ring.append([make_window(scn) for scn in range(1, newest + 1)])
     tail = ring.tail
     # The writer is stopped after storing the next window's SCN, before tail.
     ring._cells[TAIL + 1] = (tail + 200) ^ MASK
-    ring._cells[NEWEST_SCN] = 5
-    assert reader.newest() == (4, tail)
-    assert reader.find(4, -1) == tail
-    assert reader.find(5, -1) is None
+    ring._cells[NEWEST_SCN] = newest + 1
+    assert reader.newest() == (newest, tail)
+    assert reader.find(newest, -1) == tail
+    assert reader.find(newest + 1, -1) is None
+
+
+def sifted(reader: RingReader) -> object:
+    nothing: Any = None  # the function that would ask it is another here
+    return reader.sift(0, 100, nothing, nothing, 100)
+
+
+def counted(reader: RingReader) -> object:
+    nothing: Any = None
+    return reader.count(RowCount(0), 100, reader.tail, nothing, Limits())
+
+
+@pytest.mark.parametrize(("function", "ask"), [("sift", sifted), ("count_rows", counted)])
+def test_what_is_read_while_the_writer_overtakes_it_is_not_believed_and_damage_is_said(
+    open_ring: OpenRing,
+    open_reader: OpenReader,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    ask: Callable[[RingReader], object],
+) -> None:
+    ring, reader = open_ring(), open_reader()
+    ring.append([make_window(1)])
+
+    def meet_damage(*_asked: Any) -> None:
+        raise ProtocolError("a CRC is wrong")
+
+    def be_overtaken(*_asked: Any) -> None:
+        ring.append([make_window(scn) for scn in range(2, 60)])
+
+    monkeypatch.setattr(ring_reader, function, meet_damage)
+    with pytest.raises(RingCorruptError, match="a CRC is wrong"):
+        ask(reader)
+    monkeypatch.setattr(ring_reader, function, be_overtaken)
+    with pytest.raises(ScnNotFoundError):
+        ask(reader)
+
+
+def test_the_end_of_windows_is_taken_from_the_index_where_that_is_near_enough(
+    open_ring: OpenRing, open_reader: OpenReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring, reader = open_ring(block=700), open_reader()
+    ring.append([make_window(scn) for scn in range(1, 15)])
+    block = reader._index.get(reader.extent().first + 2)
+    assert block is not None
+    walks = []
+
+    def walk(*asked: Any) -> int:
+        walks.append(asked)
+        return last_end(*asked)
+
+    monkeypatch.setattr(ring_reader, "last_end", walk)
+    assert reader.end_of_windows(ring.head, block.position + 10 - ring.head, 20) == block.position
+    assert walks == []
+    # It is none where nothing was read yet.
+    one = len(make_window(1).data)
+    assert reader.end_of_windows(ring.head, one + 10, 10_000) == ring.head + one
+    assert len(walks) == 1
+
+
+def test_a_search_for_what_follows_a_window_begins_at_its_end_when_that_is_known(
+    open_ring: OpenRing, open_reader: OpenReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring, reader = open_ring(block=2000), open_reader()
+    ring.append([make_window(scn) for scn in range(1, 8)])
+    begins = []
+
+    def walk(file: Any, position: int, *asked: Any) -> tuple[int, int]:
+        begins.append(position)
+        return find_event(file, position, *asked)
+
+    monkeypatch.setattr(ring_reader, "find_event", walk)
+    end = len(make_window(1).data) * 3
+    reader.remember_end(3, end)
+    assert reader.find(3, -1) == end
+    assert begins == [end]
 
 
 def test_what_the_log_was_is_kept_in_turn_and_survives_a_torn_write(tmp_path: Path) -> None:

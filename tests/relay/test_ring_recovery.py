@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from databus.relay.ring_layout import (
 )
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_recovery import RingState, recover
+from databus.relay.scn_index import IndexEntry
 from databus.schemas.errors import RingCorruptError
 from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import (
@@ -260,6 +262,20 @@ def test_of_two_readings_of_first_that_are_both_entries_the_one_at_head_is_taken
             content = bytearray(image.content)
             content[cell * 8 : cell * 8 + 8] = value.to_bytes(8, "little")
             assert image.open_with(bytes(content)) == (image.prev_scn, image.max_scn)
+
+
+def test_the_index_that_a_thorough_look_writes_has_each_block_again(image: RingImage) -> None:
+    def blocks() -> list[IndexEntry | None]:
+        with closing(RingReader.open(image.path)) as reader:
+            extent = reader.extent()
+            return [reader._index.get(number) for number in range(extent.first, extent.end)]
+
+    before = blocks()
+    assert len(before) > 1
+    with closing(Ring.open(image.path, "shop", CAPACITY)) as ring:
+        ring._index.wipe(ring._cells[FIRST] + 1)
+    Ring.open(image.path, "shop", CAPACITY).close()
+    assert blocks() == before
 
 
 def test_dropped_windows_are_zeroed_so_that_no_later_walk_takes_them(image: RingImage) -> None:

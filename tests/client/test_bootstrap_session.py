@@ -246,6 +246,11 @@ def test_a_row_too_large_for_this_client_ends_a_bootstrap_with_what_to_do() -> N
     assert only(machine.handle(WindowTooLarge(error)), Fail).error is error
 
 
+def test_who_looks_is_told_of_the_bootstrap_server_while_that_is_read() -> None:
+    machine, asked = at_snapshot(X)
+    assert machine.server == asked.server == X
+
+
 def test_failures_are_counted_from_one_page_to_the_next() -> None:
     machine, asked = at_snapshot(X, Y)
     for row in range(1, 2 * STICKY_TRIES):
@@ -482,6 +487,16 @@ def test_a_page_of_nothing_is_an_error_and_one_too_large_asks_for_more() -> None
     assert again.size_bytes == 9000
     assert only(machine.handle(page(again, to=5)), GetPage).size_bytes == 2048
     assert only(machine.handle(PageAnswered()), Tell)
+
+
+def test_a_row_that_is_twice_said_to_be_larger_than_a_window_may_be_ends_a_bootstrap() -> None:
+    machine, _ = at_snapshot(fetch_bytes=2048, max_window_bytes=8192)
+    too_large = PageAnswered(None, PageHeaders(False, 9000))
+    only(machine.handle(too_large), Tell)
+    only(machine.handle(Waited()), GetSchemas)
+    only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
+    error = only(machine.handle(too_large), Fail).error
+    assert "max_window_bytes = 8192" in str(error)
 
 
 def test_new_servers_in_a_bootstrap_take_effect_when_the_present_one_goes() -> None:

@@ -77,6 +77,7 @@ class Control:
             # Killed before this: capture begins after the older of the two, and drops
             # what comes before the ring does.
             source.max_scn.save(scn, 0)
+            self._relay.ring_watch.forget(source.name)
         except BaseException:
             _put_back(capture, before)
             raise

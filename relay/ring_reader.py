@@ -479,9 +479,9 @@ class RingReader:
 def _map(path: Path) -> RingFile:
     try:
         fd = os.open(path, os.O_RDONLY)
+        try:
+            return open_file(path, fd, writable=False)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise RingError(f"ring {path}: {error}") from error
-    try:
-        return open_file(path, fd, writable=False)
-    finally:
-        os.close(fd)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from databus.conf.faults import is_transient
 from databus.conf.logs import about
 from databus.relay.capture import Clock
 from databus.relay.ring_check import Damage
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SHARE = 0.02  # of the time
 REST_S = 600.0  # between two rounds
+RETRY_S = 2.0  # the same, while a problem passes by itself
 _AT_A_TIME_S = 0.005
 
 
@@ -38,6 +40,7 @@ class Watched:
     round_at_s: float | None = None
     damages: tuple[Found, ...] = ()
     problem: str = ""  # what kept it from being looked at
+    is_passing: bool = False  # the problem: no descriptor left, say
     told: set[str] = field(default_factory=set)
 
     def note(self, found: Sequence[Found], reached: int) -> list[DatabusError]:
@@ -96,12 +99,18 @@ class RingWatch:
         try:
             is_whole = self._look(name, watched, reader)
         except RingCorruptError as error:
-            self._note_problem(name, error)
+            if not reader.is_replaced:
+                self._note_problem(name, error)
         else:
             if is_whole:
                 watched.problem, watched.round_at_s = "", self._clock.monotonic_s()
         finally:
             reader.close()
+
+    def forget(self, name: str) -> None:
+        """Take nothing for damaged any more: a ring was begun anew."""
+        watched = self.watched[name]
+        watched.problem, watched.damages = "", ()
 
     def _look(self, name: str, watched: Watched, reader: RingReader) -> bool:
         """Look at each block; False when it was stopped, or another ring took the name."""
@@ -130,8 +139,10 @@ class RingWatch:
             self._tell(name, error, max(damage.end for damage, _ in found))
 
     def _note_problem(self, name: str, error: DatabusError) -> None:
-        if str(error) != self.watched[name].problem:
-            self.watched[name].problem = str(error)
+        watched = self.watched[name]
+        watched.is_passing = is_transient(error)
+        if str(error) != watched.problem:
+            watched.problem = str(error)
             self._tell(name, error, 0)
 
     def _tell(self, name: str, error: DatabusError, until: int) -> None:
@@ -143,5 +154,13 @@ class RingWatch:
         while not self._stopped.is_set():
             for name in self._paths:
                 if not self._stopped.is_set():
-                    self.look_at(name)
-            self._stopped.wait(REST_S)
+                    self._look_or_say_why_not(name)
+            passing = any(one.problem and one.is_passing for one in self.watched.values())
+            self._stopped.wait(RETRY_S if passing else REST_S)
+
+    def _look_or_say_why_not(self, name: str) -> None:
+        try:
+            self.look_at(name)
+        except Exception as error:  # one ring must not keep the others from being looked at
+            log.exception("looking at the ring failed", extra=about(physical_source=name))
+            self.watched[name].problem = f"internal error: {error!r}; see the log"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from databus.relay import ring_recovery
+from databus.relay import ring_recovery, ring_watch
 from databus.relay.capture import Clock
 from databus.relay.ring import Ring
 from databus.relay.ring_watch import RingWatch
@@ -17,6 +19,7 @@ from databus.schemas.errors import DamagedWindowsError, DatabusError, RingError
 from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
 from tests.relay.ring_model import window_of
+from tests.relay.test_api import post
 from tests.relay.test_ring_check import flip, old_byte
 
 LAST = 300
@@ -125,3 +128,43 @@ def test_a_ring_that_cannot_be_looked_at_is_said(watching: Watching, tmp_path: P
     (tmp_path / "elsewhere").rename(tmp_path / "shop.ring")
     watching.watch.look_at("shop")
     assert watching.watch.watched["shop"].problem == ""
+
+
+def test_a_ring_for_which_no_descriptor_is_left_is_said_and_looked_at_again_soon(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", full)
+        watching.watch.look_at("shop")
+    watched = watching.watch.watched["shop"]
+    assert "Too many open files" in watched.problem
+    assert watched.is_passing
+    monkeypatch.setattr(ring_watch, "RETRY_S", 0.01)
+    watching.watch.start()
+    wait_until(lambda: not watched.problem)
+    assert watching.watch.stop(5)
+
+
+def test_a_look_that_fails_in_an_unknown_way_is_said_and_ends_no_watch(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(RingWatch, "look_at", lambda *_: 1 // 0)
+        patch.setattr(ring_watch, "REST_S", 0.01)
+        watching.watch.start()
+        wait_until(lambda: "ZeroDivisionError" in watching.watch.watched["shop"].problem)
+    wait_until(lambda: not watching.watch.watched["shop"].problem)
+    assert watching.watch.stop(5)
+
+
+def test_a_ring_begun_anew_is_not_damaged_any_more(damaged: ServedRelay) -> None:
+    wait_until(lambda: damaged.relay.ring_watch.watched["shop"].round_at_s is not None)
+    watched = damaged.relay.ring_watch.watched["shop"]
+    watched.problem = "its index is damaged"
+    assert watched.damages
+    assert post(damaged, "/physicalSources/shop/restart", {"scn": str(LAST)}).status == 200
+    assert (watched.problem, watched.damages) == ("", ())
+    assert damaged.get("/health").status == 200

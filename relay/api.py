@@ -185,14 +185,15 @@ class RelayApi:
         relay = self._relay
         traffic = relay.traffic
         served = relay.observed.served
+        troubles = relay.troubles
         return RelayView(
             name=call.asker.host,
             version=__version__,
             process_id=os.getpid(),
             started_at=traffic.started_at_s,
-            is_healthy=relay.is_healthy,
+            is_healthy=not troubles,
             is_ready=relay.is_ready,
-            troubles=[Trouble.model_validate(one, from_attributes=True) for one in relay.troubles],
+            troubles=[Trouble.model_validate(one, from_attributes=True) for one in troubles],
             role="admin" if call.asker.role is Role.ADMIN else "reader",
             clients=len(relay.observed.clients),
             held_requests=traffic.held_requests,

@@ -70,19 +70,19 @@ class RowCodec:
     def _load(self, writer_text: str, reader_text: str) -> None:
         self.text = reader_text
         definition = _with_plain_times(_parse_text(reader_text))
-        self.source: str = _meta(definition).get("source", definition["name"])
+        self.source: str = meta_of(definition).get("source", definition["name"])
         self._schema = _parse(definition)
         is_resolving = writer_text != reader_text
         writer = _with_plain_times(_parse_text(writer_text))
         self._writer = _parse(writer) if is_resolving else self._schema
         self._reader = self._schema if is_resolving else None
         self._fields = tuple(
-            (_column_of(field), field["name"], _kinds_of(field["type"]))
+            (column_of(field), field["name"], _kinds_of(field["type"]))
             for field in definition["fields"]
         )
         self._columns = {column: name for column, name, _ in self._fields}
         # By position, as the writer counts them: what may be said to be absent.
-        self.written_columns = tuple(_column_of(field) for field in writer["fields"])
+        self.written_columns = tuple(column_of(field) for field in writer["fields"])
         self._is_renamed = any(column != name for column, name in self._columns.items())
 
     def encode(self, row: Row, absent: Iterable[int] = ()) -> bytes:
@@ -121,7 +121,7 @@ class RowCodec:
             if not 0 <= position < len(fields):
                 raise RowError(self.source, "?", f"column {position} is absent: there is none")
             field = fields[position]
-            column = _column_of(field)
+            column = column_of(field)
             if column in row:
                 raise RowError(self.source, column, "is said to be absent, and is in the row")
             fillers[column] = _filler(field["type"])
@@ -169,7 +169,7 @@ class RowCodec:
                 _write(BytesIO(), fastavro.parse_schema(alone), {name: values[name]})
             except _DOES_NOT_FIT as reason:
                 value = values[name][1] if isinstance(values[name], tuple) else values[name]
-                return self._misfit(_column_of(field), value, f": {reason}")
+                return self._misfit(column_of(field), value, f": {reason}")
         return RowError(self.source, "?", f"cannot be written: {error}")
 
     def _misfit(self, column: str, value: Any, reason: str) -> RowError:
@@ -209,7 +209,7 @@ def _with_plain_times(definition: dict[str, Any]) -> dict[str, Any]:
     """Make fastavro leave SQL TIMEs alone: they are no times of a day."""
     fields = []
     for field in definition["fields"]:
-        is_sql_time = str(_meta(field).get("sqlType", "")).lower().startswith("time")
+        is_sql_time = str(meta_of(field).get("sqlType", "")).lower().startswith("time")
         fields.append({**field, "type": _plain_time(field["type"])} if is_sql_time else field)
     return {**definition, "fields": fields}
 
@@ -220,14 +220,15 @@ def _plain_time(avro_type: Any) -> Any:
     return "long" if _logical_type(avro_type) == "time-micros" else avro_type
 
 
-def _meta(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+def meta_of(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a schema says beside Avro of a field or a table; empty when it says nothing."""
     meta = holder.get("meta")
     return meta if isinstance(meta, dict) else {}
 
 
-def _column_of(field: Mapping[str, Any]) -> str:
-    name: str = _meta(field).get("column", field["name"])
-    return name
+def column_of(field: Mapping[str, Any]) -> str:
+    """Return the column's own name: Avro does not allow every one."""
+    return str(meta_of(field).get("column", field["name"]))
 
 
 def _logical_type(avro_type: Any) -> str | None:

@@ -49,7 +49,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from databus.schemas.errors import SchemaError
-from databus.schemas.rows import Row, schema_id
+from databus.schemas.rows import Row, column_of, meta_of, schema_id
 from databus.schemas.table_schema import legal_name
 
 WHOLE_TABLE = ""  # in `reload`: all columns
@@ -178,13 +178,13 @@ def shape_id(text: str) -> str:
 def with_change(text: str, change: TableChange) -> str:
     """Return the schema of the table that a change led to, given any version of its shape."""
     record = json.loads(shape(text))
-    types = {_column(f): f["type"] for f in record["fields"]}
-    fields = {_column(f): f for f in record["fields"]}
+    fields = {column_of(f): f for f in record["fields"]}
     for name, was in change.renamed.items():
         fields[name]["aliases"] = [legal_name(was)]
     for name, value in change.added.items():
-        if not isinstance(types[name], list):
-            fields[name]["default"] = _avro_default(value, types[name])
+        avro_type = fields[name]["type"]
+        if not isinstance(avro_type, list):
+            fields[name]["default"] = _avro_default(value, avro_type)
     told: dict[str, Any] = {"scn": change.scn, "before": change.before}
     if change.renamed:
         told["renamed"] = dict(change.renamed)
@@ -238,9 +238,8 @@ class Versions:
 
     def at(self, scn: int) -> str | None:
         """Return the version in force at an SCN; None when no version is known."""
-        found = [text for at, text in self._changed if at <= scn]
-        if found:
-            return found[-1]
+        if place := self.place(scn):
+            return self._changed[place - 1][1]
         if self._roots:
             return self._roots[0]
         return self._changed[0][1] if self._changed else None
@@ -284,7 +283,8 @@ class Versions:
 
     def changed_until(self, scn: int) -> int:
         """Return the SCN of the last change up to one; -1 when there is none."""
-        return max((at for at, _ in self._changed if at <= scn), default=-1)
+        place = self.place(scn)
+        return self._changed[place - 1][0] if place else -1
 
 
 def renewed(row: Row, steps: Sequence[Step]) -> dict[str, Any]:
@@ -304,7 +304,6 @@ def _is_better(change: TableChange, known: str | None) -> bool:
 
 
 class _Version(NamedTuple):
-    text: str
     shape: str
     shape_id: str
     columns: Mapping[str, tuple[str, Any]]  # name: SQL type, Avro type
@@ -316,21 +315,21 @@ def _parse(text: str) -> _Version:
     try:
         record = json.loads(text)
         fields = [dict(one) for one in record["fields"]]
-        columns = {_column(one): (_sql_type(one), one["type"]) for one in fields}
+        columns = {column_of(one): (_sql_type(one), one["type"]) for one in fields}
         meta = record.get("meta")
         told = meta.get("change") if isinstance(meta, dict) else None
         change = None if told is None else _read_change(told, columns)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise SchemaError(f"not the schema of a table: {error!r}") from error
     if told is None:
-        return _Version(text, text, schema_id(text).hex(), columns, None)
+        return _Version(text, schema_id(text).hex(), columns, None)
     for one in fields:
         one.pop("aliases", None)
         if not isinstance(one["type"], list):
             one.pop("default", None)
     kept = {name: value for name, value in meta.items() if name != "change"}
     bare = json.dumps({**record, "fields": fields, "meta": kept}, separators=(",", ":"))
-    return _Version(text, bare, schema_id(bare).hex(), columns, change)
+    return _Version(bare, schema_id(bare).hex(), columns, change)
 
 
 def _read_change(told: Mapping[str, Any], columns: Mapping[str, tuple[str, Any]]) -> TableChange:
@@ -384,17 +383,8 @@ def _widened(value: Any, fate: Fate) -> Any:
     return Decimal(value) if is_large else value
 
 
-def _column(one: Mapping[str, Any]) -> str:
-    return str(_meta(one).get("column", one["name"]))
-
-
 def _sql_type(one: Mapping[str, Any]) -> str:
-    return str(_meta(one).get("sqlType", ""))
-
-
-def _meta(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = one.get("meta")
-    return meta if isinstance(meta, dict) else {}
+    return str(meta_of(one).get("sqlType", ""))
 
 
 def _kind(avro_type: Any) -> str:

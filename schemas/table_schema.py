@@ -164,13 +164,13 @@ def _decimal(precision: int, scale: int) -> AvroType:
 
 
 def _sqlite_type(source: str, column: Column) -> AvroType:  # noqa: ARG001 - one shape for both
-    avro_type = _sqlite_affinity_type(column.sql_type.upper())
+    avro_type = sqlite_affinity_type(column.sql_type.upper())
     if column.nullable and not isinstance(avro_type, list):
         return ["null", avro_type]
     return avro_type
 
 
-def _sqlite_affinity_type(declared: str) -> AvroType:
+def sqlite_affinity_type(declared: str) -> AvroType:
     """Follow "Determination Of Column Affinity" of SQLite's manual, rule by rule."""
     if "INT" in declared:
         return "long"

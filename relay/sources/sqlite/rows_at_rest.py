@@ -15,15 +15,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from databus.relay.sources.source import TableAltered
-from databus.relay.sources.sqlite.catalog import SqliteTable, quote, table_from_json
+from databus.relay.sources.sqlite.catalog import SqliteTable, table_from_json
 from databus.relay.sources.sqlite.triggers import LOG, NOW
 from databus.schemas.table import Table
 from databus.schemas.table_change import WHOLE_TABLE, TableChange
+from databus.schemas.table_schema import sqlite_affinity_type
 
 ALTERED = "n"  # the op of such a row
 _ADD = f"INSERT INTO {LOG}(generation, op, at, v0) VALUES (?, '{ALTERED}', {NOW}, ?)"
 _DEFAULT = "SELECT dflt_value FROM pragma_table_xinfo(?, 'main') WHERE name = ?"
 _UNTOLD = "its columns were changed in a way that ALTER TABLE has not"
+
+_PYTHON_TYPES = {"long": int, "string": str, "double": float}
 
 _Column = Sequence[Any]  # name, type, whether it may be null, place in the key
 
@@ -88,20 +91,14 @@ def _default(connection: sqlite3.Connection, table: str, column: str, sql_type: 
     connection.execute(f"CREATE TEMP TABLE _databus_default (c {sql_type} DEFAULT ({text}))")
     try:
         connection.execute("INSERT INTO temp._databus_default DEFAULT VALUES")
-        return connection.execute(f"SELECT {quote('c')} FROM temp._databus_default").fetchone()[0]
+        return connection.execute("SELECT c FROM temp._databus_default").fetchone()[0]
     finally:
         connection.execute("DROP TABLE temp._databus_default")
 
 
 def _fits(value: Any, sql_type: str) -> bool:
     """Whether a value is of the type that the column has here."""
-    if value is None:
+    avro_type = sqlite_affinity_type(sql_type.upper())
+    if value is None or not isinstance(avro_type, str):
         return True
-    declared = sql_type.upper()
-    if "INT" in declared:
-        return type(value) is int
-    if any(word in declared for word in ("CHAR", "CLOB", "TEXT")):
-        return type(value) is str
-    if any(word in declared for word in ("REAL", "FLOA", "DOUB")):
-        return type(value) is float
-    return "BLOB" not in declared
+    return type(value) is _PYTHON_TYPES.get(avro_type)

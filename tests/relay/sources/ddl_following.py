@@ -39,7 +39,9 @@ class _Everything(frozenset[int]):
 class Follower:
     """Follows the log of one database, one table of which is watched for its rows."""
 
-    def __init__(self, database: Database, folder: Path, table: str) -> None:
+    def __init__(
+        self, database: Database, folder: Path, table: str, zero_dates_are_null: bool
+    ) -> None:
         self.database = database
         self.changes: list[Change] = []
         settings = watching(database, folder, table)
@@ -49,7 +51,9 @@ class Follower:
         names = catalog.names = Names(settings.source_names)
         variables = catalog.variables()
         self.is_mariadb = "mariadb" in variables["version"].lower()
-        dialect = catalog.dialect(is_mariadb=self.is_mariadb, zero_dates_are_null=True)
+        dialect = catalog.dialect(
+            is_mariadb=self.is_mariadb, zero_dates_are_null=zero_dates_are_null
+        )
         self.history = History()
         self.history.begin(first_record(catalog, names, lambda _begin, _end: {}))
         scn = self.history.begin_scn or 0
@@ -103,9 +107,11 @@ class Follower:
 
 
 @contextmanager
-def following(database: Database, folder: Path, table: str = "t") -> Iterator[Follower]:
+def following(
+    database: Database, folder: Path, table: str = "t", *, zero_dates_are_null: bool = True
+) -> Iterator[Follower]:
     """Follow a database's log for the length of a `with`."""
-    follower = Follower(database, folder, table)
+    follower = Follower(database, folder, table, zero_dates_are_null)
     try:
         yield follower
     finally:

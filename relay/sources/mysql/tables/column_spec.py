@@ -64,6 +64,7 @@ class ColumnSpec:
     is_unsigned: bool = False
     is_zerofill: bool = False
     charset: str | None = None
+    is_collated: bool = False  # it has a COLLATE
     nullable: bool | None = None
     is_key: bool = False
     cascade: str = ""  # the rule of its foreign key that changes rows unlogged
@@ -105,6 +106,7 @@ _KNOWN = (
     | _GEOMETRIES
 )
 _AS_BINARY = {"char": "binary", "varchar": "varbinary", **dict(zip(TEXTS, BLOBS, strict=True))}
+_AS_TEXT = {binary: text for text, binary in _AS_BINARY.items()} | {"json": "longtext"}
 
 
 def read_column(words: Reader, rules: Rules) -> ColumnSpec:
@@ -246,7 +248,7 @@ _CHARSET_WORDS = frozenset({"CHARACTER", "CHAR", "CHARSET", "COLLATE", "ASCII", 
 def _with_charset(words: Reader, word: str, spec: ColumnSpec, rules: Rules) -> ColumnSpec:
     if word == "COLLATE":
         charset = rules.charset_of_collation(words.take().text)
-        return spec if charset is None or spec.charset else replace(spec, charset=charset)
+        return replace(spec, charset=spec.charset or charset, is_collated=True)
     if word in ("ASCII", "UNICODE", "BYTE"):
         charset = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": BINARY}[word]
         return replace(spec, charset=charset)
@@ -355,6 +357,9 @@ def _read_reference(words: Reader) -> str:
 
 def defined(spec: ColumnSpec, default_charset: str, rules: Rules) -> DefinedColumn:
     """Return the column that the server makes of it; raises ValueError."""
+    if spec.is_collated and rules.dialect.is_mariadb:
+        # Bytes with a collation of texts are texts there, and JSON is one of another set.
+        spec = replace(spec, kind=_AS_TEXT.get(spec.kind, spec.kind))
     nullable = spec.nullable
     if nullable is None:
         nullable = spec.kind != "timestamp" or rules.explicit_timestamps

@@ -21,7 +21,11 @@ from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import Changes
 from databus.relay.sources.mysql.tables.column_spec import ColumnSpec, Rules
-from databus.relay.sources.mysql.tables.sql_mode import PAD_CHAR_TO_FULL_LENGTH, is_strict
+from databus.relay.sources.mysql.tables.sql_mode import (
+    EMPTY_STRING_IS_NULL,
+    PAD_CHAR_TO_FULL_LENGTH,
+    is_strict,
+)
 from databus.relay.sources.mysql.tables.tokens import Token
 from databus.schemas.table_change import WHOLE_TABLE, TableChange
 
@@ -203,23 +207,28 @@ def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
     if literal is None:
         return None
     try:
-        if not _is_of_its_type(literal, sql.name, is_string=_is_string(spec.default)):
+        if not _is_of_its_type(literal, sql, rules, is_string=_is_string(spec.default)):
             raise ValueError(literal)
-        return _READERS[sql.name](literal, sql)
+        return _read_value(literal, sql, rules)
     except (KeyError, ValueError, InvalidOperation, OverflowError, struct.error):
         shown = " ".join(token.text for token in spec.default)[:60]
         raise _NotConstantError(f"only the server can tell what its default {shown!r} is") from None
 
 
-def _is_of_its_type(literal: str, kind: str, *, is_string: bool) -> bool:
+def _is_of_its_type(literal: str, sql: SqlType, rules: Rules, *, is_string: bool) -> bool:
     """Whether a default is written as values of its column's type are.
 
     If not, it is converted, and each type and server has rules of its own for that: a bare 1
-    is an ENUM's first member, '0' the YEAR 2000, 1e3 some text, and -0 is not minus nought.
+    is an ENUM's first member, '0' the YEAR 2000, 1e3 some text, '-7' an unsigned nought, and
+    -0 is not minus nought. In a mode of MariaDB '' is NULL.
     """
+    kind = sql.name
+    if is_string and not literal and _takes_empty_for_null(rules):
+        return False
     if kind in _NUMBERS:
         is_minus_zero = literal.startswith("-") and not literal.strip("-0.")
-        return bool(_NUMERAL.fullmatch(literal)) and not is_minus_zero
+        is_below = literal.startswith("-") and sql.is_unsigned
+        return bool(_NUMERAL.fullmatch(literal)) and not is_minus_zero and not is_below
     if kind == "year":
         return literal != "0" or not is_string
     if is_string:
@@ -233,6 +242,8 @@ def _empty_value(sql: SqlType, rules: Rules) -> Any:
     """Return what the server puts into a column that cannot be null and has no default."""
     if sql.name == "timestamp" and not rules.explicit_timestamps:
         raise _NotConstantError("a TIMESTAMP without a default may be the time of the statement")
+    if sql.name in _DATES and not rules.dialect.zero_dates_are_null:
+        raise _NotConstantError("its rows have the date 0000-00-00, which is none")
     if sql.name == "enum":
         return sql.members[0]
     if sql.name in _EMPTY:
@@ -247,8 +258,9 @@ def _empty_value(sql: SqlType, rules: Rules) -> Any:
 
 
 _NUMBERS = frozenset({*_INTEGERS, "decimal", "float", "double"})
-_ZERO_DATES = frozenset({"date", "datetime", "timestamp", "time"})
-_NUMERAL = re.compile(r"-?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|-?[0-9]+\.")
+_DATES = frozenset({"date", "datetime", "timestamp"})
+_ZERO_DATES = _DATES | {"time"}
+_NUMERAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _PLAIN = frozenset({"char", "varchar", "varbinary", *_TEXT_BYTES, *_BLOB_BYTES})
 _EMPTY: Mapping[str, Any] = {
@@ -256,8 +268,7 @@ _EMPTY: Mapping[str, Any] = {
     **dict.fromkeys(("float", "double"), 0.0),
     **dict.fromkeys(("char", "varchar", "set", *_TEXT_BYTES), ""),
     **dict.fromkeys(("varbinary", *_BLOB_BYTES), b""),
-    # Zero dates, which are null here.
-    **dict.fromkeys(("date", "datetime", "timestamp"), None),
+    **dict.fromkeys(_DATES, None),
 }
 
 
@@ -286,6 +297,17 @@ def _literal(default: Sequence[Token]) -> str | None:
 
 def _is_string(default: Sequence[Token]) -> bool:
     return any(token.is_string for token in default)
+
+
+def _takes_empty_for_null(rules: Rules) -> bool:
+    return rules.dialect.is_mariadb and bool(rules.sql_mode & EMPTY_STRING_IS_NULL)
+
+
+def _read_value(literal: str, sql: SqlType, rules: Rules) -> Any:
+    value = _READERS[sql.name](literal, sql)
+    if value is None and not rules.dialect.zero_dates_are_null:
+        raise ValueError(literal)
+    return value
 
 
 _NUMBER = re.compile(r"0|[1-9][0-9]*|[0-9]*\.[0-9]+|[0-9]+(?:\.[0-9]*)?E[+-]?[0-9]+")

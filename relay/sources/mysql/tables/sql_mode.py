@@ -13,6 +13,7 @@ NO_BACKSLASH_ESCAPES = 1 << 20
 STRICT_TRANS_TABLES = 1 << 21
 STRICT_ALL_TABLES = 1 << 22
 PAD_CHAR_TO_FULL_LENGTH = 1 << 31
+EMPTY_STRING_IS_NULL = 1 << 32  # of MariaDB; on MySQL the bit means another thing
 
 
 def is_strict(sql_mode: int) -> bool:

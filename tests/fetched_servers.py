@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mysql_server import mysql_basedir
+from tests.postgres_server import programs
 from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, ArchivedServer, is_required
 
 COMMAND = "python -m tools.fetch_test_servers"
@@ -28,7 +29,7 @@ def needed(server: ArchivedServer, folder: Path | None) -> Path:
 def split_by_presence(
     items: list[pytest.Item],
 ) -> tuple[list[pytest.Item], dict[str, list[pytest.Item]]]:
-    """Return the tests that can be run, and the others by the marker of what they lack."""
+    """Return the tests that can be run, and the others by why they cannot."""
     lacking = {} if is_required() else dict(_absent())
     kept: list[pytest.Item] = []
     left_out: dict[str, list[pytest.Item]] = {}
@@ -38,13 +39,19 @@ def split_by_presence(
     return kept, left_out
 
 
-def not_run(title: str, count: int) -> str:
+def not_run(why: str, count: int) -> str:
     """Say which tests were not run, and what to do."""
-    return f"not run: {count} tests: {title} could not be fetched; {COMMAND} says why"
+    return f"not run: {count} tests: {why}"
+
+
+def _not_fetched(server: ArchivedServer) -> str:
+    return f"{server.title} could not be fetched; {COMMAND} says why"
 
 
 def _absent() -> Iterator[tuple[str, str]]:
     if mysql_basedir() is None:
-        yield "mysql", MYSQL.title
+        yield "mysql", _not_fetched(MYSQL)
     if NEWER_MARIADB.find() is None:
-        yield "newer_mariadb", NEWER_MARIADB.title
+        yield "newer_mariadb", _not_fetched(NEWER_MARIADB)
+    if programs() is None:
+        yield "postgres", "PostgreSQL is not installed: apt install postgresql"

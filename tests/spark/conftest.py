@@ -20,7 +20,7 @@ from tests.leaks import take_stock, what_is_left
 
 JAVA_OPTIONS = f"{STACK} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.durability=test"
 # What a kind of target needs for the whole session.
-LASTING = {"delta": "delta_runtime", "mariadb": "mariadb"}
+LASTING = {"delta": "delta_runtime", "mariadb": "mariadb", "postgres": "postgres"}
 CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -65,9 +65,16 @@ def delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
     merger.when_matched_delete().execute()
 
 
-@pytest.fixture(params=["delta", "parquet", "sqlite", "mariadb"])
+@pytest.fixture(
+    params=[
+        *("delta", "parquet", "sqlite", "mariadb"),
+        pytest.param("postgres", marks=pytest.mark.postgres),
+    ]
+)
 def target_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Name a table of each kind of target that is not there yet; needs `tests.mariadb`."""
+    """Name a table of each kind of target that is not there yet; needs their plugins."""
+    if request.param == "postgres":
+        return f"{request.getfixturevalue('postgres_url')}#person"
     if request.param == "mariadb":
         server, name = (database := request.getfixturevalue("database")).server, database.name
         login = f"{server.user}:{server.password}@{HOST}:{server.port}"

@@ -23,7 +23,7 @@ from tests.spark.altered_table import SOURCE, AlteredTable, Row, bring, rows_in,
 from tests.spark.target_rows import table_of
 from tools.typecheck import ROOT
 
-pytest_plugins = ["tests.mariadb"]
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
 START = {"id": "int!", "city": "varchar(20)", "n": "int", "a": "int", "b": "int"}

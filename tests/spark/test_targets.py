@@ -17,7 +17,7 @@ from databus.schemas.errors import IncompatibleSchemaError, SettingsError
 from tests.spark.changing_source import META_ALONE, ROW, Change, batch_of, change
 from tests.spark.target_rows import rows_of_target, table_of
 
-pytest_plugins = ["tests.mariadb"]
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
 IDS = pa.schema([("id", pa.int32())])

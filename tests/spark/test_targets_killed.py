@@ -13,7 +13,7 @@ from tests.spark.killed_apply import APP, BATCHES, a_source
 from tests.spark.target_rows import rows_of_target
 from tools.typecheck import ROOT
 
-pytest_plugins = ["tests.mariadb"]
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 
 @pytest.mark.parametrize("target_uri", ["delta", "parquet", "sqlite"], indirect=True)

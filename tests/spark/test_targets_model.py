@@ -13,7 +13,7 @@ from databus.client.spark.targets.target import Target
 from tests.spark.changing_source import ChangingSource, Checkpoint, begun
 from tests.spark.target_rows import rows_of_target
 
-pytest_plugins = ["tests.mariadb"]
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
 STEPS = 30

@@ -27,14 +27,20 @@ class Switch:
     def switch_off(self) -> None:
         """Patch the product, for the rest of this process."""
         for target, instead in self.patches.items():
-            module, _, path = target.partition(":")
-            owner: Any = importlib.import_module(f"databus.{module}")
-            *owners, name = path.split(".")
-            for one in owners:
-                owner = getattr(owner, one)
-            if not hasattr(owner, name):
-                raise AttributeError(f"no {target}: mend benchmarks/adversity/disarming.py")
+            owner, name = owner_of(target)
             setattr(owner, name, instead(getattr(owner, name)))
+
+
+def owner_of(target: str) -> tuple[Any, str]:
+    """Return the module or class of what is patched, and its name there."""
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(f"databus.{module}")
+    for one in owners:
+        owner = getattr(owner, one)
+    if not hasattr(owner, name):
+        raise AttributeError(f"no {target}: mend benchmarks/adversity/disarming.py")
+    return owner, name
 
 
 def _always(value: object) -> Instead:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from benchmarks.adversity import run
 from benchmarks.adversity.attacks import Attack, all_attacks
-from benchmarks.adversity.disarming import CHECKS
+from benchmarks.adversity.disarming import CHECKS, owner_of
 from benchmarks.adversity.judge import Cause, Evidence, Look, judge
 from benchmarks.torture.log import Delivery
 
@@ -59,11 +59,12 @@ def test_one_harm_is_counted_and_the_command_ends_with_1(
     assert (result.exit_code, result.output.splitlines()[-1]) == (1, last)
 
 
-def test_each_switch_names_attacks_that_there_are() -> None:
+def test_each_switch_names_attacks_and_parts_of_the_product_that_there_are() -> None:
     known = {f"{attack.name}/{kind}" for attack, kind in run.chosen_attacks()}
     for name, switch in CHECKS.items():
         assert switch.attacks, name
         assert set(switch.attacks) <= known, name
+        assert all(owner_of(target) for target in switch.patches), name
 
 
 def test_an_attack_that_cannot_be_done_is_a_failure_and_not_the_end(

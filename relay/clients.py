@@ -56,15 +56,21 @@ class Stream:
     """How far a client is with one set of sources, as its last request said.
 
     `position` is where in the ring that request began, None when the ring did
-    not have it; `scn` is None when it asked for whatever is oldest.
+    not have it; `scn` is None when it asked for whatever is oldest. The answer
+    had what lies before `read_until`, -1 when there was none.
     """
 
     scn: int | None = None
     position: int | None = None
+    read_until: int = -1
     is_inside: bool = False  # has a part of window `scn` only
     is_gone: bool = False  # the answer was ScnNotFound
     asked_s: float = 0.0
     progress: Recent = field(default_factory=Recent)
+
+    def comes_back(self, position: int) -> bool:
+        """Say whether a request begins with what the last answer had: it did not get on with it."""
+        return self.position is not None and self.position <= position < self.read_until
 
     def has_read(self, scn: int, tail: int) -> bool:
         """Say whether it has all up to a window, the newest of the ring, which ends at `tail`."""

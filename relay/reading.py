@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import TracebackType
 
-from databus.relay.clients import MOST_FILTER_TEXT, Caller, StreamKey
+from databus.relay.clients import MOST_FILTER_TEXT, Caller, Stream, StreamKey
 from databus.relay.relay import Relay
 from databus.relay.stream import StreamJob
 from databus.schemas.errors import DatabusError, ScnNotFoundError
@@ -53,6 +53,7 @@ class Reading:
         now_s = self._now_s()
         for job in jobs:
             stream = self._client.stream(self._key(job), now_s)
+            self._doubt(job, stream)
             begin = job.begin
             stream.scn, offset = (None, -1) if begin is None else begin
             stream.is_inside = offset >= 0
@@ -63,6 +64,19 @@ class Reading:
         """Note how much it is sent."""
         self._relay.traffic.stream_bytes += size_bytes
         self._served_bytes = size_bytes
+        for job in self._jobs:
+            self._client.stream(self._key(job), self._now_s()).read_until = job.read_until
+
+    def _doubt(self, job: StreamJob, stream: Stream) -> None:
+        """Have what the client was just given checked again when it comes back for it.
+
+        It may be that bytes of it came to harm: what was written since the start, or was
+        sound when it was looked at, is given out without another look.
+        """
+        if job.position is not None and stream.comes_back(job.position):
+            reader = self._relay.physical_source(job.selection.physical_source).reader
+            reader.check.distrust(job.position, stream.read_until)
+        stream.read_until = -1
 
     def _fell(self) -> None:
         lost = [job for job in self._jobs if job.position is None] or self._jobs

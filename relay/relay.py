@@ -266,7 +266,7 @@ class Relay:
 
     def _note_damage(self, name: str, error: DatabusError, until: int) -> None:
         self._note_problem(name, error)
-        self.physical_sources[name].reader.check.distrust(until)
+        self.physical_sources[name].reader.check.distrust(0, until)
 
     def _note_problem(self, physical_source: str, error: Exception) -> None:
         self.observed.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)

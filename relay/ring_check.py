@@ -58,15 +58,14 @@ class RingCheck:
         head: int = self._cells[HEAD]
         return sorted(damage for damage in self._damages if damage.end > head)
 
-    def distrust(self, end: int) -> None:
-        """Forget what is known of what lies before `end`: it is checked again before it is given.
+    def distrust(self, begin: int, end: int) -> None:
+        """Forget what is known of a stretch: it is checked again before it is given.
 
-        For who has another look at the file, and found it changed.
+        For who found the file changed by another look at it, and for what a consumer was
+        given and comes back for: it may have come to harm since it was written or checked.
         """
         with self._lock:
-            self._begins.clear()
-            self._ends.clear()
-            self._written_from = max(self._written_from, end)
+            self._forget(begin, min(end, self._cells[TAIL]))
 
     def reach(self, position: int, end: int) -> int:
         """Return how far from `position` towards `end` the bytes may be believed.
@@ -217,19 +216,21 @@ class RingCheck:
         head = self._cells[HEAD]
         self._damages = [d for d in self._damages if d.end > head and d.begin != damage.begin]
         self._damages.append(damage)
-        if damage.end > self._written_from:
-            # It came to harm after it was written: from here on all before it is checked.
-            written_from, self._written_from = self._written_from, damage.end
-            self._note_sound(written_from, damage.begin)
-        self._cut_sound(damage)
+        self._forget(damage.begin, damage.end)
 
-    def _cut_sound(self, damage: Damage) -> None:
-        """Take a damaged stretch out of those that were sound when they were looked at before."""
+    def _forget(self, begin: int, end: int) -> None:
+        """Take a stretch out of those that are sound; what was written since is so but for it."""
+        if end > self._written_from:
+            written_from, self._written_from = self._written_from, end
+            self._note_sound(written_from, begin)
+        self._cut_sound(begin, end)
+
+    def _cut_sound(self, cut_begin: int, cut_end: int) -> None:
         stretches = list(zip(self._begins, self._ends, strict=True))
         self._begins.clear()
         self._ends.clear()
         for begin, end in stretches:
-            for low, high in ((begin, min(end, damage.begin)), (max(begin, damage.end), end)):
+            for low, high in ((begin, min(end, cut_begin)), (max(begin, cut_end), end)):
                 if low < high:
                     self._begins.append(low)
                     self._ends.append(high)

@@ -121,6 +121,7 @@ class StreamJob:
         self._size_bytes = size_bytes
         self._end: _End | None = None
         self._opening = reader.opening
+        self._copied_until = -1
 
     @property
     def selection(self) -> Selection:
@@ -151,6 +152,11 @@ class StreamJob:
     def position(self) -> int | None:
         """Where in the ring that is; None when it is not found, or not here yet."""
         return None if self._place is None else self._place[0]
+
+    @property
+    def read_until(self) -> int:
+        """Up to where in the ring it has read; -1 when it has not begun."""
+        return self._copied_until if self._walk is None else self._walk.position
 
     @property
     def is_inside_window(self) -> bool:
@@ -197,6 +203,7 @@ class StreamJob:
                 self._reader, position, begin, self._sieve, self._size_bytes, self._end
             )
             if response is not None:
+                self._copied_until = position + len(response.body)
                 return response
         if self._walk is None:
             self._walk = _Walk(
@@ -298,7 +305,7 @@ class _Walk:
     ) -> None:
         self._reader = reader
         self._last = last
-        self._position = position
+        self.position = position
         self._sieve = sieve
         self._size_bytes = size_bytes
         self._begin = begin
@@ -315,10 +322,10 @@ class _Walk:
         step_bytes = STEP_BYTES if self._sieve.plan is None else COMPILED_STEP_BYTES
         room_bytes = self._size_bytes - self._piece_bytes
         if self._last is not None:
-            step_bytes = min(step_bytes, self._last.position - self._position)
+            step_bytes = min(step_bytes, self._last.position - self.position)
         try:
             sifted = self._reader.sift(
-                self._position, step_bytes, self._sieve, self._place, room_bytes
+                self.position, step_bytes, self._sieve, self._place, room_bytes
             )
         except ScnNotFoundError:
             if self._whole_scn == NOTHING:
@@ -327,7 +334,7 @@ class _Walk:
         if sifted is None:
             return self._response(is_caught_up=True)
         self._take(sifted)
-        if self._last is not None and self._position >= self._last.position:
+        if self._last is not None and self.position >= self._last.position:
             return StreamResponse(b"".join(self._pieces), self._last.resume)
         if self._overflow_bytes is not None or self._scanned_bytes >= MAX_SCAN_BYTES:
             return self._response(is_caught_up=False)
@@ -339,8 +346,8 @@ class _Walk:
             self._whole_scn = sifted.whole_scn
         self._pieces.append(sifted.data)
         self._piece_bytes += len(sifted.data)
-        self._scanned_bytes += sifted.position - self._position
-        self._position = sifted.position
+        self._scanned_bytes += sifted.position - self.position
+        self.position = sifted.position
         self._place = sifted.scn, sifted.offset
         if sifted.overflow_bytes != NOTHING:
             self._overflow_bytes = sifted.overflow_bytes

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from databus.relay.capture import Clock
 from databus.relay.ring import Ring
 from databus.relay.ring_watch import RingWatch
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DamagedWindowsError, DatabusError, RingError
+from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RingError
 from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
 from tests.relay.ring_model import window_of
@@ -85,6 +86,53 @@ def test_all_is_well_again_once_the_ring_has_gone_round(damaged: ServedRelay) ->
     damaged.put(*(transaction(scn, insert(scn, "x" * 300, ORDERS)) for scn in later))
     assert damaged.get("/health").status == 200
     assert damaged.stream().status == 200
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedRelay]:
+    """A relay that has written all of its ring itself, and whose slow look rests."""
+    relay = ServedRelay(tmp_path, physical_sources=[RINGS | {"ring_bytes": 1 << 18}])
+    wait_until(lambda: relay.relay.ring_watch.watched["shop"].round_at_s is not None)
+    relay.put(*(transaction(scn, insert(scn, "x" * 300, ORDERS)) for scn in range(1, LAST + 1)))
+    yield relay
+    relay.close()
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+@pytest.mark.parametrize("selected", [{}, {"sources": "shop.orders"}])
+def test_what_is_changed_while_it_is_served_is_refused_when_a_consumer_comes_back_for_it(
+    served: ServedRelay, tmp_path: Path, was_read: bool, selected: dict[str, Any]
+) -> None:
+    start = Checkpoint.at(100).to_json()
+    if was_read:  # by somebody else: the consumer itself is not back for anything
+        served.stream(checkPoint=start, headers={"x-databus-client": "early"}, **selected)
+    path = tmp_path / "data" / "shop.ring"
+    flip(path, old_byte(path, 0.9))
+    bad = served.stream(checkPoint=start, **selected).body
+    came: list[int] = []
+    with pytest.raises(ProtocolError):
+        for event in walk(bad):
+            came += [event.scn] if event.is_eop else []
+    again = Checkpoint.at(came[-1]).to_json()
+    answer = served.stream(checkPoint=again, **selected)
+    while answer.status == 200:  # what is sound in front of it, once
+        newest = max(event.scn for event in walk(answer.body) if event.is_eop)
+        assert newest > came[-1]
+        came.append(newest)
+        answer = served.stream(checkPoint=Checkpoint.at(newest).to_json(), **selected)
+    assert str(path) in answer.headers["x-dbus-error-cause-message"]
+    health = served.get("/health")
+    assert health.status == 503
+    assert str(path) in health.body.decode()
+
+
+def test_a_consumer_that_goes_on_has_nothing_checked_again(served: ServedRelay) -> None:
+    check = served.relay.physical_sources["shop"].reader.check
+    scn = 0
+    while body := served.stream(checkPoint=Checkpoint.at(scn).to_json(), size=9000).body:
+        scn = max(event.scn for event in walk(body))
+    assert scn == LAST
+    assert check._written_from == 0
 
 
 class Watching:

@@ -88,7 +88,8 @@ class Look:
         if self._now is None:
             self.renew()
         assert self._now is not None
-        return decode(self._now.renew(row.event))[0]
+        with self._store.file.explained("reading rows", self.source):
+            return decode(self._now.renew(row.event))[0]
 
     def learn(self, text: str) -> bytes:
         """Know a schema of the database's rows; returns its digest."""

@@ -108,7 +108,7 @@ def position_of(connection: sqlite3.Connection, path: object) -> Position:
     """Return the producer's position; raises StoreDamagedError when it is not what was written."""
     *values, crc = connection.execute(_POSITION).fetchone()
     if crc != _checksum(values):
-        raise _damaged(path, "the producer's position")
+        raise damaged(path, "the producer's position is not what was written")
     return Position(*values[1:])
 
 
@@ -155,7 +155,7 @@ def state_of(row: Sequence[Any], path: object, *, is_stamped: bool = True) -> So
     """
     *columns, crc = row
     if is_stamped and crc != _checksum(columns):
-        raise _damaged(path, f"the state of source {columns[0]}")
+        raise damaged(path, f"the state of source {columns[0]} is not what was written")
     values = dict(zip(STATE_FIELDS, columns, strict=True))
     return SourceState(**{**values, "status": SourceStatus(values["status"])})
 
@@ -164,8 +164,9 @@ def _checksum(values: Sequence[Any]) -> int:
     return crc32(repr(tuple(values)).encode("utf-8", "surrogatepass"))
 
 
-def _damaged(path: object, what: str) -> StoreDamagedError:
+def damaged(path: object, what: str) -> StoreDamagedError:
+    """Return what to tell of a store that cannot be believed."""
     return StoreDamagedError(
-        f"store {path}: {what} is not what was written: the file is damaged: "
-        "move it away, and all is seeded anew"
+        f"store {path} is damaged: {what}; stop its processes and move the file away "
+        "(with its -wal): all is seeded anew"
     )

@@ -16,9 +16,10 @@ from hashlib import md5
 from pathlib import Path
 
 from databus.bootstrap.row_filter import EVERY_KEY, number_of
+from databus.bootstrap.source_rows import damaged
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState
-from databus.schemas.errors import ProtocolError, StoreDamagedError
+from databus.schemas.errors import ProtocolError
 from databus.schemas.event_v2 import decode
 
 SMALL_BYTES = 64 << 20
@@ -114,11 +115,3 @@ def _check_log_size(store: Store, state: SourceState) -> None:
         (log_bytes,) = store.file.connection.execute(_LOG_BYTES, (state.src_id,)).fetchone()
     if (rows, size or 0) != (ids or 0, log_bytes):
         raise damaged(store.path, f"the log of {state.name} is not all there")
-
-
-def damaged(path: object, what: str) -> StoreDamagedError:
-    """Return what to tell of a store that cannot be believed."""
-    return StoreDamagedError(
-        f"store {path} is damaged: {what}; stop its processes and move the file away "
-        "(with its -wal): all is seeded anew"
-    )

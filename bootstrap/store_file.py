@@ -20,7 +20,7 @@ from sqlite_utils import Database
 from databus.bootstrap import source_rows
 from databus.bootstrap.migrations import is_current, migrate
 from databus.conf.private_files import make_folder, make_private
-from databus.schemas.errors import BootstrapError, StoreDamagedError
+from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
 
 log = logging.getLogger(__name__)
 
@@ -121,15 +121,20 @@ class StoreFile:
 
     @contextmanager
     def explained(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
-        """Turn SQLite's errors into BootstrapError with the path, what was done, and where.
+        """Turn errors into BootstrapError with the path, what was done, and where.
 
-        One that says that the file is damaged into StoreDamagedError.
+        SQLite's, and those of an event that is not what was written: events from elsewhere
+        were read before they come here. StoreDamagedError where the file is damaged.
         """
+        place = f" of {source}" if source else ""
+        at = "" if scn is None else f" at scn {scn}"
         try:
             yield
+        except ProtocolError as error:
+            raise source_rows.damaged(
+                self.path, f"{what}{place}{at} came upon an event that does not read: {error}"
+            ) from error
         except (sqlite3.Error, OSError) as error:
-            place = f" of {source}" if source else ""
-            at = "" if scn is None else f" at scn {scn}"
             name = _name_of(error)
             kind = StoreDamagedError if name.startswith(_DAMAGED) else BootstrapError
             raise kind(

@@ -33,6 +33,7 @@ from databus.relay.capture_status import TROUBLED, CaptureStatus, State
 from databus.relay.doubts import Doubts, as_doubt
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
+from databus.relay.large_rows import LargeRows
 from databus.relay.max_scn import MaxScnStore
 from databus.relay.sources.source import (
     Captured,
@@ -85,6 +86,7 @@ class Capture:
         flush_s: float = 1.0,
         clock: Clock = Clock(),
         on_problem: Callable[[Exception], None] = _ignore,
+        large_rows: LargeRows | None = None,
     ) -> None:
         self._settings = settings
         self._open_source = open_source
@@ -94,7 +96,7 @@ class Capture:
         self._on_append = on_append
         self._flush_s = flush_s
         self._clock = clock
-        self._on_problem = on_problem
+        self._on_problem, self._large_rows = on_problem, large_rows
         self._changed = threading.Condition(threading.RLock())
         self._wanted = State.RUNNING
         self._state = State.STOPPED
@@ -133,7 +135,7 @@ class Capture:
             self._events,
             self._size_bytes,
             self._reconnects,
-            self._warnings,
+            (*self._warnings, *(self._large_rows.warnings if self._large_rows else ())),
             self._was_opened,
             self._is_open and silence_s is not None and silence_s <= HEARD_WITHIN_S,
             self._since,
@@ -327,6 +329,7 @@ class Capture:
             # One that the ring has already would push others out of it.
             if item.begin_scn >= self._ring.max_scn:
                 self._ring.extend(item.at, item.data)
+                self._warn_of_large_rows(item.data)
         elif isinstance(item, WindowEnd):
             self._check_order(item.scn)
             if item.scn > self._ring.max_scn:
@@ -340,8 +343,8 @@ class Capture:
             if new.window_count:
                 with self._notifying():
                     self._ring.append_batch(new)
-                size_bytes = len(new.data)
-                self._count(new.window_count, new.row_count, size_bytes, new.last_timestamp_ns)
+                self._warn_of_large_rows(new.data)
+                self._count(new.window_count, new.row_count, len(new.data), new.last_timestamp_ns)
 
     def _encode(self, transaction: Transaction, after_scn: int) -> EncodedWindow:
         try:
@@ -407,6 +410,12 @@ class Capture:
                 rows = sum(rows for _, rows in taken)
                 size_bytes = sum(len(window.data) for window, _ in taken)
                 self._count(len(taken), rows, size_bytes, taken[-1][0].timestamp_ns)
+            self._warn_of_large_rows(*(window.data for window, _ in taken))
+
+    def _warn_of_large_rows(self, *written: bytes) -> None:
+        for data in written:
+            for warning in self._large_rows.look_at(data) if self._large_rows else ():
+                log.warning("%s: %s", self._settings.name, warning, extra=self._about())
 
     @contextmanager
     def _notifying(self) -> Iterator[None]:

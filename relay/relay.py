@@ -28,6 +28,7 @@ from databus.relay.capture_ring import newest_of
 from databus.relay.capture_status import RESTING, CaptureStatus, State
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder
+from databus.relay.large_rows import LargeRows
 from databus.relay.log_watch import LogWatch
 from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.observed import Observed
@@ -310,6 +311,8 @@ class Relay:
         start_scn = UNKNOWN_SCN if saved is None else saved
         ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn)
         opened.callback(ring.close)
+        if ring.dropped:
+            self._note_problem(name, RingError(ring.dropped))
         reader = RingReader.open(path, follows=True)
         opened.callback(reader.close)
         encoder = WindowEncoder(
@@ -329,6 +332,7 @@ class Relay:
             self.settings.max_scn.flush_s,
             self._clock,
             partial(self._note_problem, name),
+            LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
         )
         wall_ns = self._clock.wall_ns
         watch = LogWatch(

@@ -26,10 +26,12 @@ and capture goes on from the ring's newest SCN.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from databus.conf.logs import about
 from databus.relay.ring_check import RingCheck
 from databus.relay.ring_layout import (
     FIRST,
@@ -64,6 +66,8 @@ try:
 except ImportError:  # not built
     from databus.relay.ring_walk import find_run
 
+log = logging.getLogger(__name__)
+
 __all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
 
 
@@ -81,7 +85,10 @@ class Ring:
         self._index = ScnIndex(ring_file.cells, layout.index_slots, ring_file.core)
         state = recover(ring_file)
         self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
-        self._newest, self._timestamp_ns = state[5:]
+        self._newest, self._timestamp_ns = state[5:7]
+        self.dropped = state.dropped  # what damage has cost, in words; "" when it has cost nothing
+        if self.dropped:
+            log.warning("%s", self.dropped, extra=about(physical_source=layout.name))
         self._unfinished_bytes = 0
         self._block_end = self._end_of_last_block()
         self._see_barrier(self._tail)
@@ -390,7 +397,9 @@ class Ring:
             if entry is None or self._tail - entry.position > capacity_bytes:
                 break
             check.check_block(number)
-            if check.damages():
+            if found := check.damages():
+                self.dropped = f"{check.error(found[0])}; of another size, it begins behind that"
+                log.warning("%s", self.dropped, extra=about(physical_source=self.name))
                 break
             position, prev_scn = entry.position, entry.prev_scn
         return position, prev_scn
@@ -435,6 +444,7 @@ def _make(
                     ring.append((window,))
                 for mark in old.log_marks():
                     ring.note_mark(mark)
+                ring.dropped = old.dropped
             # Tells its readers to open again. Before the name is taken: one that was
             # told too early finds the old file again, one that was not would read it for ever.
             old._cells[REPLACED] = 1

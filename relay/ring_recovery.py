@@ -48,7 +48,10 @@ _CHECKED_BYTES = 16 << 20  # at every restart; it takes a fraction of a second
 
 
 class RingState(NamedTuple):
-    """What a writer goes on from. SCNs are UNKNOWN_SCN when there is none."""
+    """What a writer goes on from. SCNs are UNKNOWN_SCN when there is none.
+
+    `dropped` says in words what the file does not hold any more; "" when it has it all.
+    """
 
     first: int
     next: int
@@ -57,6 +60,7 @@ class RingState(NamedTuple):
     prev_scn: int
     newest_scn: int
     newest_timestamp_ns: int
+    dropped: str = ""
 
 
 def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> RingState:
@@ -70,11 +74,31 @@ def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> Ring
     state = _quick_look(ring_file, index, now)
     if state is None:
         ring_file.cells[UNSOUND] = 1
+        heads, tails = ring_file.candidates(HEAD), ring_file.candidates(TAIL)
         state = _thorough_look(ring_file, index)
+        state = state._replace(dropped=_dropped(ring_file, state, heads, tails))
     _store(ring_file, state)
     ring_file.cells[BOOT_ID], ring_file.cells[BOOT_ID + 1] = now
     ring_file.cells[UNSOUND] = 0
     return state
+
+
+def _dropped(ring_file: RingFile, state: RingState, heads: set[int], tails: set[int]) -> str:
+    """Say what is not in the ring any more, given between which positions it said that it was."""
+    if state.head in heads and state.tail in tails:
+        return ""
+    at = ring_file.data_at + state.tail % ring_file.capacity_bytes
+    lost = f"what followed scn {state.newest_scn} is dropped, and captured again from there"
+    if state.tail in tails:
+        at = ring_file.data_at + min(heads) % ring_file.capacity_bytes
+        lost = (
+            f"what it had up to scn {state.prev_scn} is dropped: consumers that are not "
+            "past it need a bootstrap server"
+        )
+    return (
+        f"ring {ring_file.path} is not whole at byte {at} (damaged, or the machine went down): "
+        f"{lost}"
+    )
 
 
 def read_boot_id() -> tuple[int, int]:

@@ -101,6 +101,36 @@ def test_verifying_exits_with_one_when_something_differs(shop: Shop) -> None:
     }
 
 
+def spoil_events(shop: Shop) -> None:
+    """Change a byte of the last event of each of the orders, behind everybody's back."""
+    table = f"snapshot_{shop.src_ids[ORDERS]}"
+    with closing(sqlite3.connect(shop.store.path)) as connection, connection:
+        for row_id, event in connection.execute(f"SELECT id, event FROM {table}").fetchall():
+            spoilt = event[:-1] + bytes([event[-1] ^ 1])
+            connection.execute(f"UPDATE {table} SET event = ? WHERE id = ?", (spoilt, row_id))
+
+
+def test_verifying_a_damaged_store_names_the_file_and_the_way_on(shop: Shop) -> None:
+    shop.begin()
+    run(shop, "seed")
+    spoil_events(shop)
+    found = run(shop, "verify", "--source", ORDERS)
+    assert found.exit_code == 1
+    assert str(shop.store.path) in found.output
+    assert "seeded anew" in found.output
+
+
+def test_seeding_over_a_damaged_row_names_the_file_and_the_way_on(shop: Shop) -> None:
+    shop.begin()
+    run(shop, "seed")
+    spoil_events(shop)
+    shop.run("DELETE FROM orders WHERE id = 7")
+    found = run(shop, "seed", "--source", ORDERS)
+    assert found.exit_code == 1
+    assert str(shop.store.path) in found.output
+    assert "seeded anew" in found.output
+
+
 def test_progress_says_rows_rate_and_time_left() -> None:
     assert words_of(Progress(ORDERS, 250, 7_000, 0.9)) == "250 rows, 1 rows/s, 2:05:00 left"
     assert words_of(Progress(ORDERS, 7_250, 7_000, 5e4)) == "7,250 rows, 50,000 rows/s"

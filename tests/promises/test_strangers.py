@@ -185,12 +185,20 @@ def test_a_client_is_told_which_field_its_schema_cannot_read(relay: RunningRelay
         run_impatiently(relay, "shop.orders", reader_schemas={"shop.orders": text})
 
 
+def warnings_of(relay: RunningRelay) -> list[str]:
+    found: list[str] = relay.get("/health").json()["physicalSources"]["shop"]["warnings"]
+    return found
+
+
 def test_a_client_whose_event_cannot_be_sent_is_told_the_setting(
     shop: Shop, tmp_path: Path
 ) -> None:
     small = RunningRelay(tmp_path, shop.settings(), http={"max_response_bytes": 4096})
     with running(small.start()):
         shop.insert(1, note="x" * 10_000)
+        wait_until(lambda: "max_response_bytes is 4096" in str(warnings_of(small)), "a warning")
+        (warning,) = warnings_of(small)
+        assert "shop.orders: a row of 10" in warning
         seen = Remembering()
         with consuming([small.url], ["shop.orders"], seen) as client:
             wait_until(lambda: client.status()[0].problem, "a problem")

@@ -98,6 +98,16 @@ def served(tmp_path: Path) -> Iterator[ServedRelay]:
     relay.close()
 
 
+def windows_before_damage(body: bytes) -> list[int]:
+    found: list[int] = []
+    try:
+        for event in walk(body):
+            found += [event.scn] if event.is_eop else []
+    except ProtocolError:
+        return found
+    raise AssertionError("nothing of it is damaged")
+
+
 @pytest.mark.parametrize("was_read", [False, True])
 @pytest.mark.parametrize("selected", [{}, {"sources": "shop.orders"}])
 def test_what_is_changed_while_it_is_served_is_refused_when_a_consumer_comes_back_for_it(
@@ -109,10 +119,7 @@ def test_what_is_changed_while_it_is_served_is_refused_when_a_consumer_comes_bac
     path = tmp_path / "data" / "shop.ring"
     flip(path, old_byte(path, 0.9))
     bad = served.stream(checkPoint=start, **selected).body
-    came: list[int] = []
-    with pytest.raises(ProtocolError):
-        for event in walk(bad):
-            came += [event.scn] if event.is_eop else []
+    came = windows_before_damage(bad)
     again = Checkpoint.at(came[-1]).to_json()
     answer = served.stream(checkPoint=again, **selected)
     while answer.status == 200:  # what is sound in front of it, once
@@ -128,11 +135,31 @@ def test_what_is_changed_while_it_is_served_is_refused_when_a_consumer_comes_bac
 
 def test_a_consumer_that_goes_on_has_nothing_checked_again(served: ServedRelay) -> None:
     check = served.relay.physical_sources["shop"].reader.check
-    scn = 0
+    scn = 1
     while body := served.stream(checkPoint=Checkpoint.at(scn).to_json(), size=9000).body:
         scn = max(event.scn for event in walk(body))
     assert scn == LAST
     assert check._written_from == 0
+
+
+def test_what_a_start_drops_of_a_damaged_ring_is_said_with_file_and_position(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay = ServedRelay(tmp_path, physical_sources=[RINGS | {"ring_bytes": 1 << 18}])
+    relay.put(*(transaction(scn, insert(scn, "x" * 300, ORDERS)) for scn in range(1, LAST + 1)))
+    tail = relay.relay.physical_sources["shop"].ring.tail
+    relay.close()
+    path = tmp_path / "data" / "shop.ring"
+    flip(path, path.stat().st_size - (1 << 18) + tail - 10)
+    relay = ServedRelay(tmp_path, physical_sources=[RINGS | {"ring_bytes": 1 << 18}])
+    try:
+        (said,) = [r.getMessage() for r in caplog.records if str(path) in r.getMessage()]
+        (noted,) = json.loads(relay.get("/api/v1/problems").body)["problems"]
+    finally:
+        relay.close()
+    assert noted["text"] == said
+    assert f"what followed scn {LAST - 1} is dropped, and captured again" in said
+    assert "at byte" in said
 
 
 class Watching:

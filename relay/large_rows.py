@@ -1,0 +1,50 @@
+"""Rows larger than the largest answer: they are captured, and no consumer can be sent them. Pure.
+
+Said as they are captured, once for each table, before anybody waits in front of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from databus.schemas.event_v2 import SMALLEST_BYTES, peek
+
+
+class LargeRows:
+    """Looks for them in what is captured. One thread."""
+
+    def __init__(self, most_bytes: int, name_of: Callable[[int], str]) -> None:
+        self._most_bytes = most_bytes  # the `http.max_response_bytes`
+        self._name_of = name_of
+        self._told: dict[int, str] = {}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was found since the start, one of a table."""
+        return tuple(self._told.values())
+
+    def look_at(self, data: bytes) -> list[str]:
+        """Look at whole events, stamped or not; returns the warnings that are new.
+
+        Nearly always a comparison: what is not larger itself has no larger row.
+        """
+        return self._look_at_each(data) if len(data) > self._most_bytes else []
+
+    def _look_at_each(self, data: bytes) -> list[str]:
+        new: list[str] = []
+        at, last = 0, len(data) - SMALLEST_BYTES
+        while at <= last:
+            event = peek(data, at)
+            if event.length > self._most_bytes and event.src_id not in self._told:
+                self._told[event.src_id] = self._text(event.src_id, event.length)
+                new.append(self._told[event.src_id])
+            at += max(event.length, SMALLEST_BYTES)
+        return new
+
+    def _text(self, src_id: int, size_bytes: int) -> str:
+        name = self._name_of(src_id) if src_id >= 0 else "a control event"
+        return (
+            f"{name}: a row of {size_bytes} bytes was captured, and no consumer can get it, or "
+            f"past it: http.max_response_bytes is {self._most_bytes}; raise it in the relay's "
+            "settings and restart, and max_window_bytes of the consumers if it is lower"
+        )

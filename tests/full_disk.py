@@ -40,7 +40,7 @@ def small_disk(
     makers = {errno.ENOSPC: _filled, errno.EROFS: _protected}
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "databus-test", str(folder)]
     if error not in makers or not _runs(mount):
-        yield _pretended(folder, patch, error)
+        yield _closed(folder) if error == errno.EROFS else _pretended(folder, patch, error)
         return
     try:
         yield makers[error](folder)
@@ -76,6 +76,12 @@ def _protected(folder: Path) -> Disk:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
     return Disk(folder, protect, lay_open, os.strerror(errno.EROFS))
+
+
+def _closed(folder: Path) -> Disk:
+    """Give a folder that who is not root may not write to."""
+    closed, opened = (lambda: folder.chmod(0o500)), (lambda: folder.chmod(0o700))
+    return Disk(folder, closed, opened, os.strerror(errno.EACCES))
 
 
 def _pretended(folder: Path, patch: pytest.MonkeyPatch, error: int) -> Disk:

@@ -183,6 +183,7 @@ class Producer:
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End after the window in hand; returns whether all ended in time."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             self._stopping.set()
             client = self._client
@@ -190,7 +191,7 @@ class Producer:
             client.stop(STOP_S if timeout_s is None else timeout_s)
         begun = [thread for thread in self._threads if thread.ident is not None]
         for thread in begun:
-            thread.join(timeout_s)
+            thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
         return not any(thread.is_alive() for thread in begun)
 
     def pause(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -113,11 +114,12 @@ class StoreReaders:
 
     def stop(self, timeout_s: float | None = None) -> None:
         """End the threads after what they are at; each closes its stores."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(timeout_s)
+                thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
 
     def _work(self) -> None:
         stores = OpenStores(self._paths, self._watch)

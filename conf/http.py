@@ -11,6 +11,7 @@ Contents: `ApiHandler` (one way to send a body, one way to answer an error),
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import logging
@@ -124,6 +125,11 @@ class ApiHandler(RequestHandler):
         self._be_counted()
         self._check_method()
         check_permission(self._asking(), self.role_needed(), self.access, self.limits)
+
+    async def _execute(self, *arguments: Any, **named: Any) -> None:
+        """Answer; end without a word when the service has ended first and cancels this."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await super()._execute(*arguments, **named)
 
     def _be_counted(self) -> None:
         """Be among the requests that the end of the service waits for."""

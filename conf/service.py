@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,9 +38,11 @@ from databus.schemas.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
+WHOLE_S = 5.0  # from the signal to the end of the process, whatever still runs then
 DRAIN_S = 1.0  # responses that are being sent may take so long
-END_S = 2.0  # requests whose connections were cut so long
-STOP_S = 5.0  # and threads so long
+END_S = 1.0  # requests whose connections were cut so long, and are cancelled then
+STOP_S = 4.5  # all of that and the work's own end so long
+LEAST_STOP_S = 1.0  # but the work's own end at least so long
 OWN_FILES = 64
 
 
@@ -199,12 +203,24 @@ async def serve(
 
 
 async def _drain(service: Service, server: BoundedServer, requests: set[asyncio.Task[Any]]) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + STOP_S
     server.stop()
     service.let_go()
     await server.drain(DRAIN_S)
+    await _end_all(requests)
+    left_s = max(LEAST_STOP_S, end - loop.time())
+    await loop.run_in_executor(None, service.stop, left_s)
+
+
+async def _end_all(requests: set[asyncio.Task[Any]]) -> None:
+    """Wait until no request runs: each step of one is short, and none may meet what is closed."""
     if requests:
         await asyncio.wait(set(requests), timeout=END_S)
-    await asyncio.get_running_loop().run_in_executor(None, service.stop, STOP_S)
+    while requests:
+        for request in requests:
+            request.cancel()
+        await asyncio.wait(set(requests), timeout=END_S)
 
 
 def renew_secrets(server: BoundedServer, settings: HttpSettings) -> None:
@@ -234,6 +250,7 @@ async def _run_until_signal(service: Service) -> None:
 
     def end() -> None:
         until.set()
+        _end_within(WHOLE_S)
         for number in signals:  # the next one, whichever it is, does what it does by default
             loop.remove_signal_handler(number)
 
@@ -246,6 +263,24 @@ async def _run_until_signal(service: Service) -> None:
     for number in signals:
         loop.add_signal_handler(number, end)
     await serve(service, until, listening)
+
+
+def _end_within(seconds: float) -> None:
+    """End this process after so long, whatever still runs: a supervisor would kill it later.
+
+    What a thread is cut in is as after a SIGKILL: whole, or done again at the next start.
+    """
+    timer = threading.Timer(seconds, _cut_short)
+    timer.daemon = True  # it is not waited for itself
+    timer.start()
+
+
+def _cut_short() -> None:
+    ours = (threading.main_thread(), threading.current_thread())
+    names = ", ".join(sorted(one.name for one in threading.enumerate() if one not in ours))
+    log.warning("ended after %g s without waiting for %s", WHOLE_S, names or "its connections")
+    logging.shutdown()
+    os._exit(0)
 
 
 def _renew_or_say_why(server: BoundedServer, settings: HttpSettings) -> None:

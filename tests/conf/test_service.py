@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from databus.conf import service as service_shell
 from databus.conf.http import ApiHandler, accepts_gzip
 from databus.conf.service import Health, Life, Phase, Service
 from databus.conf.settings import HttpSettings
@@ -156,6 +157,66 @@ def test_the_end_comes_in_order_and_held_requests_are_answered() -> None:
     assert time.monotonic() - started < 2
     assert answers[0].body == b"in the end"
     assert daemon.did == ["start", "asked", "let go", "stop"]
+
+
+class BusyHandler(ApiHandler):
+    """Works for longer than anybody waits, and is not told that its client is gone."""
+
+    def initialize(self, limits: HttpSettings, daemon: Daemon) -> None:  # type: ignore[override]
+        super().initialize(limits)
+        self.daemon = daemon
+
+    async def get(self) -> None:
+        self.daemon.did.append("asked")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.daemon.did.append("ended")
+
+
+def test_no_request_runs_any_more_when_the_work_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service_shell, "DRAIN_S", 0.1)
+    monkeypatch.setattr(service_shell, "END_S", 0.1)
+    daemon = Daemon()
+    busy = ("/busy", BusyHandler, {"limits": daemon.service.http, "daemon": daemon})
+    daemon.service.routes.append(busy)  # type: ignore[attr-defined]
+    thread = ServiceThread(daemon.service)
+    with connect(thread.url) as asking:
+        asking.sendall(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n")
+        wait_until(lambda: "asked" in daemon.did)
+        thread.close()
+    assert daemon.did == ["start", "asked", "let go", "ended", "stop"]
+    assert not caplog.records
+
+
+HELD_UP = """
+import asyncio, signal, os, threading, time
+from prometheus_client import CollectorRegistry
+from databus.conf import service
+from databus.conf.settings import HttpSettings
+
+service.WHOLE_S = 0.7
+
+def hold_up():
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)
+    asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+
+service.run(service.Service(
+    "tea", HttpSettings(port=0), [], CollectorRegistry(), lambda: service.Health(True),
+    start=hold_up, let_go=lambda: None, stop=time.sleep,
+))
+"""
+
+
+def test_whatever_holds_a_process_up_it_ends_in_time_and_says_what_it_did_not_wait_for() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HELD_UP]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0
+    assert "ended after 0.7 s without waiting for" in ended.stderr
+    assert "asyncio_0" in ended.stderr
 
 
 def test_a_port_in_use_is_said_before_anything_starts() -> None:

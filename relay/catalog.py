@@ -8,6 +8,7 @@ in the order of listing over all physical sources.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from databus.conf.settings import PhysicalSourceSettings, SourceSettings
 from databus.schemas.errors import SettingsError, UnknownSourceError
 
 SRC_ID_MAX = 32767
+_ID = re.compile(r"-?[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Catalog:
         text = text.strip()
         if text in self.ids:
             return self.ids[text]
-        if not text.lstrip("-").isdecimal() or len(text) > 10:
+        if not _ID.fullmatch(text):
             raise UnknownSourceError(text, self._shown())
         self.name_of(int(text))
         return int(text)

@@ -212,7 +212,7 @@ def _ids_of_physical_source(
     name = _object_at(subscription, "physicalPartition").get("name")
     if name in (None, "", "*"):
         return list(catalog.ids.values())
-    if name not in catalog.members:
+    if not isinstance(name, str) or name not in catalog.members:
         raise InvalidParameterError("subs", text, f"no physical source is called {name!r}")
     return catalog.src_ids_of(name).values()
 

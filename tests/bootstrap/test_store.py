@@ -21,6 +21,7 @@ from databus.bootstrap.migrations import MIGRATIONS
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
+from databus.conf.faults import is_transient
 from databus.schemas.errors import BootstrapError, StoreDamagedError, UnknownSourceError
 from databus.schemas.event import Opcode
 from databus.schemas.event_v2 import decode
@@ -521,6 +522,18 @@ def test_a_full_disk_is_told_and_the_window_comes_again(filled: FilledStore) -> 
     assert filled.store.position().scn == SEEDED_SCN + 1
     connection.execute("pragma max_page_count = 1000000")
     assert filled.store.apply_window(110, 1, events)
+
+
+def test_a_store_that_may_not_be_written_is_told_and_the_window_comes_again(
+    filled: FilledStore,
+) -> None:
+    connection = filled.store.file.connection
+    connection.execute("pragma query_only = on")
+    with pytest.raises(BootstrapError, match=r"at scn 110.*cannot be written to") as caught:
+        filled.store.apply_window(110, 1, [put(1, 1, 110)])
+    assert is_transient(caught.value)
+    connection.execute("pragma query_only = off")
+    assert filled.store.apply_window(110, 1, [put(1, 1, 110)])
 
 
 def test_a_store_that_somebody_has_locked_is_told(tmp_path: Path) -> None:

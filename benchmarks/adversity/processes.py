@@ -43,7 +43,7 @@ class Setting:
     has_bootstrap: bool = False
     has_liar: bool = False  # the consumer reaches the relay by one that lies
     disks_mib: Mapping[str, int] = field(default_factory=dict)  # folders with a disk of their own
-    relay_files: int = 0  # most that the relay may have open
+    relay_files: int = 0  # most that the relay, and a bootstrap pair, may have open
     without: str = ""  # the check of the product that is switched off
 
 
@@ -94,7 +94,9 @@ class Processes:
         )
         (self.folder / "bootstrap.toml").write_text(text, encoding="utf-8")
         self.relay = self._daemon("relay", "relay", "run", files=self.setting.relay_files)
-        self.bootstrap = self._daemon("bootstrap", "bootstrap", "run")
+        self.bootstrap = self._daemon(
+            "bootstrap", "bootstrap", "run", files=self.setting.relay_files
+        )
         self.consumer = self._child("consumer", self._consumer_command())
         self._applied = self._stack.enter_context(SharedNumber(self.folder / "applied"))
         self._stack.enter_context(self.monitor)

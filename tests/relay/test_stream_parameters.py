@@ -15,7 +15,7 @@ from databus.relay.stream_parameters import (
     parse_stream_request,
 )
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, InvalidParameterError
+from databus.schemas.errors import DatabusError, InvalidParameterError, UnknownSourceError
 from databus.schemas.rendering import Output
 
 CATALOG = make_catalog(
@@ -125,6 +125,18 @@ def test_each_physical_source_has_its_own_checkpoint() -> None:
 def test_a_source_list_may_be_left_out_and_doubles_do_not_matter() -> None:
     assert parse_source_list({}, CATALOG) == [1, 2, 3]
     assert parse_source_list({"sources": "2,2,shop.orders"}, CATALOG) == [2]
+
+
+@pytest.mark.parametrize("text", ["--1", "-", "-1", "\u0663", "1_0", "+1", "9" * 11])
+def test_what_is_neither_a_name_nor_an_id_is_an_unknown_source(text: str) -> None:
+    with pytest.raises(UnknownSourceError):
+        parse_source_list({"sources": text}, CATALOG)
+
+
+@pytest.mark.parametrize("name", [[], {}, 7, True])
+def test_a_physical_source_that_is_no_text_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="no physical source"):
+        parse(subs=json.dumps([subscription({"name": "*"}, {"name": name})]))
 
 
 @pytest.mark.parametrize("size", ["", " ", "x", "-1", "1.5", "0", "\uff11\uff12", "1" * 20])

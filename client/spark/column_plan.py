@@ -17,7 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.spark.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
-from databus.client.spark.row_types import CHANGE_COLUMN, Layout, is_as_text
+from databus.client.spark.row_types import (
+    CHANGE_COLUMN,
+    Layout,
+    arrow_schema,
+    is_as_text,
+    row_schema,
+)
 from databus.schemas.errors import SchemaError
 
 _EXACT = Context(prec=10_000)
@@ -224,7 +230,7 @@ class ColumnPlan:
 
     Raises SchemaError naming source, column and version when the target has no
     place for a column (unless new ones are to be ignored), or none that fits.
-    `is_newest`: no newer version of the schema is known.
+    `known`: all versions of the source that are known by now.
     """
 
     def __init__(
@@ -234,10 +240,10 @@ class ColumnPlan:
         on_new_column: str,
         as_text: Collection[str] = (),
         *,
-        is_newest: bool = True,
+        known: Sequence[WriterSchema] = (),
     ) -> None:
         self.schema = schema
-        self._is_newest = is_newest
+        self._known = known
         self.columns = columns_of(schema)
         self._frame = frame
         places = {column.name.lower(): n for n, column in enumerate(self.columns)}
@@ -281,7 +287,7 @@ class ColumnPlan:
             return lambda array: array.cast(target)
         if target == pa.string() and is_as_text(self.schema.source, column.name, as_text):
             return _text_convert(column)
-        if not self._is_newest:
+        if not self._fits_a_new_start(column, stored, as_text):
             raise SchemaError(
                 f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
                 f"version {self.schema.version} and {target} since, which does not hold it: rows "
@@ -293,6 +299,17 @@ class ColumnPlan:
             f"version {self.schema.version}, and the query was started with {target}: restart the "
             f"query, with option columnsAsText={column.name} if no type holds both"
         )
+
+    def _fits_a_new_start(
+        self, column: AvroColumn, stored: pa.DataType, as_text: Collection[str]
+    ) -> bool:
+        """Whether a query that were started now would have a type that holds these values."""
+        try:
+            fields = arrow_schema(row_schema(self._known or [self.schema], as_text))
+        except SchemaError:
+            return False
+        now = {field.name.lower(): field.type for field in fields}[column.name.lower()]
+        return bool(stored == now) or _is_wider(stored, now)
 
 
 def _is_wider(stored: pa.DataType, target: pa.DataType) -> bool:

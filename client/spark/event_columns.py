@@ -278,11 +278,7 @@ class EventColumns:
             self._frame,
             self._on_new_column,
             self._as_text,
-            is_newest=all(
-                one.version <= schema.version
-                for one in self._schemas.values()
-                if one.src_id == schema.src_id
-            ),
+            known=[one for one in self._schemas.values() if one.src_id == schema.src_id],
         )
         plan = self._plans[src_id, digest] = _OpenPlan(columns, self._cutter)
         if self._cutter is not None:

@@ -35,6 +35,7 @@ from databus.schemas.metadata import (
     metadata_part,
 )
 from databus.schemas.rows import schema_id
+from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.spark.made_events import (
     OLD,
     ONE,
@@ -289,6 +290,23 @@ def test_a_type_that_the_target_does_not_hold_ends_it(on_new_column: str, way: s
     text = str(refused.value)
     assert text.startswith("shop.t, column 'id': it is long (bigint) in schema version 2, and the ")
     assert "started with int32: restart the query" in text
+
+
+def test_a_type_of_between_asks_for_a_restart_where_that_holds_it_and_else_for_a_reload(
+    way: str,
+) -> None:
+    first, wider = version(1, {"id": "int", "n": "int"}), version(2, {"id": "int", "n": "bigint"})
+    renamed = version(3, {"id": "int", "big": "bigint"})
+    again = version(4, {"id": "int", "n": "varchar(9)"})
+    change = TableChange(11, shape_id(renamed.text), added={"n": None})
+    again = again._replace(text=with_change(again.text, change))
+    event = wire(row_event(wider, {"id": 1, "n": 5_000_000_000}))
+    columns = make_columns([first, wider, renamed], target_of([first]))
+    with pytest.raises(SchemaError, match="started with int32: restart the query"):
+        columns.take(event)
+    columns = make_columns([first, wider, renamed, again], target_of([first]))
+    with pytest.raises(SchemaError, match="rows from before must be read again"):
+        columns.take(event)
 
 
 def test_a_type_that_has_none_in_common_with_those_before_ends_it(way: str) -> None:

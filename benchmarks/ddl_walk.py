@@ -1,12 +1,15 @@
 """A random walk of DDL with rows between, and consumers that come late: all equal to the source.
 
     python -m benchmarks.ddl_walk --steps 300 --seed 7 --source mariadb
+    python -m benchmarks.ddl_walk --steps 300 --seed 7 --targets delta,parquet,sqlite
 
 Against a private server, a relay process and a whole bootstrap pair. Each step alters a
 table or writes rows; every so often, and at the end, these are compared with the tables
 row by row: a consumer that comes only then, one that was there from the beginning and
 does what `on_schema_change` says to the rows that it holds, and `bootstrap verify`. An early
 one that was told to read its rows again does so at the comparison, and is compared at the next.
+With `--targets` tables that follow are compared, too: they come to a new version with the next
+row, so each table is written to before.
 Prints what was compared, and exits with 1 on a difference.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +27,15 @@ from typing import Any
 
 import click
 from pymysql.err import MySQLError
+from pyspark.sql import SparkSession
 
+from benchmarks.followed import KINDS, follower, places, session
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.bootstrap.altering import Altered, Keeper, altered, same
 from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 from tests.promises.running import consuming, mysql_source, wait_until
+from tests.spark.target_job import TargetJob, difference
 
 TABLES = ("one", "two")
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -90,6 +96,13 @@ class Walk:
         self.run(f"INSERT INTO {table} (id) VALUES ({self.next_id})")
         self.next_id += 1
 
+    def touch(self, table: str) -> None:
+        """Write a row, or take one away where a column has no default."""
+        refused = self.refused
+        self.insert(table)
+        if self.refused > refused:
+            self.run(f"DELETE FROM {table} ORDER BY id LIMIT 1")
+
     def update(self, table: str) -> None:
         """Write one column of a row or two."""
         column = self.random.choice([name for name, _ in self.columns(table)])
@@ -145,6 +158,7 @@ class Findings:
 
     comparisons: int = 0
     of_early: int = 0  # of these, of the early consumer's rows
+    of_targets: int = 0  # and of a target's table
     rows: int = 0
     versions: int = 0
     reloads: int = 0
@@ -181,7 +195,24 @@ def compare(pair: Altered, early: Keeper, found: Findings) -> None:
             found.differences.append(f"{compared.source}, verify: {compared.examples[:1]}")
 
 
-def walk(pair: Altered, steps: int, random: Random, database: Database) -> Findings:
+def compare_targets(pair: Altered, jobs: Mapping[str, TargetJob], found: Findings) -> None:
+    """Bring all tables into their targets, and compare these."""
+    for source, job in jobs.items():
+        job.follow()
+        for kind, target in job.targets.items():
+            found.comparisons += 1
+            found.of_targets += 1
+            if differs := difference(pair, source, target):
+                found.differences.append(f"{source}, {kind}: {differs}")
+
+
+def walk(
+    pair: Altered,
+    steps: int,
+    random: Random,
+    database: Database,
+    jobs: Mapping[str, TargetJob],
+) -> Findings:
     """Walk, and compare now and then; what differs ends it."""
     found, early, going = Findings(), Keeper(), Walk(database, random, next_id=100)
     with consuming(
@@ -194,7 +225,10 @@ def walk(pair: Altered, steps: int, random: Random, database: Database) -> Findi
         for number in range(1, steps + 1):
             going.step()
             if number % COMPARE_EVERY == 0 or number == steps:
+                for source in jobs:
+                    going.touch(source.partition(".")[2])
                 compare(pair, early, found)
+                compare_targets(pair, jobs, found)
                 if found.differences:
                     break
     found.reloads = sum(step.needs_reload for _, step in early.changes)
@@ -203,14 +237,25 @@ def walk(pair: Altered, steps: int, random: Random, database: Database) -> Findi
     return found
 
 
-def run(database: Database, folder: Path, steps: int, seed: int, **settings: Any) -> Findings:
-    """Run a walk in a database of its own."""
+def run(
+    database: Database,
+    folder: Path,
+    steps: int,
+    seed: int,
+    at: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    **settings: Any,
+) -> Findings:
+    """Run a walk in a database of its own; `at`: where its targets are, by kind."""
     Walk(database, Random(seed)).begin()
     sources = [f"{database.name}.{table}" for table in TABLES]
     physical = mysql_source(database, folder, sources=sources, start="latest", **settings)
-    with altered(folder, physical) as pair:
+    with altered(folder, physical) as pair, ExitStack() as stack:
         pair.wait_until_served()
-        return walk(pair, steps, Random(seed), database)
+        jobs = {one: follower(pair, one, at, spark) for one in sources} if at else {}
+        for job in jobs.values():
+            stack.callback(job.close)
+        return walk(pair, steps, Random(seed), database, jobs)
 
 
 @contextmanager
@@ -231,19 +276,24 @@ def server_of(source: str, folder: Path) -> Iterator[PrivateMariaDB]:
 @click.option("--steps", type=int, default=300, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--source", type=click.Choice(["mariadb", "mysql"]), default="mariadb")
-def main(steps: int, seed: int, source: str) -> None:
+@click.option("--targets", default="", help=f"Of {', '.join(KINDS)}, with commas between.")
+def main(steps: int, seed: int, source: str, targets: str) -> None:
     """Walk STEPS steps, and say what was compared."""
+    kinds = targets.split(",") if targets else []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ddl-walk-")))
         server = stack.enter_context(server_of(source, folder))
         database = stack.enter_context(fresh_database(server))
-        found = run(database, folder, steps, seed)
-    for difference in found.differences:
-        click.echo(difference)
+        at = stack.enter_context(places(kinds, folder))
+        spark = stack.enter_context(session()) if at else None
+        found = run(database, folder, steps, seed, at, spark)
+    for text in found.differences:
+        click.echo(text)
     click.echo(
         f"{source}, seed {seed}: {steps} steps, {found.versions} versions, "
         f"{found.reloads} of them to be read again; {found.comparisons} comparisons, "
-        f"{found.of_early} of them of the early consumer, of {found.rows} rows, "
+        f"{found.of_early} of them of the early consumer and {found.of_targets} of targets, "
+        f"of {found.rows} rows, "
         f"{'DIFFERENT' if found.differences else 'all the same'}"
     )
     sys.exit(bool(found.differences))

@@ -5,6 +5,17 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from tests.bootstrap.alter_forms import (
+    CHAINS,
+    KEY_CHAINS,
+    NOT_ON_MYSQL,
+    RETYPED_CHAINS,
+    ROWS,
+    TABLE,
+    TELLABLE,
+    TO_BE_READ,
+    statements,
+)
 from tests.bootstrap.altering import Keeper, altered, same
 from tests.mariadb_server import Database
 from tests.mysql_server import PrivateMySQL
@@ -12,85 +23,6 @@ from tests.promises.running import RunningRelay, consuming, mysql_source, runnin
 from tests.spark.table_shop import read
 
 pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.both_servers"]
-
-# What each table gets after its rows were written, and what it is that it shows.
-TELLABLE = [
-    "RENAME COLUMN city TO town",
-    "ADD vip INT NOT NULL DEFAULT 7",
-    "ADD vip INT NOT NULL",
-    "ADD x INT DEFAULT 7",
-    "ADD x INT",
-    "ADD x VARCHAR(20) NOT NULL",
-    "ADD x VARCHAR(20) NOT NULL DEFAULT 'it''s'",
-    "ADD x ENUM('b','a') NOT NULL",
-    "ADD x ENUM('b','a') DEFAULT 'a'",
-    "ADD x SET('b','a') NOT NULL DEFAULT 'a,b'",
-    "ADD x DECIMAL(10,3) NOT NULL DEFAULT -1.5",
-    "ADD x DOUBLE NOT NULL DEFAULT 0.1, ADD y FLOAT NOT NULL DEFAULT 0.1",
-    "ADD x DATE DEFAULT '2020-02-29', ADD y DATETIME(3) DEFAULT '2020-02-29 01:02:03.5'",
-    "ADD x TIME DEFAULT '-12:30:00', ADD y YEAR DEFAULT 2020",
-    "ADD x BIGINT UNSIGNED NOT NULL DEFAULT 18446744073709551615",
-    "ADD x BOOL NOT NULL DEFAULT TRUE FIRST",
-    "ADD x BIT(9) NOT NULL, ADD y TEXT NOT NULL, ADD z VARBINARY(9) NOT NULL",
-    "ADD x TIME NOT NULL, ADD y YEAR NOT NULL, ADD z BLOB",
-    "DROP COLUMN city",
-    "MODIFY n BIGINT",
-    "MODIFY n DECIMAL(12,2)",
-    "MODIFY f DOUBLE",
-    "MODIFY d DECIMAL(12,4)",
-    "MODIFY city VARCHAR(200) AFTER d",
-    "MODIFY city TEXT",
-    "MODIFY e ENUM('x','y','z')",
-    "MODIFY t DATETIME(6)",
-    "CHANGE city town VARCHAR(60) NOT NULL",
-    "RENAME COLUMN city TO town, ADD city VARCHAR(5) DEFAULT 'new'",
-    "RENAME COLUMN n TO m, RENAME COLUMN m TO n",
-    "RENAME COLUMN city TO town; ADD city INT DEFAULT 1; RENAME COLUMN town TO old",
-    "DROP COLUMN city; ADD city VARCHAR(20) DEFAULT 'x'",
-    "ADD x INT DEFAULT 1; MODIFY x BIGINT; RENAME COLUMN x TO y; DROP COLUMN n",
-    "ADD INDEX (city)",
-    "ALTER COLUMN n SET DEFAULT 3",
-    "ADD x INT DEFAULT (7)",
-    "ADD x VARCHAR(9) DEFAULT -7, ADD y YEAR DEFAULT 0, ADD z DATE DEFAULT '1999-12-31'",
-]
-TO_BE_READ = [
-    "MODIFY n TINYINT",
-    "MODIFY d DECIMAL(10,1)",
-    "MODIFY n VARCHAR(20)",
-    "MODIFY t DATE",
-    "MODIFY city CHAR(20)",
-    "ADD x TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP",
-    "ADD x DATETIME DEFAULT CURRENT_TIMESTAMP, RENAME COLUMN city TO town",
-    "ADD x VARCHAR(40) DEFAULT (CONCAT(city, n))",
-    "ADD x VARCHAR(40) DEFAULT (UUID())",
-    "ADD g INT AS (n * 2) STORED",
-    "ADD x INT DEFAULT 7.6",
-    "ADD x VARCHAR(20) DEFAULT -0",
-    "ADD x DECIMAL(5,2) DEFAULT -0, ADD y DOUBLE DEFAULT -0",
-    "ADD x YEAR DEFAULT '0'",
-    "ADD x ENUM('0','1','2') DEFAULT 1",
-    "CONVERT TO CHARACTER SET latin1",
-    "MODIFY e ENUM('y','x')",
-    "DROP PRIMARY KEY, ADD PRIMARY KEY (n)",
-    "DROP PRIMARY KEY",
-    "ADD x BINARY(3) NOT NULL DEFAULT 'a'",
-    "MODIFY f INT",
-    "DROP PRIMARY KEY, DROP COLUMN id, ADD id INT NOT NULL AUTO_INCREMENT PRIMARY KEY",
-]
-NOT_ON_MYSQL = {
-    "ADD x VARCHAR(40) DEFAULT (UUID())",  # refused: not the same on a replica
-    "ADD x ENUM('0','1','2') DEFAULT 1",  # refused: not a member
-}
-TABLE = (
-    "(id INT PRIMARY KEY, city VARCHAR(20), n INT NOT NULL, m INT, f FLOAT, d DECIMAL(10,2),"
-    " e ENUM('x','y'), t DATETIME)"
-)
-ROWS = (
-    "(1, 'Ulm', 1, 10, 0.1, 1.25, 'x', '2020-01-02 03:04:05'),"
-    " (2, 'Bonn  ', 2, 20, 1000.5, -99.99, 'y', '1999-12-31 23:59:59'),"
-    " (3, 'né', 3, NULL, NULL, NULL, NULL, NULL)"
-)
-LATER = "UPDATE {name} SET m = 11 WHERE id = 1"
 
 
 def make(database: Database, statements: list[str]) -> dict[str, str]:
@@ -112,15 +44,14 @@ def test_rows_at_rest_are_what_the_source_has_after_every_form_of_alter(
     database = either_database
     is_mysql = isinstance(database.server, PrivateMySQL)
     to_be_read = [text for text in TO_BE_READ if not (is_mysql and text in NOT_ON_MYSQL)]
-    by_table = make(database, [*TELLABLE, *to_be_read])
+    by_table = make(database, [*TELLABLE, *CHAINS, *RETYPED_CHAINS, *KEY_CHAINS, *to_be_read])
     names = {f"{database.name}.{name}": text for name, text in by_table.items()}
     physical = mysql_source(database, tmp_path, sources=list(names), start="latest")
     early = Keeper()
     with altered(tmp_path, physical) as pair, pair.held_by(early):
         seeded = {state.name: state.seed_scn for state in pair.store.sources()}
         for name, text in by_table.items():
-            for part in text.split("; "):
-                database.run(f"ALTER TABLE {name} {part}")
+            database.run(*statements(text, name))
         pair.wait_until_served()
         again = {s.name for s in pair.store.sources() if s.seed_scn != seeded[s.name]}
         keyless = {source for source, text in names.items() if text == "DROP PRIMARY KEY"}
@@ -138,7 +69,7 @@ def test_rows_at_rest_are_what_the_source_has_after_every_form_of_alter(
             options = {"mode": "table", "sources": source, "bootstrapServers": pair.url}
             if source not in keyless:
                 assert same(read(options).to_pylist(), pair.table(source)), names[source]
-        assert {names[source] for source in again} == set(to_be_read)
+        assert {names[source] for source in again} == {*to_be_read, *KEY_CHAINS}
         assert [found.source for found in pair.verify() if not found.is_same] == []
 
 

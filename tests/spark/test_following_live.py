@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from databus.client.spark.change_stream import read_changes
-from databus.client.spark.row_types import CHANGE_COLUMN, SCHEMAS, arrow_schema
-from databus.client.spark.targets.changes import changes_of
-from databus.client.spark.targets.following import Following
-from databus.client.spark.targets.target import Target, open_target
-from databus.schemas.errors import SchemaError
 from tests.mariadb_server import Database
-from tests.promises.running import PATIENCE_S, RunningRelay, mysql_source, running
-from tests.spark.queries import Query
+from tests.promises.running import RunningRelay, mysql_source, running, wait_until
+from tests.spark.target_job import TargetJob
 from tests.spark.target_rows import table_of
 
 pytest_plugins = ["tests.mariadb"]
@@ -36,55 +28,20 @@ FORMS = (
 )
 
 
-class Job:
-    """A query whose batches go into several targets."""
-
-    def __init__(self, relay: RunningRelay, source: str, targets: list[Target]) -> None:
-        given = {"relays": relay.url, "sources": source, "start": "earliest"}
-        self._query = Query(**given)
-        self._source = source
-        self._targets = targets
-
-    def close(self) -> None:
-        self._query.close()
-
-    def follow(self, is_there: Callable[[], bool]) -> None:
-        """Bring what comes until it is there; start again after a schema change, as `sync` does."""
-        end_s = time.monotonic() + PATIENCE_S
-        while not is_there():
-            assert time.monotonic() < end_s, self._query.log[-1:]
-            ranges = self._query.plan()
-            while ranges:
-                try:
-                    self._apply(ranges)
-                    break
-                except SchemaError as error:
-                    if "restart the query" not in str(error):
-                        raise
-                    self._query.restart()
-                    ranges = self._query.planned()
-
-    def _apply(self, ranges: list[str]) -> None:
-        schema = self._query.schema
-        texts = schema[CHANGE_COLUMN].metadata[SCHEMAS][self._source]
-        options = self._query.options
-        found = [b for one in ranges for b in read_changes(options, schema, one)]
-        batch = pa.Table.from_batches(found, arrow_schema(schema))
-        versions = {int(number): text for number, text in texts.items()}
-        for target in self._targets:
-            if batch.num_rows:
-                rows, key = Following(self._source, versions, batch).lead(target, None)
-                target.apply("job", len(self._query.log), changes_of(rows, key))
-
-
 class Followed:
     """A table, its relay and its targets."""
 
     def __init__(self, database: Database, relay: RunningRelay, folder: Path) -> None:
         self.database = database
-        places = (f"delta:{folder}/d", f"parquet:{folder}/p", f"sqlite:///{folder}/s.db#customers")
-        self.targets = [open_target(uri) for uri in places]
-        self.job = Job(relay, f"{database.name}.customers", self.targets)
+        source = f"{database.name}.customers"
+        places = {
+            "delta": f"delta:{folder}/d",
+            "parquet": f"parquet:{folder}/p",
+            "sqlite": f"sqlite:///{folder}/s.db#customers",
+        }
+        given = {"relays": relay.url, "sources": source, "start": "earliest"}
+        self.job = TargetJob(given, places)
+        self.targets = list(self.job.targets.values())
         self._next = 100
 
     def write(self, *statements: str) -> None:
@@ -98,9 +55,10 @@ class Followed:
 
     def follow(self) -> None:
         """Bring everything up to the last row."""
-        self.job.follow(self._has_all)
+        wait_until(self._has_all, "the last row")
 
     def _has_all(self) -> bool:
+        self.job.follow()
         if not self.targets[-1].schema():
             return False
         rows = table_of(self.targets[-1])
@@ -133,8 +91,6 @@ def followed(database: Database, tmp_path: Path, delta_runtime: None) -> Iterato
         relay = stack.enter_context(running(RunningRelay(tmp_path, settings).start()))
         made = Followed(database, relay, tmp_path)
         stack.callback(made.job.close)
-        for target in made.targets:
-            stack.callback(target.close)
         database.run(f"INSERT INTO customers VALUES {rows}")
         made.write()
         made.follow()

@@ -213,6 +213,25 @@ def test_a_row_takes_every_step_that_came_after_it_in_one_batch(opened: Open) ->
     assert rows_of(target, table, table_of) == rows_in(table)
 
 
+def test_a_default_is_in_rows_at_rest_also_where_its_column_is_altered_in_the_same_batch(
+    opened: Open,
+) -> None:
+    target = opened(None)
+    table = filled(target)
+    now = {**START, "x": "int!", "gone": "int!", "p": "decimal(10,2)!"}
+    added = {"x": 7, "gone": 8, "p": Decimal("1.50")}
+    table.alter(now, lambda row: {**row, **added}, added=added)
+    now = {**START, "x": "bigint!", "p": "decimal(12,4)!"}
+    table.alter(now, lambda row: {n: v for n, v in row.items() if n != "gone"})
+    now = {**START, "y": "bigint!", "price": "decimal(12,4)!"}
+    names = {"y": "x", "price": "p"}
+    table.alter(now, lambda row: renamed(row, x="y", p="price"), renamed=names)
+    table.write({**first(3), "y": 1 << 40, "price": Decimal("0.0001")})
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    assert "gone" not in table_of(target).column_names
+
+
 def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_path: Path) -> None:
     """A version that only gave columns other names has no new column that a reader would see."""
     target = open_target(f"parquet:{tmp_path}/people")

@@ -71,9 +71,10 @@ def reshaping(
     new_keys = tuple(keys)
     for step in steps:
         renamed = {fate.was: fate.column for fate in step.fates if fate.kind is Kind.RENAMED}
-        sources = _after(sources, step, wanted)
+        sources = _after(sources, step)
         new_keys = tuple(renamed.get(key, key) for key in new_keys)
-    made = [_widened(one, wanted) for one in sources.values()]
+    typed = (_typed(one, wanted) for one in sources.values())
+    made = [one for one in typed if one is not None]
     is_emptied = any(step.is_emptied for step in steps)
     order = {name: number for number, name in enumerate(held.names)}
     made.sort(key=lambda one: order.get(one.was or "", len(order)))
@@ -99,19 +100,20 @@ def find(columns: Mapping[str, Any], name: str) -> str | None:
     return next((known for known in columns if known.lower() == name.lower()), None)
 
 
-def _after(sources: Mapping[str, Made], step: Step, wanted: pa.Schema) -> dict[str, Made]:
-    """Return where columns come from after one more step."""
+def _after(sources: Mapping[str, Made], step: Step) -> dict[str, Made]:
+    """Return where columns come from after one more step; the types of new ones come later.
+
+    A later step may give them another name, which alone has a type in the changes.
+    """
     found: dict[str, Made] = {}
     used: set[str] = set()
     for fate in step.fates:
         if fate.kind is Kind.DROPPED:
             continue
         if fate.kind is Kind.ADDED:
-            known = find(sources, fate.column)
-            name = find(dict.fromkeys(wanted.names), fate.column)
             # One that is new and null is added by the changes that bring it.
-            if name is not None and (known is not None or fate.value is not None):
-                found[name] = Made(name, wanted.field(name).type, None, fate.value)
+            if find(sources, fate.column) is not None or fate.value is not None:
+                found[fate.column] = Made(fate.column, pa.null(), None, fate.value)
         elif fate.was is not None and (known := find(sources, fate.was)) is not None:
             used.add(known)
             found[fate.column] = sources[known]._replace(name=fate.column)
@@ -121,8 +123,16 @@ def _after(sources: Mapping[str, Made], step: Step, wanted: pa.Schema) -> dict[s
     return found | kept
 
 
+def _typed(one: Made, wanted: pa.Schema) -> Made | None:
+    """Return a column in the type that changes bring; None for a new one that is gone again."""
+    if one.was is not None:
+        return _widened(one, wanted)
+    name = find(dict.fromkeys(wanted.names), one.name)
+    return None if name is None else one._replace(name=name, type=wanted.field(name).type)
+
+
 def _widened(one: Made, wanted: pa.Schema) -> Made:
-    if one.name in BOOKKEEPING or one.name not in wanted.names or one.was is None:
+    if one.name in BOOKKEEPING or one.name not in wanted.names:
         return one
     wider = common_type(one.type, wanted.field(one.name).type)
     return one if wider is None else one._replace(type=wider)

@@ -56,7 +56,9 @@ select distinct sources.name from schema_versions join sources using (src_id)
 where change_scn > ? and change_scn <= ?
 """
 SCHEMA_TEXT = "select text from schema_versions where digest = ?"
-ALL_SCHEMAS = "select src_id, version, text from schema_versions order by src_id, version"
+SCHEMAS = """
+select src_id, version, text from schema_versions where src_id in ({}) order by src_id, version
+"""
 # Rows that were served when the store fell off are compared with the table's by
 # the seeding: of those only what came and went within the hole stays unknown.
 BEGIN_LOG = """

@@ -104,11 +104,10 @@ class StoreReading:
 
     def schemas(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
         """Return every schema of the sources as (src_id, version, text), oldest first."""
-        wanted = set(src_ids)
+        wanted = list(set(src_ids))
+        sql = source_rows.SCHEMAS.format(", ".join("?" * len(wanted)))
         with self.file.explained("reading schemas"):
-            return [
-                row for row in self._connection.execute(source_rows.ALL_SCHEMAS) if row[0] in wanted
-            ]
+            return self._connection.execute(sql, wanted).fetchall()
 
     def schemas_until_now(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
         """Return the schemas but for those of statements that the store has not come to yet."""

@@ -258,6 +258,7 @@ def test_a_schema_is_kept_once_and_a_version_that_is_taken_is_counted_on(
     store.add_schemas(1, [(7, TEXTS[1])])
     assert store.schemas([1]) == [(1, 1, TEXTS[1]), (1, 2, other)]
     assert store.schemas([1, 2]) == [(1, 1, TEXTS[1]), (1, 2, other), (2, 1, other)]
+    assert store.schemas([]) == []
 
 
 # Seeding

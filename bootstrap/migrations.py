@@ -67,9 +67,10 @@ alter table sources add column crc integer not null default -1;
 """
 
 # The SCN of the statement that made a version: an older program would serve rows of
-# older versions as they were written, and has.
+# older versions as they were written, and has. Every window looks for those it passes.
 _FOURTH = """
 alter table schema_versions add column change_scn integer not null default -1;
+create index schema_versions_change_scn on schema_versions (change_scn);
 update sources set status = 'new', floor_scn = -1, seed_scn = -1, seed_resume = null,
     seed_rows = 0, seed_until_scn = -1, crc = -1,
     problem = 'an earlier version kept rows as they were before ALTER TABLE: seeded anew'

@@ -52,8 +52,8 @@ values (?1, case when exists (
 on conflict (src_id, digest) do nothing
 """
 ALTERED = """
-select distinct sources.name from schema_versions join sources using (src_id)
-where change_scn > ? and change_scn <= ?
+select distinct sources.name, change_scn from schema_versions join sources using (src_id)
+where change_scn > ? and change_scn <= ? order by change_scn
 """
 SCHEMA_TEXT = "select text from schema_versions where digest = ?"
 SCHEMAS = """

@@ -171,15 +171,9 @@ class Store(StoreReading):
 
     def _pass_changes(self, after_scn: int, until_scn: int) -> None:
         """Note the tables that were altered in a stretch of the log."""
-        names = self._connection.execute(source_rows.ALTERED, (after_scn, until_scn)).fetchall()
-        for (name,) in names:
-            for scn in self._change_scns(name, after_scn, until_scn):
-                self._pass_change(self.source(name), scn)
-
-    def _change_scns(self, name: str, after_scn: int, until_scn: int) -> list[int]:
-        src_id = self.source(name).src_id
-        found = {change_scn(text) for _, _, text in self.schemas([src_id])}
-        return sorted(scn for scn in found if after_scn < scn <= until_scn)
+        rows = self._connection.execute(source_rows.ALTERED, (after_scn, until_scn)).fetchall()
+        for name, scn in rows:
+            self._pass_change(self.source(name), scn)
 
     def _pass_change(self, state: SourceState, scn: int) -> None:
         """Let a source be seeded anew, if nobody can tell otherwise what its rows are now."""
@@ -212,14 +206,15 @@ class Store(StoreReading):
         event of a source that is not in the store.
         """
         with self.file.writing("applying a window", scn=scn, stamps=False):
-            if scn <= source_rows.position_of(self._connection, self.path).scn:
+            last_scn = source_rows.position_of(self._connection, self.path).scn
+            if scn <= last_scn:
                 return False
             by_source: dict[int, list[tuple[int, StoredEvent]]] = {}
             for index, (src_id, event) in enumerate(events):
                 by_source.setdefault(src_id, []).append((index, event))
             for src_id, indexed in by_source.items():
                 self._apply(scn, src_id, indexed)
-            self._pass_changes(self.position().scn, scn)
+            self._pass_changes(last_scn, scn)
             source_rows.move(self._connection, scn, timestamp_ns)
         return True
 

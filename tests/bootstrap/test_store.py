@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.bootstrap import snapshot_pages, store_file
+from databus.bootstrap import snapshot_pages, source_rows, store_file
 from databus.bootstrap import store as store_module
 from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.migrations import MIGRATIONS
@@ -469,6 +469,7 @@ def test_a_file_of_a_newer_version_is_refused(filled: FilledStore) -> None:
 def test_a_file_of_an_older_version_is_brought_up_to_date(filled: FilledStore) -> None:
     filled.close()
     with closing(sqlite3.connect(filled.path)) as connection:
+        connection.execute("drop index schema_versions_change_scn")
         for table, column in (
             ("sources", "partial_scn"),
             ("sources", "crc"),
@@ -494,6 +495,16 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a database at all" * 100)
     with pytest.raises(StoreDamagedError, match=r"notes\.db.*the file is damaged: move it away"):
         Store.open(path)
+
+
+@pytest.mark.parametrize("sql", [source_rows.SCHEMAS.format("?"), source_rows.ALTERED])
+def test_no_window_and_no_page_reads_the_schemas_of_all_sources(
+    filled: FilledStore, sql: str
+) -> None:
+    plan = filled.store.file.connection.execute(f"explain query plan {sql}", (1,) * sql.count("?"))
+    steps = [row[3] for row in plan]
+    assert any("schema_versions" in step for step in steps)
+    assert not any(step.startswith("SCAN") for step in steps)
 
 
 def test_damage_inside_is_told_with_path_and_place(filled: FilledStore) -> None:

@@ -170,6 +170,17 @@ def test_a_store_of_before_there_were_checksums_gets_them(
         store.close()
 
 
+def test_a_store_that_has_no_index_of_its_changes_yet_passes_them_all_the_same(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("drop index schema_versions_change_scn")
+    with closing(Store.open(path)) as store:
+        altered = with_change(TEXTS[1], TableChange.unknown(110, shape_id(TEXTS[1])))
+        store.add_schemas(1, [(2, altered)])
+        store.apply_window(110, 110, [])
+        assert store.source(PERSON.source).status == "new"
+    check(path)
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[ServedStore]:
     made = ServedStore(tmp_path, persons=300)

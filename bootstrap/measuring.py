@@ -40,9 +40,8 @@ def _measure_snapshot(choice: Choice, request: MeasureRequest) -> dict[str, int]
 
 def _measure_log(choice: Choice, request: MeasureRequest) -> dict[str, int]:
     checkpoint = request.checkpoint
-    found = choice.store.measure_log(
-        log_reach(request, choice), request.most_rows, request.most_bytes
-    )
+    reach = log_reach(request, choice, choice.store.rows_now(choice.src_ids))
+    found = choice.store.measure_log(reach, request.most_rows, request.most_bytes)
     position = choice.store.position()
     is_newest = found.scn == position.scn
     return {

@@ -52,6 +52,10 @@ class RowsNow:
         }
         self._ways: dict[tuple[int, bytes, int], _Way | None] = {}
 
+    def text(self, digest: bytes) -> str | None:
+        """Return the schema with an id; None when no source has it."""
+        return self._texts.get(digest)
+
     def changed_scn(self, src_id: int) -> int:
         """Return the SCN of the table's last change, before which rows are of older versions."""
         return self._changed.get(src_id, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from databus.bootstrap.rows_now import RowsNow
 from databus.bootstrap.source_choice import Choice
 from databus.bootstrap.stored import LogPlace, SourceState, SourceStatus
 from databus.bootstrap.window_offsets import place_of
@@ -89,12 +90,11 @@ def find_log_place(choice: Choice, checkpoint: Checkpoint) -> LogPlace:
     return place
 
 
-def check_reloads(choice: Choice, checkpoint: Checkpoint) -> None:
+def check_reloads(now: RowsNow, choice: Choice, checkpoint: Checkpoint) -> None:
     """Raise BootstrapTooYoungError when rows of the snapshot had to be read again since.
 
     The log does not have them.
     """
-    now = choice.store.rows_now(choice.src_ids)
     for source in choice.sources:
         scn = now.reload_scn(source.src_id)
         if scn > checkpoint.bootstrap_start_scn:

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from databus.bootstrap.log_rows import LogReach
+from databus.bootstrap.rows_now import RowsNow
 from databus.bootstrap.session_checks import (
     STORE_ID_KEY,
     check_reach,
@@ -47,7 +48,6 @@ from databus.schemas.errors import (
 )
 from databus.schemas.event_v2 import encode
 from databus.schemas.rendering import Render, choose_render
-from databus.schemas.rows import schema_id
 from databus.schemas.scn import MAX_SCN
 
 # A log longer than this is not counted to its end to see whether it is the shorter way.
@@ -142,7 +142,6 @@ class _PageReader:
         self._choice = choice
         self._request = request
         self._checkpoint = request.checkpoint
-        self._texts: dict[bytes, str] = {}
         self._now = self._store.rows_now(choice.src_ids)
         self._render = self._renewing(choose_render(request.form, self._schema_text))
         self._closing_bytes = len(self._closing(self._longest()))
@@ -213,12 +212,10 @@ class _PageReader:
         return self._form(encode(checkpoint_event(checkpoint)))
 
     def _schema_text(self, digest: bytes) -> str:
-        if not self._texts:
-            listed = self._store.schemas(self._choice.src_ids)
-            self._texts = {schema_id(text): text for _, _, text in listed}
-        if digest not in self._texts:
+        text = self._now.text(digest)
+        if text is None:
             raise SchemaNotFoundError(f"no schema has the id {digest.hex()}")
-        return self._texts[digest]
+        return text
 
 
 class _SnapshotPage(_PageReader):
@@ -272,7 +269,7 @@ class _CatchUpPage(_PageReader):
 
     def read(self) -> Page:
         """Return the page."""
-        reach = log_reach(self._request, self._choice)
+        reach = log_reach(self._request, self._choice, self._now)
         target_scn, room = reach.target_scn, self._room_bytes
         if self._render is None and (body := self._store.log_body(reach, room)) is not None:
             after = self._at((body.scn, WHOLE_WINDOW))
@@ -307,14 +304,14 @@ def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
     )
 
 
-def log_reach(reading: Reading, choice: Choice) -> LogReach:
+def log_reach(reading: Reading, choice: Choice, now: RowsNow) -> LogReach:
     """Return which events of the log somebody at a checkpoint is still to be sent.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
     """
     checkpoint = reading.checkpoint
     filters = {source.src_id: reading.filter_of(source.src_id) for source in choice.sources}
-    check_reloads(choice, checkpoint)
+    check_reloads(now, choice, checkpoint)
     reach = LogReach(
         choice.src_ids,
         find_log_place(choice, checkpoint),

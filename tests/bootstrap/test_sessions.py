@@ -87,6 +87,23 @@ def test_a_snapshot_has_the_rows_as_they_stand_at_the_start_scn(filled: FilledSt
     assert found.checkpoint.snapshot_offset == -1
 
 
+@pytest.mark.parametrize("form", [{}, {"output": "json"}])
+def test_a_page_reads_the_schemas_once(
+    filled: FilledStore, monkeypatch: pytest.MonkeyPatch, form: dict[str, str]
+) -> None:
+    filled.apply(110, put(1, 2, 110))
+    read: list[list[int]] = []
+    schemas = filled.store.schemas
+
+    def noted(src_ids: list[int]) -> list[tuple[int, int, str]]:
+        read.append(src_ids)
+        return schemas(src_ids)
+
+    monkeypatch.setattr(filled.store, "schemas", noted)
+    page(filled, catch_up_at(101, 110), **form)
+    assert read == [[1, 2]]
+
+
 def test_a_consumer_with_nothing_is_not_told_of_deleted_rows(filled: FilledStore) -> None:
     filled.apply(110, gone(1, 2, 110))
     assert 2 not in names(page(filled, snapshot_at(PERSON.source, 110)))

@@ -222,7 +222,9 @@ class _SnapshotPage(_PageReader):
     """Rows of one source in the order of their ids."""
 
     def _has_older(self) -> bool:
-        changed = ((src_id, self._now.changed_scn(src_id)) for src_id in self._choice.src_ids)
+        name = self._checkpoint.snapshot_source
+        asked = [source.src_id for source in self._choice.sources if source.name == name]
+        changed = ((src_id, self._now.changed_scn(src_id)) for src_id in asked)
         return any(scn >= 0 and self._store.has_older(src_id, scn) for src_id, scn in changed)
 
     def _renew(self, event: bytes) -> bytes:

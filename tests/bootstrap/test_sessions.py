@@ -17,7 +17,9 @@ from databus.bootstrap.session_parameters import (
     parse_start_request,
 )
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
+from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.source_choice import Stores
+from databus.bootstrap.stored import SnapshotPage
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
@@ -28,10 +30,12 @@ from databus.schemas.errors import (
     UnknownSourceError,
 )
 from databus.schemas.event import Opcode
+from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
     SRC_IDS,
+    TEXTS,
     FilledStore,
     gone,
     make_filled,
@@ -102,6 +106,25 @@ def test_a_page_reads_the_schemas_once(
     monkeypatch.setattr(filled.store, "schemas", noted)
     page(filled, catch_up_at(101, 110), **form)
     assert read == [[1, 2]]
+
+
+def test_an_altered_table_takes_the_fast_way_from_no_other(
+    filled: FilledStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    altered = with_change(TEXTS[1], TableChange(110, shape_id(TEXTS[1])))
+    filled.store.add_schemas(1, [(2, altered)])
+    filled.apply(110)
+    slow: list[str] = []
+    snapshot_page = filled.store.snapshot_page
+
+    def noted(name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
+        slow.append(name)
+        return snapshot_page(name, reach, most_bytes)
+
+    monkeypatch.setattr(filled.store, "snapshot_page", noted)
+    for source in (PERSON.source, ORDERS.source):
+        assert names(page(filled, snapshot_at(source, 110)))
+    assert slow == [PERSON.source]
 
 
 def test_a_consumer_with_nothing_is_not_told_of_deleted_rows(filled: FilledStore) -> None:

@@ -16,6 +16,7 @@ from databus.client.spark.blocking import ServerPool
 from databus.schemas.errors import DatabusError, ServerError, SourceStoppedError
 
 PATH = "/controlSources/status"
+STARTING = "starting"
 RUNNING = "running"
 RETRYING = "retrying"
 UNREACHABLE = "unreachable"

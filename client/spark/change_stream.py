@@ -59,6 +59,7 @@ class ChangeStream:
 
     def aim_at_newest(self) -> None:
         """From now on read up to what is the newest now, and no farther."""
+        self._measuring.await_opened()
         self._targets = self._measuring.newest_scns()
         self._stopped = self._measuring.stopped(at_once=True)
 

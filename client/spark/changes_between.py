@@ -35,6 +35,8 @@ def _ranges(measuring: Measuring, options: SourceOptions, after: int) -> list[st
             "read those of one physical source at a time"
         )
     (name,) = physical
+    if options.until is None:
+        measuring.await_opened()
     until = measuring.newest_scns()[name] if options.until is None else options.until
     if options.until is None:
         tell_of_stopped(options, measuring.stopped(), {name: AtScn(until)})

@@ -6,6 +6,7 @@ that begins later the log of a bootstrap server.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from databus.client.answers import STORE_ID, is_too_young, read_scn
 from databus.client.spark.blocking import Answer, ServerPool
-from databus.client.spark.capture_states import CaptureStates, Stopped
+from databus.client.spark.capture_states import STARTING, CaptureStates, Stopped
 from databus.client.spark.offsets import AtScn, InSnapshot
 from databus.client.spark.options import Named, SourceOptions, Start
 from databus.client.spark.ranges import LogRange
@@ -34,6 +35,7 @@ from databus.schemas.errors import DatabusError, ScnNotFoundError, UnknownSource
 from databus.schemas.scn import MAX_SCN
 
 ALL_ROWS = 1 << 40
+_LOOK_S = 0.2
 
 
 class Measuring:
@@ -65,6 +67,19 @@ class Measuring:
         if not self._by_physical:
             self._by_physical = self._ask_for_sources()
         return self._by_physical
+
+    def await_opened(self) -> None:
+        """Wait for sources that their relay opens just now, as long as for one that is down.
+
+        Until then nobody knows the newest. One that takes longer is told of as any other that
+        is not captured.
+        """
+        end_s = time.monotonic() + self._options.retry_seconds
+        while time.monotonic() < end_s:
+            states = {one.state for one in self.stopped(at_once=True).values()}
+            if STARTING not in states:
+                return
+            time.sleep(_LOOK_S)
 
     def newest_scns(self) -> dict[str, int]:
         """Ask for the newest SCN of each physical source."""

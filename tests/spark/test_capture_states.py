@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,32 @@ def test_a_query_at_rest_tells_of_a_stop_and_of_its_end_with_a_batch_without_row
         assert "stopped" not in json.loads(query.log[-1])
         shop.insert(61)
         assert [record["id"] for record in query.wait_for_batch()] == [61]
+
+
+def test_a_source_that_is_being_opened_is_waited_for_before_the_newest_is_asked(
+    relay: RunningRelay, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = CaptureStates._ask
+    said: list[str] = []
+
+    def opening(states: CaptureStates, names: list[str]) -> Mapping[str, Stopped]:
+        if len(said) < 3:
+            said.append("starting")
+            return {"shop": Stopped("starting", "")}
+        if len(said) == 3:
+            said.append("")
+            shop.insert(61)
+            relay.wait_for_scn(61)
+        return ask(states, names)
+
+    monkeypatch.setattr(CaptureStates, "_ask", opening)
+    with closing(Query(relays=relay.url, sources="shop.orders", start="earliest")) as query:
+        query.stream.aim_at_newest()
+        assert sum(len(records) for records in query.batches()) == 61
+    said.clear()
+    given = {"relays": relay.url, "sources": "shop.orders", "retrySeconds": "0"}
+    with pytest.raises(SourceStoppedError, match="starting"):
+        ranges_of_changes({**given, "after": "60"})
 
 
 def test_of_two_relays_the_one_that_captures_is_read_from(

@@ -21,8 +21,9 @@ from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.mysql.rows.layout import Dialect
-from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.packets import PacketReader, StreamBrokenError, StreamEnded
+from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Transaction

@@ -41,7 +41,7 @@ from databus.relay.sources.mysql.server.position import (
     start_at_setting,
 )
 from databus.relay.sources.mysql.server.replica import CLASHES, clash_text, replica_host, replica_id
-from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.dump import SAME_ID, BinlogDump
 from databus.relay.sources.mysql.stream.identities import Identities
 from databus.relay.sources.mysql.stream.identity import AnotherLogError
@@ -51,6 +51,7 @@ from databus.relay.sources.mysql.stream.look_up import (
     last_definition_changes,
 )
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError, StreamEnded
+from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
 from databus.relay.sources.mysql.tables.beginning import HistoryOfServer, rules_of, versions_after
 from databus.relay.sources.mysql.tables.column_spec import Rules

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError
+from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record

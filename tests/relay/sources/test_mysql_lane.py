@@ -22,7 +22,7 @@ from databus.registry.store import MemoryStore
 from databus.registry.version import SchemaVersion
 from databus.relay.encoder import WindowEncoder
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.lane import PIECE_BYTES
 from databus.relay.sources.mysql.stream.lane_assembly import LaneAssembler
 from databus.relay.sources.mysql.stream.packets import (
@@ -30,6 +30,7 @@ from databus.relay.sources.mysql.stream.packets import (
     StreamBrokenError,
     StreamEnded,
 )
+from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record

@@ -62,6 +62,7 @@ from databus.relay.sources.mysql.stream.gtid import Gtid, parse_mariadb_gtid, pa
 from databus.relay.sources.mysql.stream.identities import Identities
 from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError
+from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.stream.xa import (
     PreparedTransactions,
     Xid,
@@ -76,23 +77,6 @@ from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 _END_OF_STATEMENT = 1
 _NOWHERE = Origin()
 _NS = 1_000_000_000
-
-
-class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError with its place
-    """An event that capture must not pass; `position` and `scn` say where it is.
-
-    `evidence` is a digest of what was read there, `way_on` what lets capture pass it.
-    """
-
-    def __init__(
-        self, problem: str, position: str, scn: int, evidence: bytes = b"", way_on: str = ""
-    ) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.position = position
-        self.scn = scn
-        self.evidence = evidence
-        self.way_on = way_on or f"to pass this place: acknowledged_scns = [{scn}]"
 
 
 class _Beyond(NamedTuple):

@@ -19,7 +19,7 @@ from databus.relay.sources.mysql.server.position import (
     start_at_position,
 )
 from databus.relay.sources.mysql.stream import events
-from databus.relay.sources.mysql.stream.assembly import Assembler, AssemblyStopped
+from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.compressed import events_inside, plain_query
 from databus.relay.sources.mysql.stream.dump import BinlogDump
 from databus.relay.sources.mysql.stream.events import Event, EventReader, parse_query
@@ -27,6 +27,7 @@ from databus.relay.sources.mysql.stream.gtid import parse_mariadb_gtid
 from databus.relay.sources.mysql.stream.identity import AnotherLogError, Proof
 from databus.relay.sources.mysql.stream.offsets import LogCursor, is_made_up
 from databus.relay.sources.mysql.stream.packets import StreamEnded
+from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.stream.xa import (
     PreparedTransactions,
     Xid,

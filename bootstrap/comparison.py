@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from databus.bootstrap.rows_now import RowsNow
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, StoreRow
 from databus.bootstrap.verify_notes import Candidate
@@ -78,16 +77,18 @@ class Look:
         self._src_id = state.src_id
         self._most_examples = most_examples
         self._texts: dict[bytes, str] = {}
-        self._now: RowsNow | None = None
+        self._now = store.rows_now([state.src_id])
+
+    @property
+    def changed_scn(self) -> int:
+        """The SCN of the table's last change, as of the rows that are judged now."""
+        return self._now.changed_scn(self._src_id)
 
     def renew(self) -> None:
         """Take the store's rows as they are now, at its position."""
         self._now = self._store.rows_now([self._src_id])
 
     def _stored(self, row: StoreRow) -> Event:
-        if self._now is None:
-            self.renew()
-        assert self._now is not None
         with self._store.file.explained("reading rows", self.source):
             return decode(self._now.renew(row.event))[0]
 

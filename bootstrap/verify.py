@@ -78,10 +78,9 @@ class Verifier:
         begin_scn = self._scan.visible_scn()
         self._wait_for_producer(begin_scn)
         has_key = bool(self._scan.table(source).key_columns)
-        changed_scn = self._store.rows_now([state.src_id]).changed_scn(state.src_id)
         look = Look(self._store, state, Comparison(source, has_key), self._most_examples)
+        changed_scn = look.changed_scn
         with closing(Notes()) as notes:
-            look.renew()
             self._read(look, notes, begin_scn)
             self._settle(look, notes)
             look.found.is_whole = not self._stop.is_set()

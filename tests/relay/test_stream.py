@@ -9,10 +9,11 @@ import pytest
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay import stream
+from databus.relay import ring_reader, stream
 from databus.relay.encoder import WindowEncoder
 from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring_reader import RingReader
+from databus.relay.ring_walk import find_event
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.relay.stream_together import TogetherJob, TogetherResponse
@@ -32,7 +33,7 @@ from databus.schemas.rendering import (
 )
 from databus.schemas.wire import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
-from tests.relay.ring_model import make_window
+from tests.relay.ring_model import make_event, make_window
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -154,6 +155,14 @@ def test_an_end_that_is_yet_to_come_is_waited_for(rings: Rings) -> None:
     assert response.is_caught_up
 
 
+def test_who_is_past_the_end_is_done_though_the_ring_has_not_come_so_far(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(scn) for scn in range(1, 50)])
+    response = run(job(reader, Checkpoint.at(60), until_scn=40))
+    assert (response.resume, response.is_caught_up) == ((40, -1), False)
+    assert run(job(reader, Checkpoint.at(60), until_scn=61)).is_caught_up
+
+
 def test_an_end_before_the_oldest_window_is_gone(rings: Rings) -> None:
     ring, reader = rings.make(capacity_bytes=3000)
     ring.append([make_window(scn, [100]) for scn in range(1, 50)])
@@ -170,6 +179,12 @@ def test_a_request_begins_where_its_checkpoint_is(rings: Rings) -> None:
         asked.start()
         place = reader.head if begin is None else reader.find(*begin)
         assert (asked.begin, asked.position) == (begin, place)
+    asked = job(reader, from_latest=True)
+    asked.start()
+    assert (asked.begin, asked.position) == ((4, -1), reader.tail)
+    asked = job(reader, Checkpoint.at(9))
+    asked.start()
+    assert (asked.begin, asked.position) == ((9, -1), None)
 
 
 def test_a_request_whose_ring_is_emptied_meanwhile_is_answered_from_the_new_one(
@@ -383,6 +398,39 @@ def test_whole_windows_found_before_the_writer_came_by_are_sent(
     assert response.resume[1] == -1
 
 
+def test_windows_cleared_of_ddl_before_the_writer_came_by_are_sent(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step_by(600, monkeypatch)
+    ring, reader = rings.make(capacity_bytes=4096)
+    ring.append([ddl_window(scn) for scn in range(1, 6)])
+    asked = job(reader, Checkpoint.at(0))
+    asked.start()
+    assert asked.step() is None
+    ring.append([make_window(scn, [100]) for scn in range(10, 100)])
+    response = asked.step()
+    assert response is not None
+    assert response.body.startswith(make_window(1, [20, 30]).data)
+
+
+def test_where_sent_windows_end_is_known_to_whoever_goes_on_there(
+    rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(scn) for scn in range(1, 50)])
+    size = sum(len(make_window(scn).data) for scn in range(1, 21))
+    response = run(job(reader, size=size))
+    walked = []
+
+    def walk(file: Any, position: int, *asked: Any) -> tuple[int, int]:
+        walked.append(position)
+        return find_event(file, position, *asked)
+
+    monkeypatch.setattr(ring_reader, "find_event", walk)
+    assert reader.find(20, -1) == len(response.body)
+    assert walked == [len(response.body)]
+
+
 def test_a_long_look_without_a_match_ends_and_says_how_far_it_got(
     rings: Rings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,6 +444,8 @@ def test_a_long_look_without_a_match_ends_and_says_how_far_it_got(
     assert response.resume is not None
     assert response.resume[0] == 7
     assert 20 < response.resume[1] < 40
+    events = len(make_event(7, 1, 100))
+    assert response.resume[1] == 5 * (1000 // events + 1)
 
 
 def test_sources_left_out_still_move_the_position(rings: Rings) -> None:

@@ -408,39 +408,91 @@ def test_a_reader_in_between_two_stores_of_a_publication_takes_the_older_truth(
     assert reader.find(newest + 1, -1) is None
 
 
-def sifted(reader: RingReader) -> object:
+def test_the_newest_window_is_found_though_an_old_one_came_to_harm(
+    open_ring: OpenRing, open_reader: OpenReader
+) -> None:
+    ring, reader = open_ring(), open_reader()
+    ring.append([make_window(scn) for scn in range(1, 16)])
+    ring._file.copy_in(10, b"\xff" * 20)
+    ring._cells[TAIL + 1] = (ring.tail + 200) ^ MASK
+    assert reader.newest() == (15, ring.tail)
+
+
+def test_a_window_that_is_being_written_does_not_say_when_a_ring_begins(
+    open_ring: OpenRing, open_reader: OpenReader
+) -> None:
+    ring, reader = open_ring(), open_reader()
+    ring.extend(0, make_window(1).data)
+    assert reader.first_timestamp_ns == 0
+    ring.append([make_window(2)])
+    assert reader.first_timestamp_ns == 2000
+
+
+def test_a_place_in_a_window_that_is_not_there_is_followed_by_the_next_one_in_a_file_at_rest(
+    open_ring: OpenRing, open_reader: OpenReader
+) -> None:
+    ring = open_ring()
+    ring.append([make_window(scn) for scn in range(2, 40, 2)])
+    ring.close()
+    open_ring()
+    reader = open_reader()
+    for scn in range(reader.min_scn + 1, 37, 2):
+        assert reader.find(scn, 1) == reader.find(scn, -1) == reader.find(scn - 1, -1) is not None
+
+
+def test_where_a_window_ended_is_forgotten_when_a_restarted_writer_wrote_it_anew(
+    open_ring: OpenRing, open_reader: OpenReader, path: Path
+) -> None:
+    ring, reader = open_ring(), open_reader()
+    ring.append([make_window(scn) for scn in range(1, 11)])
+    reader.remember_end(10, ring.tail)
+    ring.close()
+    with path.open("r+b") as file:
+        file.seek(reader._file.data_at + ring.tail - 80)
+        file.write(bytes(20))
+    ring = open_ring()
+    assert ring.max_scn == 9
+    ring.append([make_window(10, [100, 200]), make_window(11)])
+    assert reader.find(10, -1) == ring.tail - len(make_window(11).data)
+
+
+def sifted(reader: RingReader, position: int) -> object:
     nothing: Any = None  # the function that would ask it is another here
-    return reader.sift(0, 100, nothing, nothing, 100)
+    return reader.sift(position, 100, nothing, nothing, 100)
 
 
-def counted(reader: RingReader) -> object:
+def counted(reader: RingReader, position: int) -> object:
     nothing: Any = None
-    return reader.count(RowCount(0), 100, reader.tail, nothing, Limits())
+    return reader.count(RowCount(position), 100, reader.tail, nothing, Limits())
 
 
+@pytest.mark.parametrize("window", [1, 2])
 @pytest.mark.parametrize(("function", "ask"), [("sift", sifted), ("count_rows", counted)])
 def test_what_is_read_while_the_writer_overtakes_it_is_not_believed_and_damage_is_said(
     open_ring: OpenRing,
     open_reader: OpenReader,
     monkeypatch: pytest.MonkeyPatch,
     function: str,
-    ask: Callable[[RingReader], object],
+    ask: Callable[[RingReader, int], object],
+    window: int,
 ) -> None:
     ring, reader = open_ring(), open_reader()
-    ring.append([make_window(1)])
+    ring.append([make_window(1), make_window(2)])
+    position = reader.find(window - 1, -1)
+    assert position is not None
 
     def meet_damage(*_asked: Any) -> None:
         raise ProtocolError("a CRC is wrong")
 
     def be_overtaken(*_asked: Any) -> None:
-        ring.append([make_window(scn) for scn in range(2, 60)])
+        ring.append([make_window(scn) for scn in range(3, 60)])
 
     monkeypatch.setattr(ring_reader, function, meet_damage)
     with pytest.raises(RingCorruptError, match="a CRC is wrong"):
-        ask(reader)
+        ask(reader, position)
     monkeypatch.setattr(ring_reader, function, be_overtaken)
     with pytest.raises(ScnNotFoundError):
-        ask(reader)
+        ask(reader, position)
 
 
 def test_the_end_of_windows_is_taken_from_the_index_where_that_is_near_enough(

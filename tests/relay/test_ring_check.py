@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,21 @@ def test_what_came_to_harm_after_it_was_written_is_found_and_refused(path: Path)
         with pytest.raises(DamagedWindowsError):
             follow(reader, 0)
         assert follow.came_to == damage.after_scn  # type: ignore[attr-defined]
+
+
+def test_what_was_checked_before_a_restart_is_checked_again_after_it(path: Path) -> None:
+    with closing(RingReader.open(path)) as reader:
+        assert follow(reader, 0) == list(range(1, LAST + 1))
+        flip(path, old_byte(path, 0.5))
+        with opened(path), pytest.raises(DamagedWindowsError):
+            follow(reader, 0)
+
+
+def test_the_time_of_a_damaged_window_is_not_known(path: Path) -> None:
+    flip(path, old_byte(path, 0.0) + 60)
+    with opened(path) as reader:
+        assert reader.first_timestamp_ns == 0
+        assert reader.timestamp_at(reader.head) == 0
 
 
 def test_what_was_checked_once_is_not_checked_again(

@@ -278,6 +278,33 @@ def test_the_index_that_a_thorough_look_writes_has_each_block_again(image: RingI
     assert blocks() == before
 
 
+def blocks_behind_the_newest(path: Path) -> list[IndexEntry]:
+    with closing(RingReader.open(path)) as reader:
+        end, slots = reader._cells[NEXT], reader._file.layout.index_slots
+        found = [reader._index.get(number) for number in range(end + 1, end + slots)]
+        return [entry for entry in found if entry is not None]
+
+
+def test_of_blocks_that_a_tail_does_not_reach_the_index_keeps_none(image: RingImage) -> None:
+    with closing(RingReader.open(image.path)) as reader:
+        entry = reader._index.get(reader.extent().end - 3)
+    assert entry is not None
+    content = bytearray(image.content)
+    for cell, value in ((TAIL, entry.position), (TAIL + 1, entry.position ^ MASK)):
+        content[cell * 8 : cell * 8 + 8] = value.to_bytes(8, "little")
+    image.path.write_bytes(content)
+    with closing(Ring.open(image.path, "shop", CAPACITY)) as ring:
+        assert (ring.tail, ring.max_scn) == (entry.position, entry.prev_scn)
+    assert blocks_behind_the_newest(image.path) == []
+
+
+def test_of_a_ring_without_a_whole_window_the_index_keeps_no_block(image: RingImage) -> None:
+    image.path.write_bytes(image.content[: image.data_at] + bytes(CAPACITY))
+    with closing(Ring.open(image.path, "shop", CAPACITY)) as ring:
+        assert (ring.min_scn, ring.max_scn) == (-1, image.prev_scn)
+    assert blocks_behind_the_newest(image.path) == []
+
+
 def test_dropped_windows_are_zeroed_so_that_no_later_walk_takes_them(image: RingImage) -> None:
     starts = image.starts()
     hit = image.max_scn - 1

@@ -33,6 +33,7 @@ from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import Op
 from databus.schemas.row_reader import row_event
 from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.producer_child import settings_for
 from tests.client.fake_relay import FakeRelay, status
@@ -321,6 +322,22 @@ def test_a_source_that_is_seeded_anew_because_of_a_statement_is_logged_once(
             writer.on_end_data_event_sequence(scn)
     said = [r.getMessage() for r in caplog.records if "read again" in r.getMessage()]
     assert said == ["shop.orders: altered: its rows are read again"]
+
+
+def test_a_source_that_is_seeded_anew_because_of_a_schema_is_logged(
+    path: Path, relay: FakeRelay, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay.windows = orders([7, 8, 9])
+    with producing(path, relay.url), opened(path) as store:
+        at(store, 9)
+    with opened(path) as store:
+        store.begin_seeding("shop.orders", 7, 1)
+    # Of a statement that was passed with a relay that did not tell of it.
+    change_at_8 = TableChange.unknown(8, shape_id(SCHEMAS[ORDERS]))
+    altered = RegisteredSchema(ORDERS_ID, 2, with_change(SCHEMAS[WIDER_ORDERS], change_at_8))
+    relay.schemas = [*registered(ORDERS, CUSTOMERS), altered]
+    with producing(path, relay.url):
+        wait_until(lambda: "shop.orders: altered at scn 8 while it was seeded" in caplog.text)
 
 
 def test_a_window_that_is_rolled_back_or_applied_leaves_nothing_to_the_next(path: Path) -> None:

@@ -310,10 +310,13 @@ def test_an_event_larger_than_a_step_is_sent(rings: Rings, monkeypatch: pytest.M
     assert response.body == window.data
 
 
-def test_nothing_new_is_an_empty_answer_that_may_be_held(rings: Rings) -> None:
+@pytest.mark.parametrize("filters", [{}, EVERY_ROW], ids=["copied", "walked"])
+def test_nothing_new_is_an_empty_answer_that_may_be_held(
+    rings: Rings, filters: dict[int, Any]
+) -> None:
     ring, reader = rings.make()
     ring.append([make_window(1)])
-    response = run(job(reader, Checkpoint.at(1)))
+    response = run(job(reader, Checkpoint.at(1), filters=filters))
     assert (response.body, response.resume, response.is_caught_up) == (b"", (1, -1), True)
     assert not response.is_ahead
 

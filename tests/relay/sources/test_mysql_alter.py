@@ -309,6 +309,7 @@ def charsets_after(text: str) -> tuple[str, list[str | None]]:
         ("CHARSET DEFAULT", "utf8mb4", [None, "latin1", None]),
         ("CONVERT TO CHARSET utf8mb3", "utf8mb3", [None, "utf8mb3", None]),
         ("CONVERT TO CHAR SET utf8mb3 COLLATE utf8mb3_bin", "utf8mb3", [None, "utf8mb3", None]),
+        ("CONVERT TO CHARSET utf8mb3 COLLATE DEFAULT", "utf8mb3", [None, "utf8mb3", None]),
         ("CONVERT TO CHARACTER SET DEFAULT", "utf8mb4", [None, "utf8mb4", None]),
         ("CONVERT TO CHARSET utf8mb3, ADD d CHAR CHARSET latin1, ADD e BINARY",
          "utf8mb3", [None, "utf8mb3", None, "utf8mb3", None]),

@@ -15,6 +15,7 @@ from tests.bootstrap.altering import Altered
 from tests.mariadb_server import fresh_database
 from tests.postgres_server import PrivatePostgres, fresh_url
 from tests.spark.target_job import TargetJob
+from tools.fetch_test_servers import POSTGRES, fetch
 
 KINDS = ("delta", "parquet", "sqlite", "mariadb", "postgres")
 _SETTINGS = {
@@ -49,7 +50,7 @@ def places(kinds: Sequence[str], folder: Path) -> Iterator[Mapping[str, str]]:
             login = f"{server.user}:{server.password}@{HOST}:{server.port}"
             found["mariadb"] = f"mysql+pymysql://{login}/{name}?charset=utf8mb4#"
         if "postgres" in kinds:
-            postgres = stack.enter_context(PrivatePostgres())
+            postgres = stack.enter_context(PrivatePostgres(fetch(POSTGRES)))
             found["postgres"] = f"{stack.enter_context(fresh_url(postgres))}#"
         yield {kind: found[kind] for kind in kinds}
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mysql_server import mysql_basedir
-from tests.postgres_server import programs
-from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, ArchivedServer, is_required
+from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, POSTGRES, ArchivedServer, is_required
 
 COMMAND = "python -m tools.fetch_test_servers"
 
@@ -53,5 +52,5 @@ def _absent() -> Iterator[tuple[str, str]]:
         yield "mysql", _not_fetched(MYSQL)
     if NEWER_MARIADB.find() is None:
         yield "newer_mariadb", _not_fetched(NEWER_MARIADB)
-    if programs() is None:
-        yield "postgres", "PostgreSQL is not installed: apt install postgresql"
+    if POSTGRES.find() is None:
+        yield "postgres", _not_fetched(POSTGRES)

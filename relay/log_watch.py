@@ -1,9 +1,13 @@
-"""A look at each database once a minute: how far behind the relay is, and what is still there.
+"""A look at each database now and then: how far behind the relay is, and what is still there.
 
 On a thread of its own, because a server that is slow to answer must not hold up
 what is read from it, and because a log is purged also while capture is paused,
 in error or without a connection. What it compares is the newest window of the
 ring: that is where capture would go on.
+
+A log that was begun anew is not told to who reads the old one: the server lets that
+stream wait at its old place, alive and silent. So while nothing comes the looks come
+often, and a look that has a doubt has capture open its log again, and prove it.
 """
 
 from __future__ import annotations
@@ -22,14 +26,26 @@ from databus.schemas.errors import SourceError
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 60.0
+QUIET_EVERY_S = 4.0
 EARLY_S = 0.5
+
+
+def _never_silent() -> int | None:
+    """Say that no stream waits."""
+    return None
+
+
+def _ignore(_doubt: str) -> None:
+    """Tell nobody."""
 
 
 class LogWatch:
     """Looks at one physical source's database, until it is stopped.
 
-    `newest` is called on the watch's thread. Without a `look` there is nothing
-    to watch. The public methods may be called from any thread.
+    `newest` is called on the watch's thread, and so are `reading_at`, to where an open
+    stream was read (None = none is open), and `on_doubt`, with each doubt of a look.
+    Without a `look` there is nothing to watch. The public methods may be called from any
+    thread.
     """
 
     def __init__(
@@ -39,12 +55,17 @@ class LogWatch:
         newest: Callable[[], Newest | None],
         every_s: float = LOOK_EVERY_S,
         wall_ns: Callable[[], int] = time.time_ns,
+        reading_at: Callable[[], int | None] = _never_silent,
+        on_doubt: Callable[[str], None] = _ignore,
+        quiet_every_s: float = QUIET_EVERY_S,
     ) -> None:
         self._name = name
         self._look = look
         self._newest = newest
         self._every_s = every_s
         self._wall_ns = wall_ns
+        self._reading_at, self._on_doubt = reading_at, on_doubt
+        self._quiet_every_s = quiet_every_s
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._standing = Standing()
@@ -95,6 +116,8 @@ class LogWatch:
         if not self._stopped.is_set():
             self._standing, self._looked_at = found, began_at
             self._say(before, found)
+            if found.doubt:
+                self._on_doubt(found.doubt)
         return found
 
     def _run(self) -> None:
@@ -102,7 +125,19 @@ class LogWatch:
             found = self.look_now()
             # A ring that is empty yet: there is nothing to compare, and nobody was asked.
             is_early = found == Standing()
-            self._stopped.wait(min(EARLY_S, self._every_s) if is_early else self._every_s)
+            if is_early:
+                self._stopped.wait(min(EARLY_S, self._every_s))
+            else:
+                self._await_next()
+
+    def _await_next(self) -> None:
+        """Wait until the next look is due: soon where a stream is open and brings nothing."""
+        place, left_s = self._reading_at(), self._every_s
+        while left_s > 0 and not self._stopped.wait(min(self._quiet_every_s, left_s)):
+            before, place = place, self._reading_at()
+            if place is not None and place == before:
+                return
+            left_s -= self._quiet_every_s
 
     def _say(self, before: Standing, found: Standing) -> None:
         """Log a change of state; the figures in a warning are others at each look."""

@@ -24,7 +24,6 @@ from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.relay.bell import Bell
 from databus.relay.capture import Capture, Clock
-from databus.relay.capture_ring import newest_of
 from databus.relay.capture_status import RESTING, CaptureStatus, State
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.encoder import WindowEncoder
@@ -336,7 +335,12 @@ class Relay:
         )
         wall_ns = self._clock.wall_ns
         watch = LogWatch(
-            name, self._open_log_look(settings), lambda: newest_of(ring), wall_ns=wall_ns
+            name,
+            self._open_log_look(settings),
+            lambda: capture.place.newest,
+            wall_ns=wall_ns,
+            reading_at=lambda: capture.place.reading_at,
+            on_doubt=capture.place.cast_doubt,
         )
         return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
 

@@ -30,7 +30,8 @@ class Standing:
 
     `hours_left` is an estimate of how long the server keeps what is to be read
     next, never too long as far as its clock and its settings stay as they are;
-    infinite when nothing purges it. `warning` says what to do, or nothing.
+    infinite when nothing purges it. `warning` says what to do, or nothing. `doubt` says
+    why the log may not be the one that an open stream is of: it is to be opened again.
     """
 
     holding: Holding = Holding.UNKNOWN
@@ -38,6 +39,7 @@ class Standing:
     behind_s: float | None = None
     hours_left: float | None = None
     warning: str = ""
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,6 +169,34 @@ def test_what_is_committed_gets_into_the_ring_and_is_announced(bench: Bench) -> 
     assert (status.state, status.scn, status.windows, status.events) == (State.RUNNING, 2, 2, 3)
 
 
+def test_a_log_that_is_doubted_is_opened_again_and_has_no_lag_until_then(bench: Bench) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)), transaction(2))
+    wait_until(lambda: capture.place.reading_at == 2)
+    bench.source.answers.clear()
+    capture.place.cast_doubt("it was reset")
+    wait_until(lambda: len(bench.source.opened_after) == 2)
+    assert (capture.status.known_delay_s, capture.place.reading_at) == (None, None)
+    bench.source.answers.set()
+    assert capture.wait_for(State.RUNNING, 5)
+    wait_until(lambda: capture.place.reading_at == 2)
+    assert bench.source.opened_after == [None, 1]
+    assert "it was reset" in str(bench.problems[0])
+
+
+def test_what_an_open_stream_has_passed_is_its_newest_though_the_ring_has_it_not(
+    bench: Bench,
+) -> None:
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)), transaction(2))
+    wait_until(lambda: capture.place.reading_at == 2)
+    assert bench.ring.scns == [1]
+    assert capture.place.newest == Newest(2, transaction(2).timestamp_ns)
+    capture.pause()
+    assert capture.wait_for(State.PAUSED, 5)
+    assert capture.place.newest == Newest(1, 7)
+
+
 def test_the_tables_are_published_before_the_first_row(bench: Bench) -> None:
     bench.start()
     wait_until(lambda: len(bench.registry.versions(PERSON.source)) == 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
@@ -19,6 +20,7 @@ from tests.relay.fakes import wait_until
 HELD = Standing(Holding.HELD, 0, 0.0, math.inf)
 NEAR = Standing(Holding.NEAR_PURGE, 5, 60.0, 3.0, "purged in 3.0 hours")
 GONE = Standing(Holding.GONE, warning="gone")
+DOUBTED = Standing(Holding.GONE, warning="gone", doubt="reset")
 AWAY = SourceUnavailableError("away")
 
 
@@ -105,6 +107,42 @@ def test_as_long_as_nothing_is_known_it_looks_soon_again() -> None:
     wait_until(lambda: watch.standing == HELD)
     assert watch.stop(10)
     assert len(look.seen) == 3
+
+
+def test_a_stream_that_is_silent_has_it_look_soon_again_and_a_doubt_is_told() -> None:
+    look = ScriptedLook([HELD, HELD, DOUBTED])
+    doubts: list[str] = []
+    watch = LogWatch(
+        "shop",
+        look,
+        lambda: Newest(7, 1),
+        every_s=1e6,
+        reading_at=lambda: 7,
+        on_doubt=doubts.append,
+        quiet_every_s=0.01,
+    )
+    watch.start()
+    wait_until(lambda: "reset" in doubts)
+    assert watch.stop(10)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_stream_that_brings_something_or_none_at_all_has_it_wait(*, is_open: bool) -> None:
+    look = ScriptedLook([HELD])
+    places = itertools.count()
+    asked: list[int] = []
+
+    def reading_at() -> int | None:
+        asked.append(1)
+        return next(places) if is_open else None
+
+    watch = LogWatch(
+        "shop", look, lambda: None, every_s=1e6, reading_at=reading_at, quiet_every_s=0.001
+    )
+    watch.start()
+    wait_until(lambda: len(asked) > 5)
+    assert watch.stop(10)
+    assert len(look.seen) == 1
 
 
 def test_where_there_is_nothing_to_look_at_nothing_is_known() -> None:

@@ -5,6 +5,8 @@ A transaction of the new log that ends where the old one was read to must never 
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -18,6 +20,7 @@ STOPS = "capture stops, naming both logs and the ways on; nothing of the new log
 BEFORE, AFTER = 60, 120
 # The ways on, of which the message has to name one.
 WAYS = "epoch|start anew|begin anew|move its ring"
+SOON_S = 10.0  # until which a server's silence is seen through
 QUIET_S = 1.5  # in which what must not come would come
 
 # What is done before anything is captured; returns what is done later.
@@ -36,6 +39,42 @@ def replaced_logs() -> Iterator[Attack]:
                 partial(_replace, hows[how], when),
                 setting={"is_equal": sizes == "equal", "server_options": options},
             )
+    yield Attack(
+        "log-reset-while-streaming-quietly",
+        1,
+        f"{STOPS}, and within 10 s nobody calls the relay well",
+        partial(_reset_quietly, is_frozen=False),
+    )
+    yield Attack(
+        "log-reset-while-frozen-quietly",
+        1,
+        f"{STOPS}, and within 10 s nobody calls the relay well",
+        partial(_reset_quietly, is_frozen=True),
+    )
+
+
+def _reset_quietly(scene: Scene, *, is_frozen: bool) -> None:
+    """Begin the log anew with a few rows: it stays shorter than what was read of it.
+
+    The server goes on sending heartbeats to who waits at the old place.
+    """
+    scene.start()
+    scene.write(BEFORE)
+    scene.await_all()
+    before = scene.writer.committed
+    pid = scene.relay.pid
+    if is_frozen:
+        os.kill(pid, signal.SIGSTOP)
+    scene.execute("RESET MASTER")
+    scene.writer.begin_another_history()
+    scene.write(2)
+    if is_frozen:
+        os.kill(pid, signal.SIGCONT)
+    scene.saw = ""
+    scene.await_stop("binlog", WAYS, after=before, patience_s=SOON_S)
+    scene.write(2)
+    scene.rest(QUIET_S)
+    scene.check_nothing_came(before)
 
 
 def _replace(prepare: Prepare, when: str, scene: Scene) -> None:

@@ -136,6 +136,19 @@ def test_what_is_gone_is_told_with_both_ends(file: int, offset: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "offset", "ends_before"),
+    [(2, 900, False), (5, 500, False), (5, 501, True), (4, 1001, True), (6, 4, True)],
+)
+def test_a_log_that_ends_before_the_place_is_doubted_and_one_that_was_purged_is_not(
+    file: int, offset: int, *, ends_before: bool
+) -> None:
+    found = standing(file, offset, 1.0)
+    assert bool(found.doubt) is ends_before
+    assert ("was reset or replaced" in found.warning) is ends_before
+    assert ("may be the last" in found.warning) is (file == 2)
+
+
+@pytest.mark.parametrize(
     ("variables", "keeping"),
     [
         ({}, Keeping()),
@@ -221,6 +234,29 @@ def test_a_real_log_is_held_near_its_purge_and_gone(server: PrivateMariaDB, tmp_
     # MariaDB may keep one more, in which a transaction is not on disk for sure.
     assert re.search(rf"reaches from binlog\.\d+:4 to {last}:\d+", gone.warning)
     assert look.look(lambda: None) == Standing()
+
+
+def test_a_real_log_that_was_reset_is_doubted_also_where_it_is_as_long_as_it_was(
+    server: PrivateMariaDB, tmp_path: Path
+) -> None:
+    run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "RESET MASTER")
+    run(server, "INSERT INTO d.t VALUES (1)")
+    look = MysqlLogLook(settings_for(server, tmp_path, ["d.t"]))
+    end = look._ask().files[-1]
+    newest = Newest(BinlogPosition(0, end.number, end.size_bytes).to_scn(), 1)
+    assert look.look(lambda: newest).behind_bytes == 0
+
+    run(server, "RESET MASTER", "INSERT INTO d.t VALUES (2)")
+    assert look._ask().files == [end]
+    same = look.look(lambda: newest)
+    assert "a RESET statement was given to the server" in same.doubt
+    assert (same.behind_bytes, same.behind_s) == (None, None)
+    assert look.look(lambda: newest).doubt == ""  # told once: the log was opened again
+
+    run(server, "RESET MASTER")
+    shorter = look.look(lambda: newest)
+    assert (shorter.holding, shorter.behind_bytes) == (Holding.GONE, None)
+    assert "it ends before that place" in shorter.doubt
 
 
 @pytest.mark.mariadb

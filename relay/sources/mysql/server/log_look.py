@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
@@ -34,6 +35,8 @@ from databus.schemas.scn import binlog_position
 
 # Longest wait for one answer.
 LOOK_TIMEOUT_S = 15.0
+_RESETS = "SHOW GLOBAL STATUS LIKE 'Com_reset'"
+_RESET_SINCE = "a RESET statement was given to the server, which may have begun its log anew"
 
 
 class MysqlLogLook:
@@ -45,6 +48,7 @@ class MysqlLogLook:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._is_cancelled = False
+        self._resets: int | None = None
 
     def look(self, newest: Callable[[], Newest | None]) -> Standing:
         """Compare the newest transaction with what the server has; raises SourceError."""
@@ -54,10 +58,11 @@ class MysqlLogLook:
             place = _place_of(newest(), self._settings.epoch)
             if place is None:
                 return Standing()
-            standing = standing_of(place, self._ask(), self._settings.purge_warning_hours)
+            found = self._ask()
+            standing = standing_of(place, found, self._settings.purge_warning_hours)
             if standing.holding is not Holding.GONE:
                 break
-        return standing
+        return self._doubted(standing, found.resets)
 
     def cancel(self) -> None:
         """End a look that waits for the server."""
@@ -67,6 +72,16 @@ class MysqlLogLook:
                 # Not closed: that would not wake the thread which reads from it.
                 with contextlib.suppress(OSError, AttributeError):
                     self._connection._sock.shutdown(socket.SHUT_RDWR)
+
+    def _doubted(self, standing: Standing, resets: int) -> Standing:
+        """Add a doubt when there was a reset since the last look.
+
+        A log that was begun anew may have come to the very place that was read to.
+        """
+        before, self._resets = self._resets, resets
+        if standing.doubt or before is None or resets <= before:
+            return standing
+        return replace(standing, behind_bytes=None, behind_s=None, doubt=_RESET_SINCE)
 
     def _ask(self) -> ServerLog:
         catalog = ServerCatalog(self._address, self._settings, 0)
@@ -85,13 +100,14 @@ class MysqlLogLook:
                 variables = catalog.variables(KEEPING_VARIABLES)
                 files = catalog.log_files()
                 ((now_s,),) = catalog.ask("SELECT UNIX_TIMESTAMP()")
+                resets = sum(int(count) for _, count in catalog.ask(_RESETS))
         except ValueError as error:
             raise SourceStoppedError(name, 0, str(error)) from error
         finally:
             with self._lock:
                 self._connection = None
             made._force_close()
-        return ServerLog(files, keeping_of(variables), float(now_s))
+        return ServerLog(files, keeping_of(variables), float(now_s), resets)
 
     def _hold(self, connection: Any) -> None:
         with self._lock:

@@ -21,6 +21,9 @@ from databus.schemas.scn import BinlogPosition
 
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
+_MAY_BRING_THE_REST = (
+    "what the server still sends may be the last, and reading cannot begin there again"
+)
 KEEPING_VARIABLES = (
     "binlog_expire_logs_seconds",
     "expire_logs_days",
@@ -45,11 +48,15 @@ class Keeping(NamedTuple):
 
 
 class ServerLog(NamedTuple):
-    """A server's log at one moment; `now_s` is the server's own clock, in Unix seconds."""
+    """A server's log at one moment; `now_s` is the server's own clock, in Unix seconds.
+
+    `resets`: how many RESET statements, of whatever kind, it was given since it was started.
+    """
 
     files: Sequence[LogFile]
     keeping: Keeping
     now_s: float
+    resets: int = 0
 
 
 class Place(NamedTuple):
@@ -75,7 +82,11 @@ def standing_of(place: Place, log: ServerLog, warning_hours: float) -> Standing:
     """Say how far behind the log's end a place is, and how long it will be there."""
     found = _find(place.position, log.files)
     if found is None:
-        return Standing(Holding.GONE, warning=_gone_text(place.position, log.files))
+        gone = _gone_text(place.position, log.files)
+        if _ends_before(place.position, log.files):
+            problem = f"{gone}; it ends before that place, so it was reset or replaced"
+            return Standing(Holding.GONE, warning=problem, doubt=problem)
+        return Standing(Holding.GONE, warning=f"{gone}: {_MAY_BRING_THE_REST}")
     later = log.files[found + 1 :]
     size_bytes = log.files[found].size_bytes
     behind_bytes = size_bytes - place.position.offset + sum(f.size_bytes for f in later)
@@ -108,9 +119,19 @@ def _find(position: BinlogPosition, files: Sequence[LogFile]) -> int | None:
 def _gone_text(position: BinlogPosition, files: Sequence[LogFile]) -> str:
     return (
         f"file number {position.file_number}, offset {position.offset}, where capture goes on, is "
-        f"not in the server's log any more, {reach_of(files)}: what the server still sends may be "
-        "the last, and reading cannot begin there again"
+        f"not in the server's log any more, {reach_of(files)}"
     )
+
+
+def _ends_before(position: BinlogPosition, files: Sequence[LogFile]) -> bool:
+    """Say whether the log has yet to come to a place, which one that was read to never has.
+
+    Then an open stream has no rest to bring: the server waits there in silence. Files that
+    were purged are another thing, for the log goes on behind them.
+    """
+    number = position.file_number
+    is_shorter = any(f.number == number and f.size_bytes < position.offset for f in files)
+    return is_shorter or all(file.number < number for file in files)
 
 
 def _behind_s(place: Place, log: ServerLog, behind_bytes: int) -> float | None:

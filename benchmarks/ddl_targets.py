@@ -27,6 +27,8 @@ from databus.schemas.errors import DatabusError
 from tests.bootstrap.alter_forms import (
     CHAINS,
     KEY_CHAINS,
+    MADE_TO_FIT,
+    MADE_TO_FIT_TO_BE_READ,
     NOT_ON_MYSQL,
     RETYPED_CHAINS,
     ROWS,
@@ -43,7 +45,8 @@ from tests.spark.target_job import TargetJob, difference
 
 # Of which a target cannot tell one row from another.
 KEYLESS = "DROP PRIMARY KEY"
-FORMS = (*TELLABLE, *CHAINS, *RETYPED_CHAINS, *KEY_CHAINS, *TO_BE_READ)
+_TOLD = (*TELLABLE, *CHAINS, *MADE_TO_FIT, *RETYPED_CHAINS, *KEY_CHAINS)
+FORMS = (*_TOLD, *TO_BE_READ, *MADE_TO_FIT_TO_BE_READ)
 
 
 @dataclass

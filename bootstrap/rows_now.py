@@ -6,6 +6,13 @@ and wider columns, defaults of new ones. So whoever reads a store never sees
 rows of an older version behind those of a newer one.
 
 What cannot be told that way is not served: its source is seeded anew (`store`).
+
+Not every row that was ever written fits the newest version: NULLs are filled
+before a column is made NOT NULL. What a row was before a change of it is told
+without the columns that do not fit. An event of the log whose row does not fit
+is history, which a later event of that row follows: it stays in its own version.
+Only a row at rest has to fit. One that does not is not what the table has: the
+database changed it, and did not say so.
 """
 
 from __future__ import annotations
@@ -13,12 +20,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from databus.schemas.errors import BootstrapTooOldError
+from databus.schemas.errors import BootstrapTooOldError, RowError, RowsUnknownError
 from databus.schemas.event import Event, Opcode
 from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import (
     METADATA_DIGESTS,
+    EventMetadata,
     Notes,
+    Op,
     decode_metadata,
     encode_metadata,
     metadata_part,
@@ -73,27 +82,46 @@ class RowsNow:
     def renew(self, data: bytes) -> bytes:
         """Return an event with its row as it is now; as it is where there is nothing to tell.
 
-        That is one without a row, and one that was followed by a seeding.
+        That is one without a row, one that was followed by a seeding, and one whose row
+        does not fit the newest version.
         """
-        event, _ = decode(data)
-        if event.is_control or event.payload is None:
+        event, way = self._open_way(data)
+        if way is None:
             return data
-        way = self._way(event)
-        if way is None or not way.is_open:
-            return data
-        return encode(_along(event, way))
+        now = _along(event, way)
+        return data if now.misfits else encode(now.event)
+
+    def renew_known(self, data: bytes) -> bytes:
+        """Return the same of a row that columns are taken from: without those that do not fit."""
+        event, way = self._open_way(data)
+        return data if way is None else encode(_along(event, way).event)
 
     def renew_standing(self, data: bytes) -> bytes:
-        """Return the event of a snapshot's row; raises BootstrapTooOldError for one to be read."""
+        """Return the event of a snapshot's row with its row as it is now.
+
+        Raises BootstrapTooOldError for one to be read, RowsUnknownError for one that does
+        not fit the newest version.
+        """
         event, _ = decode(data)
-        if event.opcode is Opcode.UPSERT and event.payload is not None:
-            way = self._way(event)
-            if way is not None and not way.is_open:
-                why = "; ".join(step.why_reload for step in way.steps if step.why_reload)
-                raise BootstrapTooOldError(
-                    f"rows of source {event.src_id} must be read again: {why}; ask again later"
-                )
-        return self.renew(data)
+        if event.opcode is not Opcode.UPSERT or event.payload is None:
+            return self.renew(data)
+        way = self._way(event)
+        if way is None:
+            return data
+        if not way.is_open:
+            why = "; ".join(step.why_reload for step in way.steps if step.why_reload)
+            raise BootstrapTooOldError(
+                f"rows of source {event.src_id} must be read again: {why}; ask again later"
+            )
+        now = _along(event, way)
+        if now.misfits:
+            raise RowsUnknownError(way.new.source, way.steps[-1].scn, now.misfits[0])
+        return encode(now.event)
+
+    def _open_way(self, data: bytes) -> tuple[Event, _Way | None]:
+        event, _ = decode(data)
+        way = None if event.is_control or event.payload is None else self._way(event)
+        return event, way if way is not None and way.is_open else None
 
     def _way(self, event: Event) -> _Way | None:
         src_id, digest = event.src_id, event.schema_id
@@ -115,32 +143,56 @@ class RowsNow:
         return _Way(steps, row_codec(text), row_codec(newest), schema_id(newest))
 
 
-def _along(event: Event, way: _Way) -> Event:
-    """Return an event with its rows in the other version."""
+class _Along(NamedTuple):
+    """An event in the other version; `misfits` say what of its row has no place there."""
+
+    event: Event
+    misfits: Sequence[str] = ()
+
+
+class _Row(NamedTuple):
+    data: bytes
+    absent: tuple[int, ...]
+    misfits: Sequence[str] = ()
+
+
+def _along(event: Event, way: _Way) -> _Along:
+    """Return an event with its rows in the other version, without what does not fit."""
     assert event.payload is not None
     if not way.steps:
-        return event._replace(payload=event.payload._replace(digest=way.digest))
+        return _Along(event._replace(payload=event.payload._replace(digest=way.digest)))
     metadata, notes = None, Notes()
     if event.metadata is not None and event.metadata.digest in METADATA_DIGESTS:
         metadata = decode_metadata(event.metadata.data, event.metadata.digest)
         notes = metadata.notes or notes
-    value, absent = _row(event.value, notes.absent, way)
-    event = event._replace(payload=event.payload._replace(data=value, digest=way.digest))
-    if metadata is None:
-        return event
-    before, before_absent = metadata.before, notes.before_absent
+    row = _row(event.value, notes.absent, way)
+    event = event._replace(payload=event.payload._replace(data=row.data, digest=way.digest))
+    before, before_absent = None if metadata is None else metadata.before, notes.before_absent
     if before is not None:
-        before, before_absent = _row(before, before_absent, way)
-    told = Notes(absent, before_absent, _texts(notes.raw, way), _texts(notes.before_raw, way))
+        before, before_absent, _ = _row(before, before_absent, way)
+    told = Notes(row.absent, before_absent, _texts(notes.raw, way), _texts(notes.before_raw, way))
+    if metadata is None:
+        if not row.absent:
+            return _Along(event)
+        metadata = EventMetadata(Op.SNAPSHOT)
     metadata = metadata._replace(before=before, notes=told if any(told) else None)
-    return event._replace(metadata=metadata_part(encode_metadata(metadata)))
+    part = metadata_part(encode_metadata(metadata))
+    return _Along(event._replace(metadata=part), row.misfits)
 
 
-def _row(data: bytes, absent: Sequence[int], way: _Way) -> tuple[bytes, tuple[int, ...]]:
+def _row(data: bytes, absent: Sequence[int], way: _Way) -> _Row:
     row = renewed(way.old.decode(data, absent), way.steps)
+    misfits: list[str] = []
     columns = way.new.written_columns
-    missing = tuple(at for at, column in enumerate(columns) if column not in row)
-    return way.new.encode(row, missing), missing
+    while True:
+        missing = tuple(at for at, column in enumerate(columns) if column not in row)
+        try:
+            return _Row(way.new.encode(row, missing), missing, misfits)
+        except RowError as error:
+            if error.column not in row:
+                raise
+            del row[error.column]
+            misfits.append(str(error))
 
 
 def _texts(raw: Mapping[str, str], way: _Way) -> Mapping[str, str]:

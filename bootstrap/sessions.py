@@ -44,9 +44,12 @@ from databus.schemas.control import checkpoint_event
 from databus.schemas.errors import (
     BootstrapTooOldError,
     InvalidParameterError,
+    RowError,
+    RowsUnknownError,
+    SchemaError,
     SchemaNotFoundError,
 )
-from databus.schemas.event_v2 import encode
+from databus.schemas.event_v2 import decode, encode
 from databus.schemas.rendering import Render, choose_render
 from databus.schemas.scn import MAX_SCN
 
@@ -160,7 +163,7 @@ class _PageReader:
         """Return what makes an event's form, with its row as it is now where it may be older."""
         if not self._has_older():
             return render
-        renew = self._renew
+        renew = self._renew_or_say_so
         return renew if render is None else lambda event: render(renew(event))
 
     def _has_older(self) -> bool:
@@ -169,6 +172,15 @@ class _PageReader:
 
     def _renew(self, event: bytes) -> bytes:
         raise NotImplementedError
+
+    def _renew_or_say_so(self, event: bytes) -> bytes:
+        try:
+            return self._renew(event)
+        except (RowError, SchemaError) as error:
+            src_id = decode(event)[0].src_id
+            name = next(one.name for one in self._choice.sources if one.src_id == src_id)
+            scn = self._now.changed_scn(src_id)
+            raise RowsUnknownError(name, scn, str(error)) from error
 
     def _with_store_id(self) -> Checkpoint:
         """Return the checkpoint, saying whose row ids it has, for clients that never said it."""

@@ -242,7 +242,7 @@ class Store(StoreReading):
         for state in self.sources():
             if state.src_id == src_id:
                 texts = {src_id: [text for _, _, text in self.schemas([src_id])]}
-                renew = RowsNow(texts, scn).renew
+                renew = RowsNow(texts, scn).renew_known
                 whole = partial_rows.complete(
                     self._connection, state, indexed, self._schema_text, renew
                 )
@@ -394,6 +394,16 @@ class Store(StoreReading):
             if status in (SourceStatus.INACTIVE, SourceStatus.FELL_OFF_RELAY):
                 raise BootstrapError(f"store {self.path}: source {name} is {status}, not kept now")
             self._connection.execute(source_rows.RESET, ("", name))
+
+    def read_again(self, name: str, scn: int, problem: str) -> bool:
+        """Let a served source be seeded anew, if its rows are from before an SCN; say whether."""
+        with self.file.writing("resetting", name, scn):
+            state = self.source(name)
+            if state.status is not SourceStatus.ACTIVE or state.seed_scn >= scn:
+                return False
+            self._connection.execute(source_rows.RESET, (problem, name))
+            source_rows.stamp_one(self._connection, name)
+        return True
 
     def set_problem(self, name: str, problem: str) -> None:
         """Note what is wrong with a source, for people; "" when all is well."""

@@ -6,18 +6,28 @@ physical source, opened when first needed and closed when the thread ends.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.store import Store
 from databus.bootstrap.store_watch import StoreWatch, file_at
-from databus.schemas.errors import BootstrapError, BootstrapTooOldError, DatabusError
+from databus.conf.logs import about
+from databus.schemas.errors import (
+    BootstrapError,
+    BootstrapTooOldError,
+    DatabusError,
+    RowsUnknownError,
+)
+
+log = logging.getLogger(__name__)
 
 THREADS = 4
 
@@ -63,6 +73,19 @@ class OpenStores:
         if self._watch is not None:
             for name in self._paths:
                 self._watch.note(name, error)
+
+    def read_again(self, error: RowsUnknownError) -> None:
+        """Let a source be seeded anew by whoever seeds; raises BootstrapError.
+
+        Of what this thread has open nothing is written: that is to read only.
+        """
+        for store, _ in self._open.values():
+            if error.source not in [state.name for state in store.sources()]:
+                continue
+            with closing(Store.open(store.path)) as writing:
+                if writing.read_again(error.source, error.scn, error.problem):
+                    about_it = about(source=error.source, scn=error.scn)
+                    log.warning("%s: %s", error.source, error.problem, extra=about_it)
 
     def close(self) -> None:
         """Close every store."""
@@ -136,7 +159,7 @@ def _do(job: Job, stores: OpenStores) -> None:
         return
     stores.work = future
     try:
-        result = function(stores.look())
+        result = _run(function, stores)
     except Exception as error:
         if isinstance(error, BootstrapError):
             stores.note(error)
@@ -145,3 +168,11 @@ def _do(job: Job, stores: OpenStores) -> None:
         future.set_result(result)
     finally:
         stores.work = None
+
+
+def _run(function: Callable[[Stores], Result], stores: OpenStores) -> Result:
+    try:
+        return function(stores.look())
+    except RowsUnknownError as error:
+        stores.read_again(error)
+        raise

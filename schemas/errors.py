@@ -217,6 +217,19 @@ class BootstrapTooOldError(RequestError):
     wire_name = "BootstrapDatabaseTooOldException"
 
 
+class RowsUnknownError(BootstrapTooOldError):
+    """Stored rows cannot be told as their table has them since SCN `scn`: to be read again."""
+
+    def __init__(self, source: str, scn: int, why: str) -> None:
+        self.source = source
+        self.scn = scn
+        self.problem = f"its rows are read again, for not all are as the table of scn {scn}: {why}"
+        super().__init__(
+            f"source {source}: {self.problem}; ask again later (where no seeding runs: "
+            f"`databus bootstrap seed --source {source}`)"
+        )
+
+
 class BootstrapTooYoungError(RequestError):
     """The bootstrap server does not reach back so far, or no longer knows the rows' ids.
 

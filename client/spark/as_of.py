@@ -104,8 +104,9 @@ class AsOf:
         if scn is not None:
             raise SettingsError(
                 f"{self._source} as of scn {self._scn}: a row was updated at scn {scn}, and the "
-                "log does not have what it was before. Set before_images = true in the relay's "
-                "settings and, at MySQL, binlog_row_image = FULL; meanwhile read when nobody "
+                "log does not have what it was before, or the table has no place for it since it "
+                "was altered. Set before_images = true in the relay's settings and, at MySQL, "
+                "binlog_row_image = FULL; meanwhile, and behind an ALTER, read when nobody "
                 "writes, without option asOf"
             )
 

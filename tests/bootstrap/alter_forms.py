@@ -1,7 +1,7 @@
 """Forms of ALTER, and the table that each is done to: for tests, and for benchmarks of all readers.
 
 A form is the parts of ALTERs, one after another, with a `;` between; a part that begins with
-INSERT, UPDATE or DELETE is a statement of its own, on the table `{name}`.
+INSERT, UPDATE, DELETE or SET is a statement of its own, on the table `{name}`.
 """
 
 from __future__ import annotations
@@ -102,6 +102,26 @@ CHAINS = [
     "MODIFY d DECIMAL(12,4); UPDATE {name} SET d = 0.1234 WHERE id = 1; RENAME COLUMN d TO n2,"
     " MODIFY f DOUBLE; UPDATE {name} SET f = 0.1 WHERE id = 2; MODIFY n2 DECIMAL(20,6)",
 ]
+# Rows are made to fit first. What the log has of them from before fits the newest version no more.
+MADE_TO_FIT = [
+    "UPDATE {name} SET m = 0 WHERE m IS NULL; MODIFY m INT NOT NULL",
+    "INSERT INTO {name} (id, n) VALUES (4, 4), (5, 5); UPDATE {name} SET m = 0 WHERE m IS NULL;"
+    " CHANGE m p BIGINT NOT NULL; UPDATE {name} SET p = 6 WHERE id = 1",
+    "INSERT INTO {name} (id, n) VALUES (4, 4); DELETE FROM {name} WHERE m IS NULL; MODIFY m INT"
+    " NOT NULL",
+    "UPDATE {name} SET e = 'y', d = 0, city = NULL WHERE id > 1; UPDATE {name} SET e = 'x', d = 1,"
+    " city = '' WHERE d IS NULL OR city IS NULL; MODIFY e ENUM('x','y','z') NOT NULL, MODIFY d"
+    " DECIMAL(12,4) NOT NULL, MODIFY city VARCHAR(30) NOT NULL",
+]
+MADE_TO_FIT_TO_BE_READ = [
+    "UPDATE {name} SET n = 70000 WHERE id = 1; UPDATE {name} SET n = 7 WHERE id = 1; MODIFY n"
+    " SMALLINT NOT NULL",
+    "UPDATE {name} SET e = 'x' WHERE e = 'y'; MODIFY e ENUM('x')",
+    "UPDATE {name} SET city = 'B' WHERE id = 2; MODIFY city VARCHAR(4)",
+    "UPDATE {name} SET city = 'é' WHERE id = 2; CONVERT TO CHARACTER SET latin1",
+    "SET sql_mode = ''; UPDATE {name} SET n = 9 WHERE id = 1; MODIFY m INT NOT NULL, MODIFY e"
+    " ENUM('x','y') NOT NULL; SET sql_mode = DEFAULT",
+]
 # A name goes to a column of another type: a stream, which has one type for it, reads rows again.
 RETYPED_CHAINS = [
     "ADD x INT DEFAULT 1; UPDATE {name} SET x = 2 WHERE id = 1; DROP COLUMN x; UPDATE {name} SET"
@@ -121,5 +141,5 @@ KEY_CHAINS = [
 def statements(form: str, name: str) -> Iterator[str]:
     """Yield the statements of a form, for a table."""
     for part in form.split("; "):
-        is_own = part.startswith(("INSERT", "UPDATE", "DELETE"))
+        is_own = part.startswith(("INSERT", "UPDATE", "DELETE", "SET"))
         yield part.format(name=name) if is_own else f"ALTER TABLE {name} {part}"

@@ -12,18 +12,26 @@ from typing import Any
 
 from databus.bootstrap.comparison import Comparison
 from databus.bootstrap.http import make_service
-from databus.bootstrap.pair import Pair
+from databus.bootstrap.pair import Pair, listed_sources
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread, store_path
+from databus.bootstrap.session_parameters import parse_page_request
+from databus.bootstrap.sessions import read_page
+from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.verify import verify
 from databus.client.consumer import Consumer, DataEvent
-from databus.conf.settings import BootstrapSettings
+from databus.conf.settings import BootstrapSettings, HttpSettings
 from databus.relay.sources.table_scan import open_scan
+from databus.schemas.event import Opcode
+from databus.schemas.rows import row_codec, schema_id
 from databus.schemas.table_change import Step, step
 from tests.bootstrap.live import pair_settings
+from tests.bootstrap.walking import catch_up_at, split
 from tests.promises.running import RunningRelay, consuming, running, wait_until
 from tests.relay.fakes import ServiceThread
+
+_LIMITS = HttpSettings(max_response_bytes=1 << 20)
 
 Rows = dict[Any, dict[str, Any]]
 
@@ -136,6 +144,23 @@ class Altered:
         with consuming([self.relay.url], self.sources, keeper, **servers):
             wait_until(lambda: keeper.scn >= scn, "an early consumer", lambda: keeper.problems)
             yield
+
+    def logged(self, source: str, since_scn: int) -> Rows:
+        """Return the rows that somebody gets who began at an SCN, and catches up only now."""
+        scn = self.store.position().scn
+        asked = {"sources": source, "checkPoint": catch_up_at(since_scn, scn).to_json()}
+        request = parse_page_request({**asked, "maxev": "2", "batchSize": "100000"}, _LIMITS)
+        stores = Stores({self.settings.physical_sources[0].name: self.store})
+        page = read_page(request, stores, listed_sources(self.settings))
+        assert page.is_phase_over
+        src_id = self.store.source(source).src_id
+        texts = {schema_id(text): text for _, _, text in self.store.schemas([src_id])}
+        rows: Rows = {}
+        for event in split(page.body)[0]:
+            rows.pop(event.key, None)
+            if event.opcode is not Opcode.DELETE:
+                rows[event.key] = row_codec(texts[event.schema_id]).decode(event.value)
+        return rows
 
     def verify(self, *sources: str) -> list[Comparison]:
         """Compare with the database as `databus bootstrap verify` does."""

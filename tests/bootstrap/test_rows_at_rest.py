@@ -8,6 +8,8 @@ from pathlib import Path
 from tests.bootstrap.alter_forms import (
     CHAINS,
     KEY_CHAINS,
+    MADE_TO_FIT,
+    MADE_TO_FIT_TO_BE_READ,
     NOT_ON_MYSQL,
     RETYPED_CHAINS,
     ROWS,
@@ -43,8 +45,10 @@ def test_rows_at_rest_are_what_the_source_has_after_every_form_of_alter(
 ) -> None:
     database = either_database
     is_mysql = isinstance(database.server, PrivateMySQL)
-    to_be_read = [text for text in TO_BE_READ if not (is_mysql and text in NOT_ON_MYSQL)]
-    by_table = make(database, [*TELLABLE, *CHAINS, *RETYPED_CHAINS, *KEY_CHAINS, *to_be_read])
+    to_be_read = [*TO_BE_READ, *MADE_TO_FIT_TO_BE_READ]
+    to_be_read = [text for text in to_be_read if not (is_mysql and text in NOT_ON_MYSQL)]
+    told = [*TELLABLE, *CHAINS, *MADE_TO_FIT, *RETYPED_CHAINS]
+    by_table = make(database, [*told, *KEY_CHAINS, *to_be_read])
     names = {f"{database.name}.{name}": text for name, text in by_table.items()}
     physical = mysql_source(database, tmp_path, sources=list(names), start="latest")
     early = Keeper()
@@ -65,7 +69,11 @@ def test_rows_at_rest_are_what_the_source_has_after_every_form_of_alter(
             if not same(list(keeper.rows[source].values()), pair.table(source))
         }
         assert not wrong
-        for source in names:
+        for source, text in names.items():
+            if text in told:
+                in_table = [*pair.table(source), *late.rows[source].values()]
+                for row in pair.logged(source, seeded[source]).values():
+                    assert sum(same([row], [other]) for other in in_table) == 2, text
             options = {"mode": "table", "sources": source, "bootstrapServers": pair.url}
             if source not in keyless:
                 assert same(read(options).to_pylist(), pair.table(source)), names[source]

@@ -19,7 +19,8 @@ from databus.bootstrap.session_parameters import (
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.stored import SnapshotPage
+from databus.bootstrap.store_readers import StoreReaders
+from databus.bootstrap.stored import SnapshotPage, SourceStatus, StoredEvent
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
@@ -29,8 +30,19 @@ from databus.schemas.errors import (
     InvalidParameterError,
     UnknownSourceError,
 )
-from databus.schemas.event import Opcode
+from databus.schemas.event import Event, Opcode, Part
+from databus.schemas.event_v2 import encode
+from databus.schemas.metadata import (
+    EventMetadata,
+    Op,
+    decode_metadata,
+    encode_metadata,
+    metadata_part,
+)
+from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.table import Column
 from databus.schemas.table_change import TableChange, shape_id, with_change
+from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,
@@ -458,3 +470,90 @@ def read_all(filled: FilledStore, at: Checkpoint, rows: dict[int | bytes, str], 
                 rows.pop(event.key, None)
             else:
                 rows[event.key] = row_of(event)["name"]
+
+
+class TestANullFilledBeforeItsColumnBecameNotNull:
+    """Row 1 is made NULL at 110 and filled at 120; the column is NOT NULL from 130 on."""
+
+    def test_the_log_has_each_row_in_a_version_that_it_fits(self, filled: FilledStore) -> None:
+        make_not_null(filled)
+        events, _ = split(page(filled, catch_up_at(101, 140)).body)
+        assert [(e.scn, not_null_row(e)["name"]) for e in events] == [
+            (110, None), (115, None), (120, "filled"), (140, "last")
+        ]  # fmt: skip
+        assert [e.schema_id == schema_id(NOT_NULL) for e in events] == [False, False, True, True]
+
+    @pytest.mark.parametrize("at", [snapshot_at(PERSON.source, 140), catch_up_at(115, 140)])
+    def test_a_row_before_is_told_without_the_column(
+        self, filled: FilledStore, at: Checkpoint
+    ) -> None:
+        make_not_null(filled)
+        (event,) = (e for e in split(page(filled, at).body)[0] if e.key == 1)
+        assert not_null_row(event) == {"id": 1, "name": "filled"}
+        assert event.metadata is not None
+        metadata = decode_metadata(event.metadata.data)
+        assert metadata.before is not None
+        assert metadata.notes is not None
+        absent = metadata.notes.before_absent
+        assert row_codec(NOT_NULL).decode(metadata.before, absent) == {"id": 1}
+
+    def test_json_has_it_too(self, filled: FilledStore) -> None:
+        make_not_null(filled)
+        for at in (snapshot_at(PERSON.source, 140), catch_up_at(101, 140)):
+            assert page(filled, at, output="json").rows
+
+    def test_a_row_at_rest_that_does_not_fit_lets_its_source_be_read_again_and_no_other(
+        self, filled: FilledStore
+    ) -> None:
+        filled.apply(120, changed(1, 120, None, None))
+        filled.store.add_schemas(1, [(2, NOT_NULL)])
+        filled.apply(130)
+        readers = StoreReaders({"shop": filled.path}, threads=1)
+        readers.start()
+        try:
+            asked = request(snapshot_at(PERSON.source, 130))
+            work = readers.run(lambda stores: read_page(asked, stores, LISTED))
+            with pytest.raises(BootstrapTooOldError, match=r"seed --source shop\.person"):
+                work.result(10)
+        finally:
+            readers.stop(10)
+        state = filled.store.source(PERSON.source)
+        assert state.status is SourceStatus.NEW
+        assert "scn 130: shop.person, column 'name': NoneType None does not fit" in state.problem
+        assert page(filled, snapshot_at(ORDERS.source, 130)).rows == 5
+        filled.seed(PERSON.source, [], scn=130)
+        assert not filled.store.read_again(PERSON.source, 130, "late")
+
+
+NOT_NULL = with_change(
+    avro_schema(
+        replace(PERSON, columns=(PERSON.columns[0], Column("name", "text", 1, nullable=False)))
+    ),
+    TableChange(130, shape_id(TEXTS[1])),
+)
+
+
+def make_not_null(filled: FilledStore) -> None:
+    filled.apply(110, changed(1, 110, None, "old"))
+    filled.apply(115, changed(2, 115, None, "old", is_deleted=True))
+    filled.apply(120, changed(1, 120, "filled", None))
+    filled.store.add_schemas(1, [(2, NOT_NULL)])
+    filled.apply(130)
+    filled.apply(140, put(1, 3, 140, "last"))
+
+
+def changed(
+    key: int, scn: int, name: str | None, before: str | None, *, is_deleted: bool = False
+) -> tuple[int, StoredEvent]:
+    codec = row_codec(TEXTS[1])
+    payload = Part(codec.encode({"id": key, "name": name}), schema_id(TEXTS[1]), 1)
+    image = codec.encode({"id": key, "name": before})
+    metadata = metadata_part(encode_metadata(EventMetadata(Op.UPDATE, before=image)))
+    opcode = Opcode.DELETE if is_deleted else Opcode.UPSERT
+    event = Event(scn, scn * 10, 1, 0, key, opcode, payload, metadata)
+    return 1, StoredEvent(scn, key, is_deleted, encode(event))
+
+
+def not_null_row(event: Event) -> dict[str, Any]:
+    texts = {schema_id(text): text for text in (TEXTS[1], NOT_NULL)}
+    return row_codec(texts[event.schema_id]).decode(event.value)

@@ -100,7 +100,8 @@ class BootstrapPages:
     def _newer_schemas(self) -> list[WriterSchema]:
         if self._is_of_one_version:
             raise SettingsError(
-                f"{', '.join(self._sources)}: altered while it was read; begin the reading again"
+                f"{', '.join(self._sources)}: altered while it was read; begin the reading again "
+                "(with option asOf: at an scn from the ALTER on)"
             )
         found = self._servers.register(self._sources)
         return [version for versions in found.values() for version in versions]

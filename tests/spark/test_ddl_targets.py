@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import ddl_targets
 from benchmarks.followed import places
-from tests.bootstrap.alter_forms import CHAINS, KEY_CHAINS
+from tests.bootstrap.alter_forms import CHAINS, KEY_CHAINS, MADE_TO_FIT
 from tests.mariadb_server import Database
 
 pytest_plugins = ["tests.mariadb"]
@@ -17,7 +17,7 @@ KINDS = ("delta", "parquet", "sqlite")
 def test_several_alters_in_one_batch_leave_every_target_equal_to_the_source(
     database: Database, delta_runtime: None, tmp_path: Path
 ) -> None:
-    forms = (*CHAINS, *KEY_CHAINS)
+    forms = (*CHAINS, *MADE_TO_FIT, *KEY_CHAINS)
     with places(KINDS, tmp_path) as at:
         found = ddl_targets.run(database, tmp_path, forms, at, None)
     assert found.differences == []

@@ -69,7 +69,8 @@ from threading import Event
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Newest, Origin, RowChange, TableDefined, Transaction
 from databus.relay.sources.sqlite.catalog import table_of
-from databus.relay.sources.sqlite.connection import connect, translated, waiting
+from databus.relay.sources.sqlite.connection import connect, is_busy, translated, waiting
+from databus.relay.sources.sqlite.damaged_seals import damage_of, put_aside
 from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.log import (
     ChangeLog,
@@ -82,7 +83,12 @@ from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
 from databus.relay.sources.sqlite.seals import SealStore, seals_path
 from databus.relay.sources.sqlite.triggers import LOG
 from databus.relay.sources.uri import parse_uri
-from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.errors import (
+    SettingsError,
+    SourceError,
+    SourceStoppedError,
+    SourceUnavailableError,
+)
 from databus.schemas.metadata import Op
 from databus.schemas.table import Table
 
@@ -308,7 +314,27 @@ class SqliteSource:
         except CaptureGapError as error:
             raise self._stopped(str(error)) from None
         except LogDamagedError as error:
+            self._replace_damaged_seals()
             raise self._stopped(str(error)) from None
+        except SourceError as error:
+            if isinstance(error.__cause__, sqlite3.Error) and not is_busy(error.__cause__):
+                self._replace_damaged_seals()
+            raise
+
+    def _replace_damaged_seals(self) -> None:
+        """Put the seals aside if it is they that are damaged; they may be lost (`seals.py`)."""
+        path = seals_path(self._path)
+        damage = damage_of(path)
+        if not damage:
+            return
+        self.close()
+        problem = (
+            f"{path}, the relay's own file beside the database, is damaged ({damage}): it is kept "
+            f"as {put_aside(path)} and made again; {self._path} itself is not touched by it, and "
+            "no change is lost"
+        )
+        _log.warning("source %s: %s", self.name, problem)
+        raise SourceUnavailableError(f"source {self.name}: {problem}")
 
     def _stopped(self, problem: str) -> SourceStoppedError:
         return SourceStoppedError(self.name, self._scn, problem, position=f"{self._path}")

@@ -29,7 +29,7 @@ from databus.client.spark.row_keys import (
     quoted,
     split_moves,
 )
-from databus.client.spark.row_types import CHANGE_COLUMN, SCHEMAS
+from databus.client.spark.row_types import CHANGE_COLUMN, NOT_APPLIED, SCHEMAS, taken_name
 from databus.client.spark.stages import stages
 from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
 from databus.client.spark.targets.following import Following, Texts, key_in, widen
@@ -61,6 +61,8 @@ def rows_of(batch: DataFrame, source: str) -> DataFrame:
         meta = meta.withField("before", sf.col(f"{CHANGE_COLUMN}.before.{quoted(source)}"))
     row = batch.schema[source].dataType
     assert isinstance(row, StructType)
+    if taken := taken_name(source, row):
+        raise SettingsError(f"{taken}: {NOT_APPLIED}")
     columns = [
         sf.col(f"{quoted(source)}.{quoted(field.name)}").alias(field.name, metadata=field.metadata)
         for field in row

@@ -80,6 +80,10 @@ SQL_TYPE: Final = "databus.sqlType"  # the type in the table's own words
 SCHEMAS: Final = "databus.schemas"
 
 Layout = Literal["columns", "structs"]
+NOT_APPLIED = (
+    "into a target (apply_changes, `databus spark sync`, with any layout) such a table cannot be "
+    f"followed, for there {CHANGE_COLUMN} says what each change is: rename the column"
+)
 
 _TYPES: dict[Kind, DataType] = {
     Kind.BOOLEAN: BooleanType(),
@@ -204,14 +208,16 @@ def changes_schema(
         if difference := _difference(by_source):
             raise SettingsError(f"option layout=columns needs equal columns: {difference}")
         rows = next(iter(by_source.values()))
-        for field in rows:
-            if field.name.lower() == CHANGE_COLUMN:
-                raise SettingsError(
-                    f"{next(iter(by_source))} has a column {field.name!r} itself: "
-                    "read it with option layout=structs"
-                )
+        if taken := taken_name(next(iter(by_source)), rows):
+            raise SettingsError(f"{taken}: read it with option layout=structs; {NOT_APPLIED}")
     change = change_type(rows if before_images else None)
     return StructType([*rows, StructField(CHANGE_COLUMN, change, True)])
+
+
+def taken_name(source: str, row: StructType) -> str:
+    """Say that a row has a column of the name under which its change is told; empty if not."""
+    names = [field.name for field in row if field.name.lower() == CHANGE_COLUMN]
+    return f"{source} has a column {names[0]!r} itself" if names else ""
 
 
 def arrow_schema(spark_schema: StructType) -> pa.Schema:

@@ -108,6 +108,15 @@ def test_rows_of_one_source_come_out_of_a_batch_of_several(
         apply_changes(orders, 1, target)
 
 
+def test_a_table_with_a_column_of_our_name_is_refused_in_words_in_either_layout(
+    spark: SparkSession,
+) -> None:
+    row = StructType([*PERSON, StructField("_databus", StringType(), True)])
+    changes = spark.createDataFrame([], changes_schema({"shop.person": row}, "structs"))
+    with pytest.raises(SettingsError, match=r"has a column '_databus' itself: .*rename the column"):
+        rows_of(changes, "shop.person")
+
+
 def test_the_batches_of_a_query_are_applied_under_its_id_and_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -316,8 +316,10 @@ def test_columns_cannot_be_shared_by_sources_that_differ(
 
 def test_a_table_with_a_column_of_our_name_needs_structs() -> None:
     row = row_schema([version(1, ("id", "int"), ("_DATABUS", "int"))])
-    with pytest.raises(SettingsError, match=r"shop\.t has a column '_DATABUS' itself"):
+    with pytest.raises(SettingsError, match=r"shop\.t has a column '_DATABUS' itself") as caught:
         changes_schema({SOURCE: row})
+    assert "read it with option layout=structs" in str(caught.value)
+    assert "`databus spark sync`, with any layout) such a table cannot be" in str(caught.value)
     assert changes_schema({SOURCE: row}, "structs").names == [SOURCE, "_databus"]
 
 

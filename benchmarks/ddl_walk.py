@@ -202,7 +202,7 @@ def compare_targets(pair: Altered, jobs: Mapping[str, TargetJob], found: Finding
         for kind, target in job.targets.items():
             found.comparisons += 1
             found.of_targets += 1
-            if differs := difference(pair, source, target):
+            if differs := difference(pair, source, target, may_be_wider=True):
                 found.differences.append(f"{source}, {kind}: {differs}")
 
 

@@ -3,7 +3,8 @@
 An event's place is (SCN, index in its window, over all sources of the store). A
 reader may want only the events of some rows, by the ids that the snapshot table
 has of their keys.
-All functions work within a transaction of the caller's.
+All functions work within a transaction of the caller's. Who reads events has their CRCs
+checked, for the file may have been damaged since it was looked at: ProtocolError.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ from databus.bootstrap.stored import (
 from databus.schemas.event_v2 import SMALLEST_BYTES, peek
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.whole_events import check_events
 
 CREATE = """
 create table log_{src_id} (
@@ -161,11 +164,20 @@ def _values(
 
 def page(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogPage:
     """Return the first rows of a reach; one at least when there is one."""
-    cursors = [_rows_of(connection, src_id, reach) for src_id in reach.src_ids]
+    with ExitStack() as opened:  # an error holds frames, and a cursor the file
+        cursors = [
+            opened.enter_context(closing(_rows_of(connection, src_id, reach)))
+            for src_id in reach.src_ids
+        ]
+        return _page_of(cursors, reach, most_bytes)
+
+
+def _page_of(cursors: Sequence[Iterable[_Row]], reach: LogReach, most_bytes: int) -> LogPage:
     found: list[_Row] = []
     size_bytes = 0
     last, is_last = (reach.target_scn, WHOLE_WINDOW), True
     for row in cursors[0] if len(cursors) == 1 else heapq.merge(*cursors):
+        check_events(row[4], 1)
         size_bytes += len(row[4])
         if found and size_bytes > most_bytes:
             scn, index, *_ = found[-1]
@@ -179,7 +191,9 @@ def page(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> Lo
 _Row = tuple[int, int, int, int | bytes, bytes, int]
 
 
-def _rows_of(connection: sqlite3.Connection, src_id: int, reach: LogReach) -> Iterator[_Row]:
+def _rows_of(
+    connection: sqlite3.Connection, src_id: int, reach: LogReach
+) -> sqlite3.Cursor | Generator[_Row, None, None]:
     condition = reach.condition_of(src_id)
     sql = _AFTER.format(src_id=src_id, condition=condition.sql)
     cursor = connection.execute(sql, (*reach.begin(), reach.target_scn, *condition.parameters))
@@ -189,7 +203,7 @@ def _rows_of(connection: sqlite3.Connection, src_id: int, reach: LogReach) -> It
 
 def _checked(
     rows: Iterator[_Row], condition: Condition, wanted: EventFilter | None
-) -> Iterator[_Row]:
+) -> Generator[_Row, None, None]:
     """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
     for row in rows:
         check_range(condition, wanted, row[5], row[3])
@@ -215,7 +229,9 @@ def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> Lo
         selects.append(_EVENTS.format(src_id=src_id, condition=condition.sql))
         parameters += [*reach.begin(), found.scn, *condition.parameters]
     sql = _BODY.format(events=" union all ".join(selects))
-    return LogBody(connection.execute(sql, parameters).fetchone()[0], found.rows, found.scn)
+    (events,) = connection.execute(sql, parameters).fetchone()
+    check_events(events, found.rows)
+    return LogBody(events, found.rows, found.scn)
 
 
 def measure(

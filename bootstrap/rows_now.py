@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from databus.schemas.errors import BootstrapTooOldError, RowError, RowsUnknownError
+from databus.schemas.errors import RowError, RowsUnknownError
 from databus.schemas.event import Event, Opcode
 from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import (
@@ -99,8 +99,9 @@ class RowsNow:
     def renew_standing(self, data: bytes) -> bytes:
         """Return the event of a snapshot's row with its row as it is now.
 
-        Raises BootstrapTooOldError for one to be read, RowsUnknownError for one that does
-        not fit the newest version.
+        Raises RowsUnknownError for one of which nobody can tell what it is now, and for one
+        that does not fit the newest version. Where a source's rows had to be read again they
+        were: these were read as a table that no known version is.
         """
         event, _ = decode(data)
         if event.opcode is not Opcode.UPSERT or event.payload is None:
@@ -109,10 +110,9 @@ class RowsNow:
         if way is None:
             return data
         if not way.is_open:
-            why = "; ".join(step.why_reload for step in way.steps if step.why_reload)
-            raise BootstrapTooOldError(
-                f"rows of source {event.src_id} must be read again: {why}; ask again later"
-            )
+            closed = [step for step in way.steps if step.needs_reload or step.is_emptied]
+            why = "; ".join(step.why_reload for step in closed if step.why_reload)
+            raise RowsUnknownError(way.new.source, closed[-1].scn, why)
         now = _along(event, way)
         if now.misfits:
             raise RowsUnknownError(way.new.source, way.steps[-1].scn, now.misfits[0])

@@ -4,14 +4,16 @@ Two ways. Row by row where each row is looked at. Where only the events are
 wanted, SQLite joins those of one id range after another, ranges as wide as what
 came before lets expect, until hardly anything more fits. So no row becomes an
 object, and other threads may run. A range that is too large is given up when it
-is: never is more in memory than fits.
+is: never is more in memory than fits. Either way each event's CRCs are checked: the
+file may have been damaged since it was looked at.
 
-All functions work within a transaction of the caller's.
+All functions work within a transaction of the caller's; ProtocolError is damage.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import NamedTuple
 
 from databus.bootstrap.row_filter import EVERY_KEY, Condition, check_range, condition_of
@@ -27,6 +29,7 @@ from databus.bootstrap.stored import (
 from databus.schemas.event import WHOLE_TABLE_KEY
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
+from databus.schemas.whole_events import check_events
 
 _BY_ID = """
 from snapshot_{src_id} not indexed
@@ -156,6 +159,7 @@ class _Rows:
         events = events or b""
         if len(events) > most_bytes:
             return None
+        check_events(events, count)
         return _Found(count, last_id, len(events)), events
 
     def _check_hashed(self, has_hashed: int, after_id: int, until_id: int) -> None:
@@ -177,18 +181,18 @@ def page(
 ) -> SnapshotPage:
     """Return the first rows of a reach; one at least when there is one."""
     asked = _Rows(connection, src_id, reach)
-    cursor = asked.ask(_ROWS)
     rows: list[StoreRow] = []
     size_bytes = 0
-    for row_id, scn, key, is_deleted, event, is_hashed in cursor:
-        if is_hashed == EVERY_KEY:
-            key = WHOLE_TABLE_KEY
-        asked.check(is_hashed, key)
-        size_bytes += len(event)
-        if rows and size_bytes > most_bytes:
-            cursor.close()
-            return SnapshotPage(rows, rows[-1].id, is_last=False)
-        rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
+    with closing(asked.ask(_ROWS)) as cursor:  # an error holds frames, and a cursor the file
+        for row_id, scn, key, is_deleted, event, is_hashed in cursor:
+            if is_hashed == EVERY_KEY:
+                key = WHOLE_TABLE_KEY
+            asked.check(is_hashed, key)
+            check_events(event, 1)
+            size_bytes += len(event)
+            if rows and size_bytes > most_bytes:
+                return SnapshotPage(rows, rows[-1].id, is_last=False)
+            rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
     return SnapshotPage(rows, rows[-1].id if rows else reach.after_id, is_last=True)
 
 

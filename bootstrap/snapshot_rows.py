@@ -27,6 +27,7 @@ from typing import NamedTuple
 from databus.bootstrap.row_filter import EVERY_KEY, number_of
 from databus.bootstrap.stored import StoredEvent, StoreRow
 from databus.schemas.event import WHOLE_TABLE_KEY
+from databus.schemas.whole_events import check_events
 
 CREATE = """
 create table snapshot_{src_id} (
@@ -166,6 +167,7 @@ def by_key(
     """Return the rows and tombstones that there are of these keys.
 
     For a key that is not there the tombstone of the last TRUNCATE, if there was one.
+    Raises ProtocolError for an event that is not what was written.
     """
     sql = _BY_KEY.format(src_id=src_id)
     for_all = emptied(connection, src_id)
@@ -174,6 +176,7 @@ def by_key(
         row = connection.execute(sql, (key,)).fetchone()
         if row is not None:
             row_id, scn, _, is_deleted, event = row
+            check_events(event, 1)
             found[key] = StoreRow(row_id, scn, key, bool(is_deleted), event)
     return found
 

@@ -180,7 +180,8 @@ class Store(StoreReading):
         problem = ""
         if state.status not in _HOLDS_ROWS or scn <= state.seed_scn:
             return
-        is_read = 0 <= state.seed_until_scn < scn or state.status is SourceStatus.ACTIVE
+        until_scn = state.seed_until_scn
+        is_read = until_scn < scn if until_scn >= 0 else state.status is SourceStatus.ACTIVE
         if not is_read:
             # Some of the rows were read before it and some afterwards.
             problem = f"altered at scn {scn} while it was seeded: seeded anew"

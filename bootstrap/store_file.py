@@ -19,6 +19,7 @@ from sqlite_utils import Database
 
 from databus.bootstrap import source_rows
 from databus.bootstrap.migrations import is_current, migrate
+from databus.conf.faults import as_sqlite_errors
 from databus.conf.private_files import make_folder, make_private
 from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
 
@@ -129,7 +130,8 @@ class StoreFile:
         place = f" of {source}" if source else ""
         at = "" if scn is None else f" at scn {scn}"
         try:
-            yield
+            with as_sqlite_errors():
+                yield
         except ProtocolError as error:
             raise source_rows.damaged(
                 self.path, f"{what}{place}{at} came upon an event that does not read: {error}"

@@ -74,6 +74,12 @@ class OpenStores:
             for name in self._paths:
                 self._watch.note(name, error)
 
+    def look_soon(self) -> None:
+        """Let all of them be looked at soon."""
+        if self._watch is not None:
+            for name in self._open:
+                self._watch.look_soon(name)
+
     def read_again(self, error: RowsUnknownError) -> None:
         """Let a source be seeded anew by whoever seeds; raises BootstrapError.
 
@@ -163,6 +169,8 @@ def _do(job: Job, stores: OpenStores) -> None:
     except Exception as error:
         if isinstance(error, BootstrapError):
             stores.note(error)
+        elif not isinstance(error, DatabusError):
+            stores.look_soon()  # what nobody expected may come of a damaged file
         future.set_exception(error)
     else:
         future.set_result(result)

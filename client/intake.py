@@ -162,7 +162,11 @@ def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -
     """Raise ProtocolError for events that have no place, or UnknownSchemaError."""
     for src_id, digest in unknown:
         if src_id not in bindings:
-            raise ProtocolError(f"an event of source {src_id}, which was not asked for")
+            raise ProtocolError(
+                f"an event of source {src_id}, which was not asked for: the server gives its "
+                "sources other ids than its events have; see whether its schemas.db (or store) "
+                "and its ring were put together from different places, and put the right one back"
+            )
         if digest == LOST_ROW_DIGEST:
             raise ProtocolError(f"an event of source {src_id} without a row")
     raise UnknownSchemaError(digest)

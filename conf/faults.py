@@ -16,6 +16,7 @@ import errno
 import sqlite3
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from socket import gaierror
 
 from databus.schemas.errors import ServerError, SourceStoppedError, SourceUnavailableError
@@ -102,6 +103,22 @@ def is_passing_code(error: sqlite3.Error) -> bool:
 def sqlite_code(error: sqlite3.Error) -> int:
     """Return SQLite's number of an error, without what is particular; 0 when it has none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+@contextmanager
+def as_sqlite_errors() -> Iterator[None]:
+    """Make one of SQLite's of the error that Python has when SQLite's own is no UTF-8.
+
+    SQLite quotes names, and those of a damaged file can be any bytes.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        said = error.object.decode(errors="backslashreplace")
+        damaged = sqlite3.DatabaseError(said)
+        damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        damaged.sqlite_errorname = "SQLITE_CORRUPT"
+        raise damaged from error
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

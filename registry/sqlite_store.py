@@ -7,7 +7,9 @@ SQLite's own check finds what else is damaged.
 Each change is made to the copy first. So the copy has all that was ever given
 out, and takes the file's place when that is damaged or gone. What it may have
 beyond it, after a kill between the two, was given to nobody, and is found there
-again when its statement is read again.
+again when its statement is read again. A file and a copy of which neither has all of the
+other are of two stores, one of which was put here: nothing is served with either. (A
+copy without a version never gave anything out, and is made anew.)
 
 A file of a version without checksums gets them when it is opened.
 """
@@ -25,7 +27,7 @@ from zlib import crc32
 import sqlite_utils
 
 from databus.conf.durable_file import replace_file
-from databus.conf.faults import is_transient
+from databus.conf.faults import as_sqlite_errors, is_transient
 from databus.conf.private_files import make_private
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
@@ -81,6 +83,12 @@ class _Content(NamedTuple):
     sources: Sequence[Sequence[object]]
     versions: Sequence[Sequence[object]]
 
+    def has_all_of(self, other: _Content) -> bool:
+        """Whether every row of another one is here, too."""
+        return {*map(tuple, other.sources)} <= {*map(tuple, self.sources)} and {
+            *map(tuple, other.versions)
+        } <= {*map(tuple, self.versions)}
+
     def seal(self) -> int:
         """Return the checksum over all rows."""
         return _checksum((*self.sources, *self.versions))
@@ -129,15 +137,25 @@ class SqliteStore:
             if is_transient(error):
                 raise
             content = self._read_copy(error)
-        if not self._is_copy(content):
-            _replace(self.copy_path, self.path)
+        copy = self._copied()
+        if copy == content:
+            return content
+        if copy is not None and copy.versions:
+            if copy.has_all_of(content):
+                _replace(self.path, self.copy_path)
+                log.warning("schema store %s was behind its copy, which was put back", self.path)
+                return copy
+            if not content.has_all_of(copy):
+                raise _of_two_histories(self.path, self.copy_path)
+        _replace(self.copy_path, self.path)
         return content
 
-    def _is_copy(self, content: _Content) -> bool:
+    def _copied(self) -> _Content | None:
+        """Return what is in the copy; None for none, or one that is of no use."""
         try:
-            return self.copy_path.exists() and self._read(self.copy_path) == content
+            return self._read(self.copy_path) if self.copy_path.exists() else None
         except SchemaError:
-            return False
+            return None
 
     def _put_copy_back_for_one_that_is_lost(self) -> None:
         is_lost = not self.path.exists() or self.path.stat().st_size == 0
@@ -179,14 +197,16 @@ class SqliteStore:
             try:
                 # The ring's events point at schemas: they must be there after
                 # a power cut, not only after a kill.
-                database.execute("pragma synchronous = full")
-                _prepare(path, database)
-                yield database
+                with as_sqlite_errors():
+                    database.execute("pragma synchronous = full")
+                    _prepare(path, database)
+                    yield database
             finally:
                 database.close()
         except (sqlite3.Error, OSError) as error:
             name = getattr(error, "sqlite_errorname", "")
-            is_damaged = name.startswith(_DAMAGED) or "decode" in str(error)
+            # A text that is no UTF-8 has no error code of SQLite's.
+            is_damaged = name.startswith(_DAMAGED) or str(error).startswith("Could not decode")
             advice = f"; {_WAY_ON}" if is_damaged else ""
             raise SchemaError(f"schema store {path}: {error}{advice}") from error
 
@@ -230,6 +250,15 @@ def _check(path: Path, content: _Content) -> None:
 
 def _damaged(path: Path, what: str) -> SchemaError:
     return SchemaError(f"schema store {path} is not as it was written: {what}; {_WAY_ON}")
+
+
+def _of_two_histories(path: Path, copy: Path) -> SchemaError:
+    return SchemaError(
+        f"schema store {path} and its copy {copy} are of two different relays, or of two "
+        "different times of one: each has what the other has not, so one of them was put here. "
+        f"If {path.name} is the wrong one, move it away: the copy takes its place; if the copy "
+        "is, move that one away"
+    )
 
 
 def _checksum(values: Sequence[object]) -> int:

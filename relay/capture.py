@@ -476,7 +476,7 @@ class Capture:
     def _back_off(self, error: Exception) -> None:
         """Say what is wrong, and wait until the next try."""
         text = str(error) or repr(error)
-        wait_s = self._wait_s * (1 + JITTER * (2 * random.random() - 1))
+        wait_s = self._wait_s * (1 - JITTER * random.random())  # never beyond the longest
         is_away = is_transient(error) and not is_of_this_machine(error)
         name, what = self._settings.name, "is not available" if is_away else "could not go on"
         log.warning("%s %s, next try in %.1f s: %s", name, what, wait_s, text, extra=self._about())

@@ -21,6 +21,7 @@ from typing import Protocol
 from zlib import crc32
 
 from databus.conf.durable_file import replace_file
+from databus.conf.faults import as_sqlite_errors
 from databus.conf.private_files import make_private
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
@@ -170,7 +171,8 @@ class SqliteMaxScn:
     def _database(self) -> Iterator[sqlite3.Connection]:
         try:
             make_private(self._path)
-            with closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as database:
+            connection = sqlite3.connect(self._path, timeout=_BUSY_S)
+            with as_sqlite_errors(), closing(connection) as database:
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute(_CREATE)
                 _widen(database)

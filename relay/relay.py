@@ -33,6 +33,7 @@ from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.observed import Observed
 from databus.relay.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring_reader import RingReader
+from databus.relay.ring_schemas import check_schemas
 from databus.relay.ring_watch import RingWatch
 from databus.relay.sources import open_log_look
 from databus.relay.sources import open_source as open_kept_source
@@ -314,6 +315,7 @@ class Relay:
             self._note_problem(name, RingError(ring.dropped))
         reader = RingReader.open(path, follows=True)
         opened.callback(reader.close)
+        check_schemas(reader, path, self.registry)
         encoder = WindowEncoder(
             self.registry,
             self.catalog.src_ids_of(name),

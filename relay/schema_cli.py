@@ -14,6 +14,7 @@ from typing import IO
 
 import click
 
+from databus.conf.faults import as_sqlite_errors
 from databus.conf.file_lock import take_lock
 from databus.conf.settings import (
     PhysicalSourceSettings,
@@ -91,7 +92,8 @@ def generate(
 @click.option(
     "--create-table",
     type=click.File("r", encoding="utf-8"),
-    help="File with a CREATE TABLE statement, `-` for stdin; else the database is asked.",
+    help="File with a CREATE TABLE statement, `-` for stdin; else the database "
+    "is asked, unless the table was altered since.",
 )
 def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) -> None:
     """Tell a relay what the table behind SOURCE was from an SCN on.
@@ -115,11 +117,13 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     let_go = take_lock(folder / LOCK_FILE, f"a relay is using {folder}: stop it first")
     try:
         path = history_path(physical_source, folder)
-        table = repair_history(physical_source, path, source, scn, text)
+        repaired = repair_history(physical_source, path, source, scn, text)
     finally:
         let_go()
-    shown = ", ".join(f"{column.name} {column.sql_type}" for column in table.columns)
+    shown = ", ".join(f"{column.name} {column.sql_type}" for column in repaired.table.columns)
     click.echo(f"{source} is, from scn {scn} on: {shown}")
+    if repaired.doubt:
+        click.echo(repaired.doubt)
 
 
 def read_columns(physical_source: PhysicalSourceSettings, source: str) -> Table:
@@ -138,7 +142,8 @@ def read_columns(physical_source: PhysicalSourceSettings, source: str) -> Table:
 
 def _sqlite_table(path: Path, source: str) -> Table:
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        with as_sqlite_errors(), closing(connection) as database:
             found = read_table(database, table_of(source))
             if found is None:
                 raise UnknownSourceError(source, table_names(database))

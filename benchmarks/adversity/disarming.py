@@ -175,7 +175,11 @@ CHECKS: Mapping[str, Switch] = {
         "names schemas.db",
     ),
     "store-check": Switch(
-        {"bootstrap.store_watch:check_store": _always(())},
+        {
+            "bootstrap.store_watch:check_store": _always(()),
+            "bootstrap.snapshot_pages:check_events": _always(None),
+            "bootstrap.log_rows:check_events": _always(None),
+        },
         ["flip-bootstrap-store-row/sqlite"],
         "names shop.db",
     ),

@@ -14,6 +14,7 @@ batch persists it first and lets go of it at the end. `apply_changes` has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,7 @@ from databus.client.spark.row_types import CHANGE_COLUMN, NOT_APPLIED, SCHEMAS, 
 from databus.client.spark.stages import stages
 from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
 from databus.client.spark.targets.following import Following, Texts, key_in, widen
-from databus.client.spark.targets.target import Applied, Target
+from databus.client.spark.targets.target import Applied, Target, check_same_source
 from databus.schemas.errors import SettingsError
 
 __all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "rows_of", "stages"]
@@ -108,6 +109,7 @@ def apply_changes(
     *,
     keys: Sequence[str] | None = None,
     app_id: str | None = None,
+    takes_over: bool = False,
 ) -> Applied:
     """Apply a batch of one source (or several of equal columns) to a table, once.
 
@@ -116,17 +118,19 @@ def apply_changes(
     batch with few keys is made small with `latest_per_key` before.) `keys`: the
     columns that make a row unique; without them those of the target, or the
     primary key. `app_id`: whose batch numbers these are, one for each checkpoint;
-    without it the id of the streaming query that this runs in.
+    without it the id of the streaming query that this runs in. `takes_over`: the
+    target is the batch's source's from now on, whosever it was.
 
-    Raises SettingsError for keys or an app_id that are not to be found, and what
-    `Target.apply` raises.
+    Raises SettingsError for keys or an app_id that are not to be found and for a
+    target that has the rows of another source, and what `Target.apply` raises.
     """
     app = app_id or _query_id(batch)
     last = target.applied(app)
     if last is not None and last >= batch_id:
         return Applied(is_skipped=True, positions=target.positions())
-    table, key = _followed(batch, target, keys)
+    table, key, source = _followed(batch, target, keys, takes_over=takes_over)
     changes = changes_of(table, key, source_column=target.source_column)
+    changes = replace(changes, source=source)
     if last is None:
         # Begins with a snapshot, of a selection of its own: what others saw says nothing.
         for source in snapshots_in(table):
@@ -135,9 +139,12 @@ def apply_changes(
 
 
 def _followed(
-    batch: DataFrame, target: Target, keys: Sequence[str] | None
-) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return the batch's rows as they fit the target, which follows their schema, and the key."""
+    batch: DataFrame, target: Target, keys: Sequence[str] | None, *, takes_over: bool
+) -> tuple[pa.Table, tuple[str, ...], str | None]:
+    """Return the batch's rows as they fit the target, which follows their schema, and the key.
+
+    Third, their source, where the target has no column of it.
+    """
     schemas = schemas_of(batch)
     held = tuple(key for key in target.keys if key in batch.columns)
     known = {name for texts in schemas.values() for text in texts.values() for name in key_in(text)}
@@ -145,10 +152,13 @@ def _followed(
     images = [name for name in batch.columns if name in {*key, *held, *known}]
     table = _read(batch, images)
     sources = pc.unique(pc.struct_field(table[CHANGE_COLUMN], "source")).to_pylist()
-    if len(sources) == 1 and sources[0] in schemas and not target.source_column:
-        return Following(sources[0], schemas[sources[0]], table).lead(target, keys)
+    source = sources[0] if len(sources) == 1 and not target.source_column else None
+    if source is not None and not takes_over:
+        check_same_source(target, source)
+    if source in schemas:
+        return *Following(source, schemas[source], table).lead(target, keys), source
     widen(target, table, key)
-    return table, key
+    return table, key, source
 
 
 def _read(batch: DataFrame, images: Sequence[str]) -> pa.Table:

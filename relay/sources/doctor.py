@@ -11,6 +11,7 @@ from pathlib import Path
 
 from databus.conf.doctor import Check, error, errors, ok
 from databus.conf.doctor_machine import Machine
+from databus.conf.faults import as_sqlite_errors
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.sqlite.catalog import table_names, table_of
 from databus.relay.sources.uri import parse_uri
@@ -55,7 +56,8 @@ def _check_sqlite(
         text = f"{path} and its folder must be writable by this user: a relay puts triggers into it"
         return [error(subject, text)]
     try:
-        with closing(sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)) as database:
+        connection = sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)
+        with as_sqlite_errors(), closing(connection) as database:
             tables = {name.lower() for name in table_names(database)}
     except sqlite3.Error as problem:
         return [error(subject, f"{path}: {problem}; is it an SQLite database?")]

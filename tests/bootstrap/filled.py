@@ -57,6 +57,14 @@ def stored(
     return StoredEvent(scn, key, is_deleted, encode(event))
 
 
+def of_bytes(
+    key: int | bytes, scn: int, data: bytes = b"x", is_deleted: bool = False
+) -> StoredEvent:
+    """Return a whole event of source 1 whose row is these bytes, which nobody decodes."""
+    event = Event(scn, 10, 1, 0, key, Opcode.UPSERT, Part(data, bytes(16)), None)
+    return StoredEvent(scn, key, is_deleted, encode(event))
+
+
 def truncated(src_id: int, scn: int) -> StoredEvent:
     """Return the event of a TRUNCATE."""
     metadata = metadata_part(encode_metadata(EventMetadata(Op.TRUNCATE)))

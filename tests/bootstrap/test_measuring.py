@@ -25,7 +25,7 @@ from databus.bootstrap.sessions import Page, read_page
 from databus.bootstrap.snapshot_pages import Reach
 from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.sqlite_bytes import joins_bytes
-from databus.bootstrap.stored import SnapshotBody, SnapshotMeasure, StoredEvent
+from databus.bootstrap.stored import SnapshotBody, SnapshotMeasure
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError, InvalidParameterError
@@ -39,6 +39,7 @@ from tests.bootstrap.filled import (
     emptied,
     gone,
     make_filled,
+    of_bytes,
     put,
 )
 from tests.bootstrap.walking import catch_up_at, snapshot_at, split
@@ -103,11 +104,11 @@ def fill(connection: sqlite3.Connection, shape: str, chosen: random.Random) -> N
     }
     keys = range(1) if shape == "one" else range(500)
     events = [
-        StoredEvent(
-            chosen.randrange(1, 20),
+        of_bytes(
             key,
+            chosen.randrange(1, 20),
+            chosen.randbytes(sizes[shape](key)),
             chosen.random() < 0.1,
-            key.to_bytes(3, "big") + chosen.randbytes(sizes[shape](key)),
         )
         for key in keys
     ]
@@ -187,7 +188,7 @@ def test_rows_are_counted_and_joined_as_a_loop_over_them_would(
 def test_a_range_of_keys_that_are_no_numbers_is_refused(
     connection: sqlite3.Connection, way: str
 ) -> None:
-    events = [StoredEvent(5, key, False, b"x") for key in (b"1", b"2", b"not a number")]
+    events = [of_bytes(key, 5) for key in (b"1", b"2", b"not a number")]
     snapshot_rows.merge(connection, 1, events, 0)
     log_rows.append(connection, 1, list(enumerate(events)), 0)
     wanted = RangeFilter(0, 9)

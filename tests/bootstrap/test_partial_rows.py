@@ -212,6 +212,15 @@ def test_a_column_that_the_stored_row_has_not_stops_the_producer(store: Store) -
     assert rows_of(store) == {1: {**item(1, price=3), "note": "x"}}
 
 
+def test_a_row_of_a_version_that_the_store_has_not_is_refused_with_its_id(store: Store) -> None:
+    novel = replace(ITEMS, columns=(*ITEMS.columns, Column("size", "integer", 4)))
+    digest = schema_id(avro_schema(novel)).hex()
+    position = store.position()
+    with pytest.raises(BootstrapError, match=f"shop.db has no schema of the id {digest}"):
+        apply(store, 110, event(110, 1, {"id": 1, "price": 2}, table=novel))
+    assert (store.position(), rows_of(store)) == (position, {1: item(1)})
+
+
 def test_a_row_from_before_a_truncate_fills_nothing(store: Store) -> None:
     late = event(110, 1, {"id": 1, "price": 2})
     with pytest.raises(BootstrapError, match="lacks name, day"):

@@ -297,12 +297,14 @@ def test_a_retention_that_fails_without_a_word_is_a_problem_all_the_same(
     settings, physical = settings_for(path, relay.url, sources=BOTH)
     settings = settings.model_copy(update={"retention_every_s": 0.1})
     producer = Producer(settings, physical, path)
-    with patch.object(Retention, "step", side_effect=RuntimeError()):
-        producer.start()
-        try:
+    try:
+        with patch.object(Retention, "step", side_effect=RuntimeError()):
+            producer.start()
             wait_until(lambda: producer.status().problem == "RuntimeError()")
-        finally:
-            assert producer.stop(10)
+        # And one no longer, once a later round has gone well.
+        wait_until(lambda: producer.is_healthy)
+    finally:
+        assert producer.stop(10)
 
 
 def test_a_producer_that_has_not_begun_has_applied_nothing(path: Path, relay: FakeRelay) -> None:

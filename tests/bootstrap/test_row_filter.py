@@ -14,7 +14,6 @@ from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows
 from databus.bootstrap.log_rows import LogReach
 from databus.bootstrap.row_filter import condition_of, number_of
 from databus.bootstrap.snapshot_pages import Reach
-from databus.bootstrap.stored import StoredEvent
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import (
     AnyOf,
@@ -24,6 +23,7 @@ from databus.schemas.filters import (
     RangeFilter,
     parse_filters,
 )
+from tests.bootstrap.filled import of_bytes
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 LONGS = st.integers(SMALLEST, LARGEST) | st.integers(-9, 9) | st.sampled_from([SMALLEST, LARGEST])
@@ -76,19 +76,19 @@ def test_both_kinds_of_tables_answer_as_the_filter_in_memory(
 ) -> None:
     connection.execute("begin")
     try:
-        events = [StoredEvent(5, key, False, b"x") for key in keys]
+        events = [of_bytes(key, 5) for key in keys]
         snapshot_rows.merge(connection, 1, events, 0)
         log_rows.append(connection, 1, list(enumerate(events)), 0)
         expected = answer(keys, wanted)
         if expected is None:
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1000)
+                snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1 << 20)
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1000)
+                log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
             return
-        by_id = snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1000)
-        by_scn = snapshot_pages.page(connection, 1, Reach(4, 9, 0, wanted), 1000)
-        logged = log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1000)
+        by_id = snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1 << 20)
+        by_scn = snapshot_pages.page(connection, 1, Reach(4, 9, 0, wanted), 1 << 20)
+        logged = log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
         assert [row.key for row in by_id.rows] == expected
         assert [row.key for row in by_scn.rows] == expected
         assert [row.key for row in logged.rows] == expected

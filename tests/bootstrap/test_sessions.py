@@ -31,7 +31,7 @@ from databus.schemas.errors import (
     UnknownSourceError,
 )
 from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
+from databus.schemas.event_v2 import decode, encode
 from databus.schemas.metadata import (
     EventMetadata,
     Op,
@@ -525,6 +525,37 @@ class TestANullFilledBeforeItsColumnBecameNotNull:
         assert not filled.store.read_again(PERSON.source, 130, "late")
 
 
+class TestRowsReadAsATableThatNoVersionIs:
+    """The seeder saw the table otherwise than the relay, and then it was altered."""
+
+    def test_their_source_is_read_again(self, filled: FilledStore) -> None:
+        seen = avro_schema(replace(PERSON, columns=(*PERSON.columns[:1], OTHER_NAME)))
+        filled.store.add_schemas(1, [(2, seen)])
+        row = stored(1, 1, 101, "old")
+        event, _ = decode(row.event)
+        assert event.payload is not None
+        event = event._replace(payload=event.payload._replace(digest=schema_id(seen)))
+        filled.store.reset_source(PERSON.source)
+        filled.seed(PERSON.source, [row._replace(event=encode(event))], scn=101)
+        filled.store.add_schemas(1, [(3, NOT_NULL)])
+        filled.apply(130)
+        # By itself the statement says what rows became.
+        assert filled.store.source(PERSON.source).status is SourceStatus.ACTIVE
+        readers = StoreReaders({"shop": filled.path}, threads=1)
+        readers.start()
+        try:
+            asked = request(snapshot_at(PERSON.source, 130))
+            work = readers.run(lambda stores: read_page(asked, stores, LISTED))
+            with pytest.raises(BootstrapTooOldError, match="the statement was not seen"):
+                work.result(10)
+        finally:
+            readers.stop(10)
+        state = filled.store.source(PERSON.source)
+        assert state.status is SourceStatus.NEW
+        assert "its rows are read again" in state.problem
+
+
+OTHER_NAME = Column("name", "varchar(9)", 1, nullable=True)
 NOT_NULL = with_change(
     avro_schema(
         replace(PERSON, columns=(PERSON.columns[0], Column("name", "text", 1, nullable=False)))

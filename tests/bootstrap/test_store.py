@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -345,6 +345,73 @@ def test_a_table_is_read_again_when_the_log_comes_to_an_alter_that_was_known_bef
     assert filled.store.source(ORDERS.source).status is SourceStatus.ACTIVE
 
 
+def altered_to_a_value(scn: int) -> str:
+    """Return the schema of persons after an ALTER that says what every row has now."""
+    wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
+    change = TableChange(scn, shape_id(TEXTS[1]), added={"age": 7})
+    return with_change(avro_schema(wider), change)
+
+
+@pytest.mark.parametrize("is_known_before", [True, False])
+@pytest.mark.parametrize(
+    ("made", "scn", "is_seeding", "problem"),
+    [
+        (altered_unseen, 110, False, "altered at scn 110: its rows are read again, for "),
+        (altered_unseen, 110, True, "altered at scn 110 while it was seeded: seeded anew"),
+        (altered_to_a_value, 110, False, ""),
+        (altered_to_a_value, 110, True, "altered at scn 110 while it was seeded: seeded anew"),
+        (altered_unseen, SEEDED_SCN, False, ""),
+        (altered_unseen, 105, True, ""),
+        (altered_unseen, 112, False, ""),
+    ],
+)
+def test_a_statement_has_the_same_effect_whenever_its_version_comes_to_be_known(
+    filled: FilledStore,
+    made: Callable[[int], str],
+    scn: int,
+    is_seeding: bool,
+    problem: str,
+    is_known_before: bool,
+) -> None:
+    store = filled.store
+    if is_seeding:
+        store.reset_source(PERSON.source)
+        store.begin_seeding(PERSON.source, 105, 0)
+    before = store.source(PERSON.source).status
+    if is_known_before:
+        store.add_schemas(1, [(2, made(scn))])
+    filled.apply(108)
+    filled.apply(111)
+    if not is_known_before:
+        store.add_schemas(1, [(2, made(scn))])
+    state = store.source(PERSON.source)
+    assert state.status is (SourceStatus.NEW if problem else before)
+    assert state.problem.startswith(problem)
+    assert bool(state.problem) == bool(problem)
+    assert store.notes == [(PERSON.source, scn, state.problem)] * bool(problem)
+    assert store.source(ORDERS.source).status is SourceStatus.ACTIVE
+
+
+def test_a_seeded_table_is_read_again_only_for_what_came_behind_its_reading(
+    filled: FilledStore,
+) -> None:
+    store = filled.store
+    store.reset_source(PERSON.source)
+    store.begin_seeding(PERSON.source, 105, 0)
+    store.end_seeding(PERSON.source, 109)
+    store.add_schemas(1, [(2, altered_to_a_value(110))])
+    filled.apply(110)
+    assert store.source(PERSON.source).status is SourceStatus.ACTIVE
+    for scn, is_read_again in ((105, False), (104, False), (111, True), (111, False)):
+        assert store.read_again(PERSON.source, scn, "no version explains it") == is_read_again
+    state = store.source(PERSON.source)
+    assert (state.status, state.problem) == (SourceStatus.NEW, "no version explains it")
+    assert (state.seed_scn, state.floor_scn) == (-1, -1)
+    with closing(Store.open(filled.path)) as again:
+        assert again.source(PERSON.source) == state
+        assert again.source(ORDERS.source).status is SourceStatus.ACTIVE
+
+
 def test_a_table_that_is_altered_while_it_is_seeded_is_seeded_anew(filled: FilledStore) -> None:
     filled.store.reset_source(PERSON.source)
     filled.store.begin_seeding(PERSON.source, 105, 0)
@@ -353,6 +420,21 @@ def test_a_table_that_is_altered_while_it_is_seeded_is_seeded_anew(filled: Fille
     state = filled.store.source(PERSON.source)
     assert state.status is SourceStatus.NEW
     assert state.problem == "altered at scn 110 while it was seeded: seeded anew"
+
+
+def test_a_statement_of_a_seeding_that_is_told_of_after_it_lets_it_be_seeded_anew(
+    filled: FilledStore,
+) -> None:
+    filled.store.reset_source(PERSON.source)
+    filled.store.begin_seeding(PERSON.source, 105, 0)
+    filled.store.end_seeding(PERSON.source, 109)
+    filled.apply(110)
+    assert filled.store.source(PERSON.source).status is SourceStatus.ACTIVE
+    # Of two such statements, rows read behind both have columns that neither version has.
+    filled.store.add_schemas(1, [(2, altered_to_a_value(109))])
+    state = filled.store.source(PERSON.source)
+    assert state.status is SourceStatus.NEW
+    assert state.problem == "altered at scn 109 while it was seeded: seeded anew"
 
 
 def test_a_seeding_that_was_begun_anew_meanwhile_does_not_end_as_if_nothing_had_happened(

@@ -114,6 +114,22 @@ def test_what_comes_behind_it_in_its_window_stays(filled: FilledStore) -> None:
     assert keys_of(filled, ORDERS.source) == [1, 2, 3, 4, 5, 9]
 
 
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("second", range(4))
+def test_wherever_it_stands_in_its_window_what_is_left_is_what_came_behind_the_last(
+    filled: FilledStore, first: int, second: int
+) -> None:
+    keys = range(20, 24)
+    changes: list[Change] = []
+    for place, key in enumerate(keys):
+        changes += [emptied(1, 110)] * ((place == first) + (place == second)) + [put(1, key, 110)]
+    filled.apply(110, *changes)
+    left = list(keys)[max(first, second) :]
+    assert keys_of(filled) == left
+    sizes = filled.store.sizes().sources[PERSON.source]
+    assert (sizes.rows, sizes.tombstones, sizes.log_rows) == (len(left), 1, 6)
+
+
 def test_a_row_of_any_key_is_known_to_be_gone(filled: FilledStore) -> None:
     filled.apply(110, emptied(1, 110))
     filled.apply(120, put(1, 2, 120))

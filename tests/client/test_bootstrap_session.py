@@ -58,7 +58,7 @@ from databus.schemas.filters import ModFilter
 from tests.client.shop import CUSTOMERS, CUSTOMERS_ID, ORDERS, ORDERS_ID, registered
 from tests.client.test_connection import BOTH, make_machine, only
 
-A = "http://a"
+A, B = "http://a", "http://b"
 X, Y = "http://x:1", "http://y:2"
 SOURCES = ("shop.orders", "shop.customers")
 SCHEMAS = registered(ORDERS, CUSTOMERS)
@@ -293,6 +293,72 @@ def test_failures_before_the_start_scn_do_not_count_at_the_snapshot_nor_are_more
         assert asked_of[-1] != holder
 
 
+def until_another_is_asked(machine: ConnectionMachine, answer: Any) -> int:
+    """Return how often a server answers so before another one is asked."""
+    first, tries = machine.server, 0
+    while machine.server == first:
+        tries += 1
+        assert tries < 10
+        only(machine.handle(answer), Wait)
+        only(machine.handle(Waited()), GetSchemas)
+        machine.handle(SchemasAnswered(SCHEMAS))
+    return tries
+
+
+def nothing_on(machine: ConnectionMachine) -> PageAnswered:
+    """Return a page that does not lead on from where a machine is."""
+    return PageAnswered(PageFacts(machine.position.checkpoint, 1, -1), PageHeaders(False))
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("after", ["start", "page", "target", "bootstrap"])
+def test_a_server_has_all_its_tries_again_after_each_success(after: str, is_answered: bool) -> None:
+    machine, asked = at_snapshot(X, Y, bootstrap_order="classic")
+    for _ in range(STICKY_TRIES - 1 if after != "start" else 0):
+        machine.handle(failed("down", asked.server))
+        machine.handle(Waited())
+        machine.handle(SchemasAnswered(SCHEMAS))
+    if after != "start":
+        asked = only(machine.handle(page(asked, to=7)), GetPage)
+    if after == "target":
+        only(machine.handle(page(asked)), GetTargetScn)
+        asked = only(machine.handle(TargetScnAnswered(10)), GetPage)
+    if after == "bootstrap":
+        begin_another(machine, asked)
+    answer = nothing_on(machine) if is_answered else failed("down", asked.server)
+    assert until_another_is_asked(machine, answer) == STICKY_TRIES
+
+
+def begin_another(machine: ConnectionMachine, asked: GetPage) -> None:
+    """End a bootstrap, and begin the next one with its first page."""
+    only(machine.handle(page(asked)), GetTargetScn)
+    asked = only(machine.handle(TargetScnAnswered(10)), GetPage)
+    only(machine.handle(page(asked)), GetTargetScn)
+    only(machine.handle(TargetScnAnswered(10)), EndBootstrap)
+    for message in (SourcesAnswered(BOTH), SchemasAnswered(SCHEMAS)):
+        machine.handle(message)
+    machine.handle(PointNotFound(ScnNotFoundError(10, 100)))
+    machine.handle(Waited())
+    only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+    only(machine.handle(StartScnAnswered(20, "one")), GetPage)
+
+
+def test_each_bootstrap_may_begin_anew_as_often_as_the_first() -> None:
+    machine, asked = at_snapshot(bootstrap_order="classic")
+    for is_last in (False, True):
+        for _ in range(MOST_BEGINNINGS - 1):
+            only(machine.handle(failed(TOO_YOUNG)), BeginBootstrap)
+            machine.handle(Waited())
+            machine.handle(SchemasAnswered(SCHEMAS))
+            asked = only(machine.handle(StartScnAnswered(10, "one")), GetPage)
+        if not is_last:
+            begin_another(machine, asked)
+    assert only(machine.handle(failed(TOO_YOUNG)), Fail)
+    assert machine.state is Connection.CLOSED
+    assert machine.handle(Started()) == []
+    assert machine.handle(ServersTaken(Servers((A,), (Y,)))) == []
+
+
 def test_waits_between_tries_are_short_again_after_a_page_with_rows() -> None:
     machine, asked = at_snapshot()
     waits = []
@@ -380,6 +446,47 @@ def test_every_server_is_asked_before_too_young_is_the_end() -> None:
     machine.handle(SchemasAnswered(SCHEMAS))
     error = only(machine.handle(failed(TOO_YOUNG)), Fail).error
     assert "deleted rows are known from 9 on" in str(error)
+
+
+def refuse_start(machine: ConnectionMachine) -> None:
+    """Let the server in hand be too young for the start SCN, and the next one be asked for it."""
+    only(machine.handle(failed(TOO_YOUNG)), Wait)
+    only(machine.handle(Waited()), GetSchemas)
+    only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+
+
+def test_a_server_that_was_taken_away_is_asked_again_when_it_is_back() -> None:
+    machine, asked = at_start_scn(X, Y)
+    other = Y if asked.server == X else X
+    refuse_start(machine)
+    assert machine.handle(ServersTaken(Servers((A,), (other,)))) == []
+    assert machine.handle(ServersTaken(Servers((A,), (X, Y)))) == []
+    asked_again = [machine.server]
+    while not any(isinstance(one, Fail) for one in machine.handle(failed(TOO_YOUNG))):
+        only(machine.handle(Waited()), GetSchemas)
+        only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+        asked_again.append(machine.server)
+        assert len(asked_again) < 10
+    assert set(asked_again) == {X, Y}
+
+
+def test_who_was_too_young_before_a_start_scn_was_found_is_asked_again_behind_it() -> None:
+    machine, first = at_start_scn(X, Y)
+    refuse_start(machine)
+    found = machine.server
+    assert found != first.server
+    only(machine.handle(StartScnAnswered(10, "one")), GetPage)
+    only(machine.handle(failed(TOO_YOUNG)), BeginBootstrap)
+    while True:
+        only(machine.handle(Waited()), GetSchemas)
+        only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+        if machine.server == found:
+            break
+        machine.handle(failed("down", first.server))
+    # What the other one said was of another time: it may be set up anew by now.
+    refuse_start(machine)
+    assert machine.server == first.server
+    assert only(machine.handle(failed(TOO_YOUNG)), Fail)
 
 
 def test_too_young_in_a_bootstrap_begins_it_anew_so_often() -> None:
@@ -513,6 +620,25 @@ def test_new_bootstrap_servers_change_nothing_for_a_client_that_streams() -> Non
         machine.handle(message)
     assert machine.handle(ServersTaken(Servers((A,), (Y,)))) == []
     assert machine.state is Connection.STREAMING
+
+
+def test_behind_a_bootstrap_every_relay_is_asked_again_before_the_next() -> None:
+    subscription = Subscription(SOURCES[:1])
+    machine = make_machine(A, B, start="3", subscription=subscription, bootstraps=(X,))
+    message: Any = Started()
+    for _ in range(2):
+        for server in (1, 2):
+            for each in (message, SourcesAnswered(BOTH), SchemasAnswered(SCHEMAS)):
+                machine.handle(each)
+            instructions = machine.handle(PointNotFound(ScnNotFoundError(3, 100)))
+            begun = [one for one in instructions if isinstance(one, BeginBootstrap)]
+            assert len(begun) == (server == 2)
+            message = Waited()
+        machine.handle(Waited())
+        only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
+        asked = only(machine.handle(StartScnAnswered(10, "one")), GetPage)
+        only(machine.handle(page(asked)), GetTargetScn)
+        only(machine.handle(TargetScnAnswered(10)), GetSources)
 
 
 def test_bootstraps_that_bring_nothing_are_not_begun_in_haste() -> None:

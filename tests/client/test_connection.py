@@ -10,6 +10,7 @@ import pytest
 from databus.client.answers import StreamHeaders
 from databus.client.connection import ConnectionMachine
 from databus.client.connection_messages import (
+    NO_PROGRESS,
     BeginBootstrap,
     Closed,
     ConnectionInstruction,
@@ -85,7 +86,7 @@ def make_machine(
         parse_start(start),
         ClientSettings(relays=relays, back_off=back_off, **settings),
         Random(1),
-        is_impatient,
+        *([True] if is_impatient else []),
     )
 
 
@@ -186,6 +187,25 @@ def test_an_impatient_client_fails_when_every_relay_refuses() -> None:
     assert "shop.people" in str(error)
 
 
+def test_a_patient_client_goes_from_relay_to_relay_for_ever_when_every_one_refuses() -> None:
+    machine = make_machine(A, B)
+    machine.handle(Started())
+    refusals: list[Any] = [
+        SourcesAnswered({"shop.people": 9}),
+        failed("status 400 UnknownSourceException shop.orders"),
+        failed("status 401 Unauthorized"),
+        failed("status 404 Not Found"),
+        failed("status 500 InternalError"),
+    ]
+    for refusal in refusals * 2:
+        asked = set()
+        for _ in range(2):
+            asked.add(machine.server)
+            assert only(machine.handle(refusal), Wait)
+            only(machine.handle(Waited()), GetSources)
+        assert asked == {A, B}
+
+
 def test_a_relay_that_is_down_is_no_refusal() -> None:
     machine = make_machine(is_impatient=True)
     machine.handle(Started())
@@ -276,6 +296,28 @@ def test_without_word_from_the_relay_events_are_counted_when_all_are_sent() -> N
     machine, _ = stream_machine(offered=ONLY_ORDERS)
     request = only(machine.handle(answered(5, HalfWindow(6, 3))), GetStream)
     assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (6, 3)
+
+
+@pytest.mark.parametrize("resume", [None, (6, 3)])
+def test_behind_the_rest_of_a_window_reading_goes_on_as_behind_any(
+    resume: tuple[int, int] | None,
+) -> None:
+    machine, _ = stream_machine(offered=ONLY_ORDERS)
+    half = HalfWindow(6, 3)
+    request = only(machine.handle(answered(5, half, resume=resume)), GetStream)
+    assert (request.checkpoint.window_scn, request.checkpoint.window_offset) == (6, 3)
+    assert only(machine.handle(answered(6)), GetStream).checkpoint == Checkpoint.at(6, 1006)
+
+
+def test_a_relay_that_has_not_the_rest_of_a_window_it_began_without_a_word_is_told_of() -> None:
+    machine, _ = stream_machine(A, B, offered=ONLY_ORDERS)
+    half = HalfWindow(6, 3)
+    machine.handle(answered(5, half))
+    instructions = machine.handle(answered(None, half, is_ahead=True))
+    told = str(only(instructions, Tell).error)
+    assert "has not come to scn 6, where it said to go on; going back" in told
+    assert RollBack(5) in instructions
+    assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(5, 1005)
 
 
 def test_without_word_from_the_relay_a_filtered_window_is_read_again_in_one_piece() -> None:
@@ -374,6 +416,48 @@ def test_scn_not_found_is_asked_of_every_relay_before_the_client_gives_up() -> N
     assert (error.scn, error.oldest) == (100, 300)
     for part in ("scn 100 is gone", "oldest held is 300", "bootstrap_servers", "earliest"):
         assert part in str(error)
+
+
+def test_a_relay_that_was_taken_away_may_hold_the_point_when_it_is_back() -> None:
+    machine, first = stream_machine(A, B, start="100")
+    machine.handle(PointNotFound(ScnNotFoundError(100, 500)))
+    second = connect(machine, Waited(), ONLY_ORDERS)
+    machine.handle(ServersTaken(Servers((second.server,))))
+    machine.handle(ServersTaken(Servers((A, B))))
+    assert only(machine.handle(PointNotFound(ScnNotFoundError(100, 500))), Wait)
+    asked = {connect(machine, Waited(), ONLY_ORDERS).server}
+    if first.server not in asked:
+        assert only(machine.handle(failed()), Wait)
+        asked.add(connect(machine, Waited(), ONLY_ORDERS).server)
+    assert first.server in asked
+
+
+def test_a_checkpoint_in_mid_bootstrap_without_bootstrap_servers_fails_naming_the_setting() -> None:
+    machine = make_machine()
+    machine.position = Position(Checkpoint.at(3).start_bootstrap())
+    machine.handle(Started())
+    machine.handle(SourcesAnswered(ONLY_ORDERS))
+    error = only(machine.handle(SchemasAnswered(registered(ORDERS))), Fail).error
+    assert isinstance(error, SettingsError)
+    assert "bootstrap_servers" in str(error)
+    assert machine.state is Connection.CLOSED
+
+
+def test_pauses_between_polls_grow_until_something_comes() -> None:
+    machine, _ = stream_machine()
+    nothing = StreamAnswered(0, 0.0, StreamHeaders(), NO_PROGRESS)
+
+    def pauses() -> list[float]:
+        found = []
+        for _ in range(3):
+            found.append(only(machine.handle(nothing), Wait).seconds)
+            machine.handle(Waited())
+        return found
+
+    before = pauses()
+    assert before[0] < before[1] < before[2]
+    machine.handle(answered(7))
+    assert pauses()[0] <= before[0] * 1.5
 
 
 def test_a_relay_that_is_down_may_still_hold_the_point() -> None:
@@ -557,6 +641,22 @@ def test_what_the_newest_turned_out_to_be_is_kept_when_a_relay_does_not_have_it(
     machine.handle(PointNotFound(ScnNotFoundError(50, 100)))
     request = connect(machine, Waited(), ONLY_ORDERS)
     assert (request.is_from_latest, request.checkpoint.window_scn) == (False, 50)
+
+
+@pytest.mark.parametrize(("start", "scn"), [("100", 105), ("latest", 200)])
+def test_behind_a_place_that_is_gone_reading_begins_anew_as_from_one_that_is_sure(
+    start: str, scn: int
+) -> None:
+    machine, first = stream_machine(A, B, start=start)
+    if start != "latest":
+        machine.handle(answered(105))
+    machine.handle(answered(resume=(200, -1)))
+    machine.handle(PointNotFound(ScnNotFoundError(200, 300)))
+    request = connect(machine, Waited(), ONLY_ORDERS)
+    assert request.server != first.server
+    assert (request.checkpoint.window_scn, request.may_be_held) == (scn, True)
+    told = str(only(machine.handle(answered(is_ahead=True)), Tell).error)
+    assert f"has not come to scn {scn} yet; if that lasts" in told, "it is the relay that is behind"
 
 
 def test_a_relay_that_has_not_come_where_another_has_led_is_told_of_with_that_one() -> None:

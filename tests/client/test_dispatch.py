@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
-from databus.client.dispatch import CheckpointRule, Dispatch, data_window
+from databus.client.dispatch import CheckpointRule, DataWindow, Dispatch, data_window
 from databus.client.intake import Intake, ReadWindow
 from databus.client.position import Position
 from databus.schemas.checkpoint import Checkpoint
@@ -258,6 +259,69 @@ def test_the_callback_that_does_not_come_back_is_named_whichever_came_before_it(
         assert f"{name} has not come back" in str(late)
 
 
+CALLS: list[Callable[[Dispatch], object]] = [
+    lambda dispatch: dispatch.deliver(read(7, order(7), ddl(7, "ALTER"))),
+    lambda dispatch: dispatch.deliver(read(7)),
+    lambda dispatch: dispatch.roll_back(6),
+    lambda dispatch: dispatch.roll_back_bootstrap(6),
+    lambda dispatch: dispatch.start_bootstrap(),
+    lambda dispatch: dispatch.stop_bootstrap(),
+    lambda dispatch: dispatch.start(),
+    lambda dispatch: dispatch.stop(),
+    lambda dispatch: dispatch.report(OSError("down")),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("does_fail", [False, True])
+def test_each_callback_is_watched_from_its_own_beginning_until_it_is_back(
+    call: Callable[[Dispatch], object], does_fail: bool
+) -> None:
+    clock = FakeClock()
+    within: list[ConsumerError | None] = []
+
+    class Slow(Recorder):
+        def __getattribute__(self, name: str) -> Any:
+            if not name.startswith("on_"):
+                return super().__getattribute__(name)
+
+            def callback(*_arguments: Any) -> None:
+                clock.now_s += 0.9  # twice of it would be more than 1.5 budgets
+                within.append(dispatch.overdue())
+                if does_fail:
+                    raise OSError("disk full")
+
+            return callback
+
+    dispatch = make_dispatch(Slow(), Slow(), clock=clock)
+    call(dispatch)
+    assert within
+    assert not any(within)
+    clock.now_s += 1000
+    assert dispatch.overdue() is None, "nobody is called now"
+
+
+@pytest.mark.parametrize("name", ["on_data_event", "on_checkpoint", "on_ddl"])
+@pytest.mark.parametrize(
+    ("took_s", "is_late", "is_overdue"), [(1, False, False), (1.5, True, False), (1.6, True, True)]
+)
+def test_a_callback_is_late_behind_its_budget_alone_and_overdue_behind_the_grace_alone(
+    name: str, took_s: float, is_late: bool, is_overdue: bool
+) -> None:
+    clock = FakeClock()
+    seen: list[bool] = []
+
+    def hang(_argument: object) -> None:
+        clock.now_s += took_s
+        seen.append(dispatch.overdue() is not None)
+
+    dispatch = make_dispatch(Recorder(None, **{name: hang}), clock=clock)
+    assert dispatch.overdue() is None, "nobody was called yet"
+    outcome = dispatch.deliver(read(7, order(7), ddl(7, "ALTER")))
+    assert (outcome.failure is not None) == is_late
+    assert seen == [is_overdue]
+
+
 def test_the_begin_and_the_end_are_told_to_every_consumer() -> None:
     one, other = Recorder(on_start_consumption=Result.ERROR), Recorder()
     dispatch = make_dispatch(one, other)
@@ -329,6 +393,51 @@ def test_a_skipped_window_is_never_the_checkpoint() -> None:
     rule.after_window(lambda: Checkpoint.at(1), Result.SUCCESS)
     assert rule.after_window(lambda: Checkpoint.at(2), Result.SKIP_CHECKPOINT) is None
     assert rule.take(is_forced=True) == Checkpoint.at(1)
+
+
+def test_a_checkpoint_waits_from_its_window_on_and_the_next_from_when_it_was_written() -> None:
+    clock = FakeClock()
+    rule = CheckpointRule(10.0, clock)
+    clock.now_s += 9
+    assert rule.take() is None, "none waits"
+    rule.after_window(lambda: Checkpoint.at(1), Result.SUCCESS)
+    assert (rule.due_in_s, rule.take()) == (1.0, None)
+    clock.now_s += 5
+    assert rule.due_in_s == 0.0, "never less"
+    assert rule.take() == Checkpoint.at(1)
+    assert rule.take(is_forced=True) is None, "none waits any more"
+    clock.now_s += 4
+    assert rule.after_window(lambda: Checkpoint.at(2), Result.CHECKPOINT) == Checkpoint.at(2)
+    clock.now_s += 4
+    assert rule.after_window(lambda: Checkpoint.at(3), Result.SUCCESS) is None
+    assert rule.due_in_s == 6.0
+    assert rule.take(is_forced=True) == Checkpoint.at(3)
+    clock.now_s += 10
+    # The first window that ends when one is due is written with its end.
+    assert rule.after_window(lambda: Checkpoint.at(4), Result.SUCCESS) == Checkpoint.at(4)
+
+
+def test_a_checkpoint_that_is_not_written_is_not_made() -> None:
+    made: list[int] = []
+
+    def checkpoint(scn: int) -> Callable[[], Checkpoint]:
+        def make() -> Checkpoint:
+            made.append(scn)
+            return Checkpoint.at(scn)
+
+        return make
+
+    rule = CheckpointRule(10.0, FakeClock())
+    rule.after_window(checkpoint(1), Result.SUCCESS)
+    rule.after_window(checkpoint(2), Result.SKIP_CHECKPOINT)
+    rule.after_window(checkpoint(3), Result.SUCCESS)
+    assert rule.take(is_forced=True) == Checkpoint.at(3)
+    assert made == [3]
+
+
+def test_a_window_of_which_no_more_is_said_is_one_of_the_stream() -> None:
+    shown = data_window(read(7, order(7)))
+    assert DataWindow(7, 1007, shown.events) == shown
 
 
 def test_an_event_shows_its_row_its_metadata_and_the_row_before() -> None:

@@ -140,11 +140,15 @@ def store_of_two(folder: Path) -> SqliteStore:
 
 
 def flips(whole: bytes, step: int) -> Iterator[bytes]:
-    """Yield it with one bit flipped here and there, in the rows and in what SQLite keeps."""
+    """Yield it with one bit flipped here and there, in the rows and in what SQLite keeps.
+
+    The highest bit, too: it makes a name that is no UTF-8, which SQLite quotes.
+    """
     for at in range(0, len(whole), step):
-        damaged = bytearray(whole)
-        damaged[at] ^= 1 << at % 8
-        yield bytes(damaged)
+        for bit in {1 << at % 8, 0x80}:
+            damaged = bytearray(whole)
+            damaged[at] ^= bit
+            yield bytes(damaged)
 
 
 def test_no_flipped_bit_makes_another_schema_and_the_copy_is_put_back(
@@ -257,3 +261,47 @@ def test_a_store_of_before_there_were_checksums_gets_them(
     assert caplog.text.count("had no checksums: it has them now") == 1
     store.save_version(SECOND)
     assert SqliteStore(tmp_path / "schemas.db").load_versions() == [FIRST, SECOND]
+
+
+def test_another_relays_store_beside_the_right_copy_is_refused_and_moving_it_away_mends_it(
+    tmp_path: Path,
+) -> None:
+    store = store_of_two(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = SqliteStore(tmp_path / "other" / "s.db")
+    other.save_source("shop.orders", 1)
+    other.save_version(FIRST)
+    other.path.replace(store.path)
+    kept = store.copy_path.read_bytes()
+    for load in (store.load_sources, store.load_versions):
+        with pytest.raises(SchemaError, match=r"two different relays.*move it away"):
+            load()
+    assert store.copy_path.read_bytes() == kept
+    store.path.unlink()
+    assert store.load_sources() == {"shop.orders": 40}
+
+
+def test_an_older_file_beside_its_copy_gives_way_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    store.save_source("shop.orders", 40)
+    store.save_version(FIRST)
+    older = store.path.read_bytes()
+    store.save_version(SECOND)
+    store.path.write_bytes(older)
+    assert store.load_versions() == [FIRST, SECOND]
+    assert "was behind its copy" in caplog.text
+    assert store.path.read_bytes() == store.copy_path.read_bytes()
+
+
+def test_a_copy_that_never_gave_a_version_out_is_made_anew(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    store.save_source("shop.orders", 1)
+    empty = store.copy_path.read_bytes()
+    store.path.unlink()
+    store.copy_path.unlink()
+    right = store_of_two(tmp_path)
+    right.copy_path.write_bytes(empty)
+    assert right.load_sources() == {"shop.orders": 40}
+    assert right.copy_path.read_bytes() == right.path.read_bytes()

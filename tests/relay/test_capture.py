@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -253,6 +254,22 @@ def test_a_reconnect_goes_on_after_the_last_window_appended(bench: Bench) -> Non
     bench.source.put(transaction(2, insert(2)))
     bench.wait_for(1, 2)
     assert bench.source.opened_after == [None, 1]
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.999])
+def test_no_wait_for_the_next_try_is_longer_than_the_longest(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, chance: float
+) -> None:
+    monkeypatch.setattr(random, "random", lambda: chance)
+    bench.settings = bench.settings.model_copy(
+        update={"reconnect_min_s": 3600.0, "reconnect_max_s": 3600.0}
+    )
+    bench.source.fail(SourceUnavailableError("no route"))
+    capture = bench.start()
+    wait_until(lambda: capture.status.problem == "no route")
+    next_try_at = capture.status.next_try_at
+    assert next_try_at is not None
+    assert 0.8 * 3600 <= next_try_at - bench.time.now_s <= 3600
 
 
 def test_the_problem_is_told_while_the_source_is_out_of_reach(bench: Bench) -> None:

@@ -99,6 +99,24 @@ def test_a_damaged_sqlite_file_is_refused(tmp_path: Path) -> None:
         SqliteMaxScn(tmp_path / "maxscn.db", "shop").load()
 
 
+def test_an_sqlite_file_whose_definition_is_damaged_at_any_byte_is_read_right_or_refused(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "maxscn.db"
+    SqliteMaxScn(file, "shop").save(42, AT_NS)
+    whole = file.read_bytes()
+    begin = whole.index(b"tablemax_scn")
+    refused = 0
+    for at in range(begin - 12, begin + 200):
+        # No byte of UTF-8: SQLite quotes it in what it says.
+        file.write_bytes(whole[:at] + b"\xfe" + whole[at + 1 :])
+        try:
+            assert SqliteMaxScn(file, "shop").load() == 42
+        except RingError as error:
+            refused += "maxscn.db" in str(error)
+    assert refused > 100
+
+
 def test_a_text_for_an_scn_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "maxscn.db"
     database = sqlite3.connect(file)

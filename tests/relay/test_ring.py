@@ -14,9 +14,7 @@ from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring_layout import MASK, NEWEST_SCN, TAIL
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_walk import find_event, last_end
-from databus.relay.row_count import Limits, RowCount
 from databus.schemas.errors import (
-    ProtocolError,
     RingCorruptError,
     RingError,
     ScnNotFoundError,
@@ -80,6 +78,7 @@ def test_a_new_ring_is_empty_and_knows_where_capture_started(
     ring, reader = open_ring(start_scn=70), open_reader()
     assert (ring.head, ring.tail, ring.min_scn) == (0, 0, -1)
     assert (ring.max_scn, ring.prev_scn) == (70, 70)
+    assert (reader.name, reader.capacity_bytes) == ("shop", CAPACITY)
     assert reader.newest() == (70, 0)
     assert (reader.first_timestamp_ns, reader.latest_timestamp_ns) == (0, 0)
     assert reader.find(70, -1) == 0
@@ -454,45 +453,6 @@ def test_where_a_window_ended_is_forgotten_when_a_restarted_writer_wrote_it_anew
     assert ring.max_scn == 9
     ring.append([make_window(10, [100, 200]), make_window(11)])
     assert reader.find(10, -1) == ring.tail - len(make_window(11).data)
-
-
-def sifted(reader: RingReader, position: int) -> object:
-    nothing: Any = None  # the function that would ask it is another here
-    return reader.sift(position, 100, nothing, nothing, 100)
-
-
-def counted(reader: RingReader, position: int) -> object:
-    nothing: Any = None
-    return reader.count(RowCount(position), 100, reader.tail, nothing, Limits())
-
-
-@pytest.mark.parametrize("window", [1, 2])
-@pytest.mark.parametrize(("function", "ask"), [("sift", sifted), ("count_rows", counted)])
-def test_what_is_read_while_the_writer_overtakes_it_is_not_believed_and_damage_is_said(
-    open_ring: OpenRing,
-    open_reader: OpenReader,
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    ask: Callable[[RingReader, int], object],
-    window: int,
-) -> None:
-    ring, reader = open_ring(), open_reader()
-    ring.append([make_window(1), make_window(2)])
-    position = reader.find(window - 1, -1)
-    assert position is not None
-
-    def meet_damage(*_asked: Any) -> None:
-        raise ProtocolError("a CRC is wrong")
-
-    def be_overtaken(*_asked: Any) -> None:
-        ring.append([make_window(scn) for scn in range(3, 60)])
-
-    monkeypatch.setattr(ring_reader, function, meet_damage)
-    with pytest.raises(RingCorruptError, match="a CRC is wrong"):
-        ask(reader, position)
-    monkeypatch.setattr(ring_reader, function, be_overtaken)
-    with pytest.raises(ScnNotFoundError):
-        ask(reader, position)
 
 
 def test_the_end_of_windows_is_taken_from_the_index_where_that_is_near_enough(

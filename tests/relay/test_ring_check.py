@@ -23,6 +23,7 @@ from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection, parse_measure_request
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+from databus.schemas.event_v2 import TIMESTAMP_OFFSET
 from databus.schemas.filters import ModFilter
 from databus.schemas.wire import walk
 from tests.relay.ring_model import window_of
@@ -177,6 +178,23 @@ def test_the_time_of_a_damaged_window_is_not_known(path: Path) -> None:
     with opened(path) as reader:
         assert reader.first_timestamp_ns == 0
         assert reader.timestamp_at(reader.head) == 0
+
+
+def test_no_block_is_chosen_by_the_time_of_one_that_is_damaged(path: Path) -> None:
+    with opened(path) as reader:
+        extent, data_at = reader.extent(), reader._file.data_at
+        entries = [reader._index.get(number) for number in range(extent.first, extent.end - 4)]
+        times = [entry.scn * 1000 for entry in entries if entry is not None]
+        assert [reader.block_before(at_ns + 1) for at_ns in times] == entries
+        assert [reader.block_before(at_ns) for at_ns in times[1:]] == entries[:-1]
+        assert reader.block_before(0) == entries[0]
+    whole = path.read_bytes()
+    for entry in entries[1::3]:
+        assert entry is not None
+        path.write_bytes(whole)
+        flip(path, data_at + entry.position + TIMESTAMP_OFFSET)
+        with opened(path) as reader, pytest.raises(DamagedWindowsError):
+            reader.block_before(entry.scn * 1000 + 1)
 
 
 def test_what_was_checked_once_is_not_checked_again(

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from databus.relay import ring_recovery
 from databus.relay.ring import EncodedWindow, Ring
 from databus.relay.ring_layout import (
     FIRST,
@@ -33,7 +35,7 @@ from databus.relay.ring_layout import (
 from databus.relay.ring_reader import RingReader
 from databus.relay.ring_recovery import RingState, recover
 from databus.relay.scn_index import IndexEntry
-from databus.schemas.errors import RingCorruptError
+from databus.schemas.errors import RingCorruptError, ScnNotFoundError
 from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import (
     RingModel,
@@ -264,18 +266,105 @@ def test_of_two_readings_of_first_that_are_both_entries_the_one_at_head_is_taken
             assert image.open_with(bytes(content)) == (image.prev_scn, image.max_scn)
 
 
-def test_the_index_that_a_thorough_look_writes_has_each_block_again(image: RingImage) -> None:
-    def blocks() -> list[IndexEntry | None]:
-        with closing(RingReader.open(image.path)) as reader:
-            extent = reader.extent()
-            return [reader._index.get(number) for number in range(extent.first, extent.end)]
+def blocks(path: Path) -> list[IndexEntry]:
+    with closing(RingReader.open(path)) as reader:
+        extent = reader.extent()
+        found = [reader._index.get(number) for number in range(extent.first, extent.end)]
+        return [entry for entry in found if entry is not None]
 
-    before = blocks()
+
+def with_pair(content: bytes, cell: int, value: int) -> bytes:
+    """Return the file with another number, which both its readings say."""
+    changed = bytearray(content)
+    for at, word in ((cell, value), (cell + 1, value ^ MASK)):
+        changed[at * 8 : at * 8 + 8] = word.to_bytes(8, "little")
+    return bytes(changed)
+
+
+def without_second_block(image: RingImage) -> bytes:
+    """Return the file with the second entry of its index wiped."""
+    first = int.from_bytes(image.content[FIRST * 8 : FIRST * 8 + 8], "little") + 1
+    at = PAGE_BYTES + first % Layout("shop", CAPACITY, BLOCK).index_slots * 32
+    return image.content[:at] + bytes(32) + image.content[at + 32 :]
+
+
+def test_the_index_that_a_thorough_look_writes_has_each_block_again(image: RingImage) -> None:
+    before = blocks(image.path)
     assert len(before) > 1
-    with closing(Ring.open(image.path, "shop", CAPACITY)) as ring:
-        ring._index.wipe(ring._cells[FIRST] + 1)
+    image.path.write_bytes(without_second_block(image))
     Ring.open(image.path, "shop", CAPACITY).close()
-    assert blocks() == before
+    assert blocks(image.path) == before
+
+
+def test_a_quick_look_checks_so_many_bytes_and_two_blocks_at_least(
+    image: RingImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = blocks(image.path)
+    assert len(entries) > 3
+    for number, entry in enumerate(entries):
+        damaged = damaged_at(image.content, image.in_file(entry.position) + 60, 0x01)
+        for checked_bytes in (image.tail - entry.position, image.tail - entry.position - 1, 0):
+            monkeypatch.setattr("databus.relay.ring_recovery._CHECKED_BYTES", checked_bytes)
+            image.path.write_bytes(damaged)
+            is_seen = checked_bytes + entry.position >= image.tail or number >= len(entries) - 2
+            assert bool(recover_as(image.path, None).dropped) == is_seen
+
+
+def test_what_is_dropped_is_said_once_with_the_byte_and_the_scn(image: RingImage) -> None:
+    assert recover_as(image.path, (1, 2)).dropped == ""
+    starts = image.starts()
+    for hit, start in starts.items():
+        image.path.write_bytes(damaged_at(image.content, image.in_file(start) + 60, 0x01))
+        state = recover_as(image.path, (1, 2))
+        if start == image.head:
+            at, lost = image.in_file(image.head), f"up to scn {state.prev_scn}"
+            assert state.prev_scn >= hit
+        else:
+            at, lost = image.in_file(start), f"what followed scn {hit - 1}"
+        assert f"ring {image.path} is not whole at byte {at} " in state.dropped
+        assert f"{lost} is dropped" in state.dropped
+        assert recover_as(image.path, (1, 2)).dropped == ""
+
+
+def test_a_reader_is_told_that_the_beginning_is_gone_while_the_rest_is_still_looked_at(
+    image: RingImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image.path.write_bytes(damaged_at(image.content, image.in_file(image.head) + 60, 0x01))
+    wipe, looks = ring_recovery._wipe_all_but, []
+
+    def look_and_wipe(*arguments: Any) -> None:
+        with closing(RingReader.open(image.path)) as reader:
+            wipe(*arguments)
+            looks.append(reader.extent().head == reader.head)
+            with pytest.raises(ScnNotFoundError):
+                reader.read(image.head, 10)
+
+    monkeypatch.setattr(ring_recovery, "_wipe_all_but", look_and_wipe)
+    assert recover_as(image.path, (1, 2)).head > image.head
+    assert looks == [True]
+
+
+EMPTY_PAIRS = {"first": FIRST, "next": NEXT, "head": HEAD, "tail": TAIL, "prev_scn": PREV_SCN}
+
+
+@pytest.mark.parametrize("name", EMPTY_PAIRS)
+def test_of_a_ring_that_never_held_a_window_nothing_is_guessed(tmp_path: Path, name: str) -> None:
+    path, cell = tmp_path / "shop.ring", EMPTY_PAIRS[name]
+    Ring.open(path, "shop", CAPACITY, start_scn=70).close()
+    content = path.read_bytes()
+    for half in (cell, cell + 1):
+        path.write_bytes(damaged_at(content, half * 8, 0x05))
+        if name == "prev_scn":  # nothing else says it
+            with pytest.raises(RingCorruptError, match="neither its cells nor its index"):
+                recover_as(path, (1, 2))
+        else:
+            assert recover_as(path, (1, 2))[:6] == (0, 0, 0, 0, 70, 70)
+    path.write_bytes(with_pair(content, cell, 5))
+    if name == "prev_scn":
+        assert recover_as(path, (1, 2)).newest_scn == 5
+    else:
+        with pytest.raises(RingCorruptError, match="neither its cells nor its index"):
+            recover_as(path, (1, 2))
 
 
 def blocks_behind_the_newest(path: Path) -> list[IndexEntry]:
@@ -285,17 +374,22 @@ def blocks_behind_the_newest(path: Path) -> list[IndexEntry]:
         return [entry for entry in found if entry is not None]
 
 
-def test_of_blocks_that_a_tail_does_not_reach_the_index_keeps_none(image: RingImage) -> None:
-    with closing(RingReader.open(image.path)) as reader:
-        entry = reader._index.get(reader.extent().end - 3)
-    assert entry is not None
-    content = bytearray(image.content)
-    for cell, value in ((TAIL, entry.position), (TAIL + 1, entry.position ^ MASK)):
-        content[cell * 8 : cell * 8 + 8] = value.to_bytes(8, "little")
-    image.path.write_bytes(content)
-    with closing(Ring.open(image.path, "shop", CAPACITY)) as ring:
-        assert (ring.tail, ring.max_scn) == (entry.position, entry.prev_scn)
-    assert blocks_behind_the_newest(image.path) == []
+@pytest.mark.parametrize("windows", [9, 50], ids=["first lap", "wrapped"])
+def test_of_blocks_that_a_tail_does_not_reach_the_index_keeps_none(
+    tmp_path: Path, windows: int
+) -> None:
+    path, size = tmp_path / "shop.ring", len(make_window(1, [20]).data)
+    assert 2 * size < BLOCK, "a tail may lie inside a block, too"
+    with closing(Ring.open(path, "shop", CAPACITY, BLOCK, start_scn=0)) as ring:
+        ring.append([make_window(scn, [20]) for scn in range(1, windows + 1)])
+        prev_scn, tails = ring.prev_scn, range(ring.tail, ring.head, -size)
+    content = path.read_bytes()
+    for scn, tail in zip(range(windows, prev_scn, -1), tails, strict=True):
+        path.write_bytes(with_pair(content, TAIL, tail))
+        with closing(Ring.open(path, "shop", CAPACITY)) as ring:
+            assert (ring.tail, ring.max_scn, ring.prev_scn) == (tail, scn, prev_scn)
+        assert blocks(path)[-1].position < tail
+        assert blocks_behind_the_newest(path) == []
 
 
 def test_of_a_ring_without_a_whole_window_the_index_keeps_no_block(image: RingImage) -> None:
@@ -388,17 +482,32 @@ def test_a_writer_killed_at_any_instruction_of_append_loses_no_published_window(
     assert newest_seen == before + 9
 
 
-def test_a_recovery_killed_at_any_instruction_ends_as_one_that_was_not(image: RingImage) -> None:
-    starts = image.starts()
-    hit = image.max_scn - 1
-    damaged = damaged_at(image.content, image.in_file(starts[hit]), 0xFF)
-    image.path.write_bytes(damaged)
+def with_last_windows_harmed(image: RingImage) -> bytes:
+    return damaged_at(image.content, image.in_file(image.starts()[image.max_scn - 1]), 0xFF)
+
+
+def with_first_window_harmed(image: RingImage) -> bytes:
+    return damaged_at(image.content, image.in_file(image.head) + 60, 0x01)
+
+
+@pytest.mark.parametrize(
+    "harm", [with_last_windows_harmed, with_first_window_harmed, without_second_block]
+)
+def test_a_recovery_killed_at_any_instruction_ends_as_one_that_was_not(
+    image: RingImage, harm: Callable[[RingImage], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that a quick look sees it.
+    monkeypatch.setattr("databus.relay.ring_recovery._CHECKED_BYTES", CAPACITY)
+    expected, expected_blocks = image.open_with(harm(image)), blocks(image.path)
+    assert expected is not None
+    image.path.write_bytes(harm(image))
 
     def open_and_close() -> None:
         Ring.open(image.path, "shop", CAPACITY).close()
 
     for content in snapshots(image.path, open_and_close, WRITER_MODULES):
-        assert image.open_with(content) == (image.prev_scn, hit - 1)
+        assert image.open_with(content) == expected
+        assert blocks(image.path) == expected_blocks
 
 
 def test_kill_9_at_random_moments_loses_no_acknowledged_window(tmp_path: Path, way: str) -> None:

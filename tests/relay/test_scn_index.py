@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import databus.relay
 from databus.relay.ring_layout import PAGE_BYTES, UNKNOWN_SCN
 from databus.relay.scn_index import IndexEntry, ScnIndex
 
@@ -86,3 +89,18 @@ def test_find_position_is_the_last_entry_not_after_it(cells: memoryview) -> None
     for earlier, later in pairwise(numbers):
         found = [index.find_position(1000 * later + by, 6, 6 + SLOTS) for by in (-1, 0, 1)]
         assert found == [earlier, later, later]
+
+
+@pytest.mark.parametrize(
+    "name", ["scn_index", "ring_layout", "ring_walk", "ring_reader", "ring", "row_count", "sieve"]
+)
+def test_no_part_of_a_ring_needs_the_compiled_module(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    full_name = f"databus.relay.{name}"
+    importlib.import_module(full_name)
+    monkeypatch.setattr(databus.relay, name, None)  # and put back what there was
+    monkeypatch.delitem(sys.modules, full_name)
+    monkeypatch.setitem(sys.modules, "databus.relay.ring_core", None)
+    monkeypatch.delattr(databus.relay, "ring_core", raising=False)
+    assert importlib.import_module(full_name).__doc__

@@ -89,6 +89,19 @@ def job(
     return StreamJob(reader, Selection("a", checkpoint, **selected), size, render)
 
 
+def inside(scn: int, offset: int) -> Checkpoint:
+    """Return where who has read so many events of a window goes on."""
+    return Checkpoint.from_json(
+        json.dumps(
+            {
+                "consumption_mode": "ONLINE_CONSUMPTION",
+                "windowScn": scn,
+                "windowOffset": offset,
+            }
+        )
+    )
+
+
 def test_everything_is_copied_straight_out_of_the_ring(rings: Rings) -> None:
     ring, reader = rings.make()
     windows = [make_window(scn) for scn in range(1, 50)]
@@ -146,6 +159,24 @@ def test_reading_ends_with_the_window_that_it_is_told_to_end_with(
         assert (response.body, response.resume) == (b"", (40, -1))
 
 
+@pytest.mark.parametrize("filters", [{}, EVERY_ROW], ids=["copied", "walked"])
+def test_the_oldest_is_read_up_to_any_end_that_is_held_and_not_to_one_that_is_gone(
+    rings: Rings, filters: dict[int, Any]
+) -> None:
+    ring, reader = rings.make(capacity_bytes=4000)
+    windows = [make_window(scn, [100]) for scn in range(300, 350)]
+    ring.append(windows)
+    held = [window for window in windows if window.scn > ring.prev_scn]
+    assert 3 < len(held) < 50
+    for number, last in enumerate(held, 1):
+        response = run(job(reader, filters=filters, until_scn=last.scn))
+        assert response.body == b"".join(window.data for window in held[:number])
+        assert (response.resume, response.is_caught_up) == ((last.scn, -1), False)
+    for gone in (ring.prev_scn, ring.prev_scn - 1):
+        with pytest.raises(ScnNotFoundError):
+            run(job(reader, filters=filters, until_scn=gone))
+
+
 def test_an_end_that_is_yet_to_come_is_waited_for(rings: Rings) -> None:
     ring, reader = rings.make()
     ring.append([make_window(1)])
@@ -187,6 +218,50 @@ def test_a_request_begins_where_its_checkpoint_is(rings: Rings) -> None:
     assert (asked.begin, asked.position) == ((9, -1), None)
 
 
+def test_what_comes_next_is_known_once_the_place_is_found_and_something_lies_there(
+    rings: Rings,
+) -> None:
+    ring, reader = rings.make(capacity_bytes=4000)
+    ring.append([make_window(scn) for scn in range(1, 5)])
+    for scn in range(4):
+        asked = job(reader, Checkpoint.at(scn))
+        assert asked.next_event() is None
+        asked.start()
+        following = asked.next_event()
+        assert following is not None
+        assert following.scn == scn + 1
+    ring.append([make_window(scn) for scn in range(5, 60)])
+    assert asked.next_event() is None, "the writer has come by"
+    for scn in (59, 60, 70):
+        asked = job(reader, Checkpoint.at(scn))
+        asked.start()
+        assert asked.next_event() is None
+
+
+def test_only_who_has_read_a_part_of_a_window_is_inside_it(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(1), make_window(2, [10] * 4)])
+    for offset in (0, 1, 3):
+        asked = job(reader, inside(2, offset))
+        asked.start()
+        assert asked.is_inside_window == (offset > 0)
+    for checkpoint in (FLEXIBLE, Checkpoint.at(1), Checkpoint.at(2), Checkpoint.at(9)):
+        asked = job(reader, checkpoint)
+        asked.start()
+        assert not asked.is_inside_window
+
+
+def test_few_windows_are_looked_at_in_one_step(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(scn) for scn in range(1, 50)])
+    asked = job(reader, filters=EVERY_ROW)
+    asked.start()
+    assert asked.step() is None
+    response = asked.step()
+    assert response is not None
+    assert response.resume == (49, -1)
+
+
 def test_a_request_whose_ring_is_emptied_meanwhile_is_answered_from_the_new_one(
     rings: Rings,
 ) -> None:
@@ -216,15 +291,7 @@ def test_a_window_larger_than_size_is_cut_at_an_event_and_continued(rings: Rings
         assert response.resume is not None
         got += response.body
         positions.append(response.resume)
-        checkpoint = Checkpoint.from_json(
-            json.dumps(
-                {
-                    "consumption_mode": "ONLINE_CONSUMPTION",
-                    "windowScn": response.resume[0],
-                    "windowOffset": response.resume[1],
-                }
-            )
-        )
+        checkpoint = inside(*response.resume)
     assert got == window.data
     assert positions[0] == (7, 2)
     assert positions[-1] == (7, -1)
@@ -535,10 +602,7 @@ def test_a_cut_window_is_followed_by_no_other_source_and_goes_on_first(rings: Ri
     first = run_together([of("a", a), of("b", b)], 500)
     assert first.resume == {"a": (9, 2)}
     assert big.data.startswith(first.body)
-    inside = Checkpoint.from_json(
-        '{"consumption_mode":"ONLINE_CONSUMPTION","windowScn":9,"windowOffset":2}'
-    )
-    rest = run_together([of("a", a, inside), of("b", b)], 1 << 20)
+    rest = run_together([of("a", a, inside(9, 2)), of("b", b)], 1 << 20)
     assert first.body + rest.body == big.data + make_window(20).data
 
 

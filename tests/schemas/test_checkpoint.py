@@ -143,6 +143,84 @@ def test_flexible_is_online_without_a_place_and_a_time() -> None:
         Checkpoint.at(-1)
 
 
+def test_what_is_not_known_is_not_written_but_for_the_place() -> None:
+    nowhere = {"consumption_mode": "INIT", "windowScn": -1, "windowOffset": -1}
+    assert json.loads(Checkpoint().to_json()) == nowhere
+    assert Checkpoint() == Checkpoint.from_json(json.dumps(nowhere))
+    assert Checkpoint() == Checkpoint.from_json('{"consumption_mode": "INIT"}')
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        Checkpoint.at,
+        lambda scn: Checkpoint().start_bootstrap().with_start_scn(scn),
+        lambda scn: _snapshot_since(0).end_snapshot().with_target_scn(scn),
+    ],
+)
+def test_an_scn_is_any_from_0_to_the_greatest_and_no_other(
+    take: Callable[[int], Checkpoint],
+) -> None:
+    for scn in (0, 1, MAX_SCN):
+        assert Checkpoint.from_json(take(scn).to_json()) == take(scn)
+    for scn in (-2, -1, MAX_SCN + 1):
+        with pytest.raises(CheckpointError, match=f"scn {scn} is "):
+            take(scn)
+
+
+def _snapshot_since(scn: int) -> Checkpoint:
+    return Checkpoint().start_bootstrap().with_start_scn(scn).start_snapshot("a", 0)
+
+
+@given(SCNS, SCNS)
+def test_the_newest_time_known_is_kept_whatever_a_step_knows_of_its_own(
+    known_ns: int, told_ns: int
+) -> None:
+    online = Checkpoint.at(5, known_ns)
+    log = replace(CATCHUP, ts_ns=known_ns)
+    assert online.after_window(6, told_ns).ts_ns == max(known_ns, told_ns)
+    assert log.after_log_rows(6, 1, told_ns).ts_ns == max(known_ns, told_ns)
+    for silent in (online.after_window(6), online.after_event(6), log.after_log_rows(6, 1)):
+        assert silent.ts_ns == known_ns
+    done = log.after_log_rows(9, -1)
+    assert done.online_at(9) == Checkpoint.at(9, known_ns)
+    assert Checkpoint.at(5).ts_ns == -1
+
+
+def test_a_bootstrap_comes_after_what_was_consumed_whole() -> None:
+    half = Checkpoint.at(5).after_event(8)
+    for checkpoint, since_scn in (
+        (Checkpoint(), 0),
+        (Checkpoint.flexible(), 0),
+        (Checkpoint.flexible().after_event(8), 0),
+        (Checkpoint.at(0), 0),
+        (half, 5),
+        (half.after_window(8), 8),
+        (Checkpoint(ConsumptionMode.ONLINE, 8, -1, 5), 8),
+    ):
+        begun = checkpoint.start_bootstrap()
+        assert (begun.bootstrap_since_scn, begun.window_scn, begun.prev_scn) == (since_scn, -1, -1)
+
+
+def test_rows_of_a_snapshot_come_in_the_order_of_their_ids() -> None:
+    read = SNAPSHOT.after_snapshot_row(17)
+    for row_id in (17, 16, 0, -1):
+        with pytest.raises(CheckpointError, match=f"snapshot row {row_id} after row 17"):
+            read.after_snapshot_row(row_id)
+    with pytest.raises(CheckpointError, match="snapshot row 18 after row -1"):
+        read.end_snapshot().after_snapshot_row(18)
+    assert read.after_snapshot_row(18).snapshot_offset == 18
+
+
+@given(st.integers(5, 20), st.integers(-1, 3))
+def test_a_catch_up_is_over_behind_all_of_its_target_and_nowhere_else(
+    scn: int, offset: int
+) -> None:
+    log = replace(CATCHUP, window_scn=scn, window_offset=offset)
+    assert log.is_caught_up == ((scn, offset) == (9, -1))
+    assert not replace(log, mode=ConsumptionMode.ONLINE).is_caught_up
+
+
 def test_events_and_windows_move_a_checkpoint_on() -> None:
     start = Checkpoint.at(5, ts_ns=50)
     half = start.after_event(8).after_event(8)

@@ -45,7 +45,7 @@ class AlteredTable:
     scn: int = 0
     as_of: int = 0  # of rows that a snapshot brings
     texts: dict[int, str] = field(default_factory=dict)
-    pending: list[tuple[int, str, int, Row | None]] = field(default_factory=list)
+    pending: list[tuple[int, str, int | None, Row | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.texts[1] = text_of(self.columns, self.key)
@@ -57,6 +57,12 @@ class AlteredTable:
             op = "update" if row[self.key] in self.rows else "insert"
             self.rows[row[self.key]] = row
             self.pending.append((self.scn, op, max(self.texts), row))
+
+    def empty(self, op: str) -> None:
+        """Have no row any more; `op` says it of all rows at once, and of no version."""
+        self.scn += 1
+        self.rows = {}
+        self.pending.append((self.scn, op, None, None))
 
     def alter(
         self,
@@ -76,9 +82,13 @@ class AlteredTable:
         told = TableChange(self.scn, shape_id(before), **change)
         self.texts[max(self.texts) + 1] = with_change(text_of(columns, self.key), told)
 
-    def batch(self) -> pa.Table:
-        """Return what was written since the last one, in all columns that there ever were."""
-        versions = [WriterSchema(SOURCE, 1, number, text) for number, text in self.texts.items()]
+    def batch(self, known: Mapping[int, str] | None = None) -> pa.Table:
+        """Return what was written since the last one, in all columns that there ever were.
+
+        `known`: the versions of a query that does not know all.
+        """
+        texts = self.texts if known is None else known
+        versions = [WriterSchema(SOURCE, 1, number, text) for number, text in texts.items()]
         row = row_schema(versions)
         schema = arrow_schema(changes_schema({SOURCE: row}, "columns", before_images=False))
         found, self.pending = self.pending, []

@@ -11,7 +11,7 @@ from databus.client.spark.change_stream import read_changes
 from databus.client.spark.column_plan import NEEDS_RELOAD
 from databus.client.spark.row_types import CHANGE_COLUMN, SCHEMAS, arrow_schema
 from databus.client.spark.table_reader import TableReader
-from databus.client.spark.targets.changes import changes_of
+from databus.client.spark.targets.changes import changes_of, common_type
 from databus.client.spark.targets.following import Following
 from databus.client.spark.targets.target import Target, open_target
 from databus.schemas.errors import ReloadNeededError, SchemaError
@@ -91,8 +91,11 @@ class TargetJob:
                 target.apply(app, len(self._query.log), changes_of(rows, key))
 
 
-def difference(pair: Altered, source: str, target: Target) -> str:
-    """Say how a target's rows, or the types of its columns, differ from the source's."""
+def difference(pair: Altered, source: str, target: Target, *, may_be_wider: bool = False) -> str:
+    """Say how a target's rows, or the types of its columns, differ from the source's.
+
+    Of a name that had several types while a query ran, the target's may be wider.
+    """
     options = {"mode": "table", "sources": source, "bootstrapServers": pair.url}
     wanted = arrow_schema(TableReader.columns(options))
     rows, held = pair.table(source), table_of(target)
@@ -101,12 +104,14 @@ def difference(pair: Altered, source: str, target: Target) -> str:
     lacking = [field.name for field in wanted if field.name not in held.column_names]
     if lacking:
         return f"{lacking} are not there"
-    types: list[Any] = [
-        (field.name, str(held.schema.field(field.name).type), str(field.type))
-        for field in wanted
-        if held.schema.field(field.name).type != field.type
-    ]
+    types: list[Any] = []
+    for field in wanted:
+        kind = held.schema.field(field.name).type
+        is_enough = may_be_wider and common_type(kind, field.type) == kind
+        if kind != field.type and not is_enough:
+            types.append((field.name, str(kind), str(field.type)))
     if types:
         return f"types: {types}"
-    found = held.select([field.name for field in wanted]).to_pylist()
+    # A value that the source's type does not hold raises.
+    found = held.select(wanted.names).cast(wanted).to_pylist()
     return "" if same(found, rows) else f"{found} and not {rows}"

@@ -108,6 +108,26 @@ def test_rows_of_one_source_come_out_of_a_batch_of_several(
         apply_changes(orders, 1, target)
 
 
+def test_a_table_of_one_source_refuses_the_changes_of_another_and_names_both(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    target = open_target(f"parquet:{tmp_path}/orders")
+    row = {"id": 1, "name": "Ann"}
+    first = frame(spark, [change("insert", 3, row, source="shop.orders")])
+    other = frame(spark, [change("insert", 9, row, source="shop.customers")])
+    apply_changes(first, 0, target, app_id="one")
+    with pytest.raises(SettingsError, match=r"of shop\.orders, and these are of shop\.customers: "):
+        apply_changes(other, 0, target, app_id="two")
+    assert (target.applied("two"), target.positions()) == (None, {"shop": 3})
+    apply_changes(other, 0, target, app_id="two", takes_over=True)
+    with pytest.raises(SettingsError, match=r"of shop\.customers, and these are of shop\.orders: "):
+        apply_changes(first, 1, target, app_id="one")
+    several = open_target(f"parquet:{tmp_path}/several", source_column=True)
+    for batch_id, batch in enumerate((first, other)):
+        apply_changes(batch, batch_id, several, app_id="one")
+    assert len(rows_of_target(several)) == 2
+
+
 def test_a_table_with_a_column_of_our_name_is_refused_in_words_in_either_layout(
     spark: SparkSession,
 ) -> None:

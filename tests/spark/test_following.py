@@ -246,6 +246,60 @@ def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_
     assert rows_of(target, table, table_of) == rows_in(table)
 
 
+def test_a_default_has_the_type_of_the_name_that_its_column_has_in_the_end(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    table.write({**first(2), "city": "before both"})
+    alter(table, Form({**START, "t": "datetime(6)"}, lambda row: {**row, "t": None}, {}))
+    added = {"e": 0.25}
+    table.alter({**table.columns, "e": "double!"}, lambda row: {**row, **added}, added=added)
+    table.alter(
+        {**START, "e": "datetime(6)", "m": "double!"},
+        lambda row: renamed(row, t="e", e="m"),
+        renamed={"e": "t", "m": "e"},
+    )
+    write_after(table, 3)
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+@pytest.mark.parametrize("op", ["truncate", "snapshot_end"])
+def test_a_mark_that_is_past_an_alter_unknown_to_the_query_takes_none_of_its_steps_away(
+    tmp_path: Path, form: Form, op: str
+) -> None:
+    target = open_target(f"parquet:{tmp_path}/people")
+    table = filled(target)
+    known = dict(table.texts)
+    alter(table, form)
+    table.empty(op)
+    rows, key = Following(SOURCE, known, table.batch(known)).lead(target, None)
+    target.apply("app", 1, changes_of(rows, key))
+    assert target.positions() == {"shop": table.scn}
+    write_after(table, 3, 4)
+    bring(target, table, 2)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    gone = {"city"} - set(table.columns) if "renamed" in form.change else set()
+    assert not gone & set(table_of(target).column_names)
+
+
+def test_steps_that_change_no_row_at_rest_are_not_taken_twice(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    alter(table, FORMS["null"])
+    write_after(table, 3)
+    bring(target, table, 1)
+    columns = {name: kind for name, kind in table.columns.items() if name != "city"}
+    table.alter(
+        {**columns, "town": "varchar(20)"},
+        lambda row: renamed(row, city="town"),
+        renamed={"town": "city"},
+    )
+    write_after(table, 4)
+    bring(target, table, 2)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    assert [row["vip"] for row in rows_in(table)] == [None, None, 9, 9, None]
+
+
 def test_rows_of_a_snapshot_are_in_the_version_of_now_however_old_they_are(tmp_path: Path) -> None:
     target = open_target(f"parquet:{tmp_path}/people")
     table = AlteredTable(START)

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
@@ -18,10 +20,13 @@ from pyspark.sql import SparkSession
 
 from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.jobs.load_query import load_query
+from databus.client.spark.jobs.sync import sync
 from databus.client.spark.sql.table_places import table_places, with_views
+from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.target import open_target
 from databus.conf.cli import main
 from databus.schemas.errors import SettingsError
+from tests.spark.changing_source import META_ALONE, batch_of, change
 from tests.spark.conftest import JAVA_OPTIONS
 from tests.spark.table_shop import TableShop, table_shop
 
@@ -118,6 +123,27 @@ def test_a_table_loaded_again_has_what_the_source_has_and_nothing_else(
     )
     assert few.scn == scn
     assert rows_in(target) == {k: v for k, v in rows_of(shop).items() if k % 7 == 0}
+
+
+def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    other = open_target(target)
+    row = change("insert", 9, {"id": 10**6})
+    columns = pa.schema([("id", pa.int64()), ("_databus", META_ALONE)])
+    rows = changes_of(batch_of([row], columns), ["id"])
+    other.apply("app", 0, replace(rows, source="shop.lines"))
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server]}
+    refused = r"of shop\.lines, and these are of shop\.orders"
+    with pytest.raises(SettingsError, match=refused):
+        load(spark, "shop.orders", target, **given)
+    nobody: dict[str, Any] = {"relays": ["http://127.0.0.1:1"], "checkpoint": str(tmp_path / "c")}
+    with pytest.raises(SettingsError, match=refused):
+        sync(spark, "shop.orders", target, **nobody)
+    load(spark, "shop.orders", target, **given, again=True)
+    assert open_target(target).sources() == ["shop.orders"]
+    load(spark, "shop.orders", target, **given)
 
 
 def test_a_table_is_loaded_from_the_database_itself(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,10 +20,14 @@ from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.client.spark.jobs.sync_cli import words_of
+from databus.client.spark.targets.target import open_target
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import BootstrapTooYoungError, ConsumerError, ServerError
 from tests.promises.running import wait_until
 from tests.spark.table_shop import TableShop, table_shop
+from tests.spark.target_rows import rows_of_target
+
+pytest_plugins = ["tests.postgres"]
 
 ROWS = 100
 AWAY = (
@@ -143,6 +148,31 @@ def test_a_stopped_source_is_seen_while_a_job_runs_and_ends_one_that_is_to_read_
     assert (found.stopped, found.restarts) == ({}, 0)
 
 
+@pytest.mark.postgres
+def test_a_value_that_the_target_cannot_have_ends_the_job_and_the_way_on_is_one(
+    shop: TableShop, spark: SparkSession, tmp_path: Path, postgres_url: str
+) -> None:
+    target = f"{postgres_url}#orders"
+    given: dict[str, Any] = {"relays": [shop.relay.url], "bootstrap_servers": [shop.server]}
+    load(spark, "shop.orders", target, bootstrap_servers=[shop.server])
+    shop.place.run("UPDATE orders SET note = 'a' || char(0) || 'b' WHERE id = 9")
+    shop.scn()
+    with pytest.raises(ConsumerError, match=r"column 'note': row id = 9 of SCN .* new checkpoint"):
+        sync(spark, "shop.orders", target, **given, checkpoint=str(tmp_path / "c"))
+    shop.place.run("UPDATE orders SET note = 'ab' WHERE id = 9")
+    shop.scn()
+    load(spark, "shop.orders", target, bootstrap_servers=[shop.server], again=True)
+    shop.place.run("UPDATE orders SET note = 'abc' WHERE id = 9")
+    scn = shop.scn()
+    found = sync(
+        spark, "shop.orders", target, **given, checkpoint=str(tmp_path / "d"), available_now=True
+    )
+    assert (found.scns, found.restarts) == ({"shop": scn}, 0)
+    with closing(open_target(target)) as opened:
+        rows = {(row["id"], row["note"]) for row in rows_of_target(opened)}
+    assert rows == rows_of(shop, "id", "note")
+
+
 def restarts(most: int) -> Restarts:
     return Restarts(most, BackOff(BackOffSettings(first_s=1, factor=2, jitter=0), Random()))
 
@@ -171,7 +201,7 @@ def test_failures_in_a_row_end_the_job_after_so_many(text: str) -> None:
 
 
 def test_what_no_start_can_cure_ends_the_job_with_our_words_alone() -> None:
-    for error in ("databus.schemas.errors.RowError", "ImportError"):
+    for error in ("databus.schemas.errors.RowError", "ImportError", "sqlalchemy.exc.DataError"):
         text = f"Traceback\n {error}: column x is odd\n\tat org.apache"
         with pytest.raises(ConsumerError, match=r"shop\.orders: column x is odd$"):
             restarts(5).wait_s(text, "shop.orders", 3)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from sqlalchemy.dialects import mysql, postgresql
 
 from databus.client.spark.targets.changes import changes_of
-from databus.client.spark.targets.target import Applied, Put, Target, open_target
+from databus.client.spark.targets.sql_tables import table_of as sql_table_of
+from databus.client.spark.targets.target import Applied, Put, Target, check_same_source, open_target
 from databus.schemas.errors import IncompatibleSchemaError, SettingsError
 from tests.spark.changing_source import META_ALONE, ROW, Change, batch_of, change
 from tests.spark.target_rows import rows_of_target, table_of
@@ -21,6 +25,26 @@ pytest_plugins = ["tests.mariadb", "tests.postgres"]
 
 Open = Callable[..., Target]
 IDS = pa.schema([("id", pa.int32())])
+# A row with a value of each type that a source has, and the types.
+EVERY_TYPE: dict[str, Any] = {
+    "id": 1,
+    "key": "Ä ",
+    "name": "日本 ' \" \\ 😀",
+    "Number": 2**62,
+    "real": 0.1,
+    "small": 0.5,
+    "price": Decimal("12345678901234567890.123456"),
+    "raw": b"\x00\xff'",
+    "day": dt.date(1, 1, 1),
+    "local": dt.datetime(2026, 3, 29, 2, 30, 0, 123456),
+    "instant": dt.datetime(2026, 3, 29, 2, 30, 0, 999999, tzinfo=dt.UTC),
+    "is_it": True,
+}
+TYPES = [
+    pa.int32(), pa.string(), pa.string(), pa.int64(), pa.float64(), pa.float32(),
+    pa.decimal128(26, 6), pa.binary(), pa.date32(), pa.timestamp("us"),
+    pa.timestamp("us", tz="UTC"), pa.bool_(),
+]  # fmt: skip
 
 
 def apply(target: Target, batch_id: int, changes: Sequence[Change], app: str = "app") -> Applied:
@@ -195,6 +219,25 @@ def test_a_position_of_another_checkpoint_is_taken_as_it_is(opened: Open) -> Non
     assert target.positions() == {"shop": 4}
 
 
+def test_whose_rows_a_table_has_is_noted_with_them_and_found_in_tables_of_before(
+    opened: Open,
+) -> None:
+    target = opened()
+    assert target.sources() == []
+    rows = batch_of([change("insert", 5, person(1))])
+    batch = changes_of(rows, ["id"])
+    target.apply("shape:before", 3, batch)
+    assert opened().sources() == ["before"]
+    for number, source in enumerate(("one", "two", "two", "one")):
+        target.apply("app", number, replace(batch, source=source))
+        assert opened().sources() == [source]
+    target.apply("app", 9, batch)
+    assert opened().sources() == ["one"]
+    check_same_source(target, "one")
+    with pytest.raises(SettingsError, match=r"has the rows of one, and these are of two: give"):
+        check_same_source(target, "two")
+
+
 def test_columns_that_are_new_are_added_and_those_that_are_gone_stay(opened: Open) -> None:
     target = opened()
     apply(target, 0, [change("insert", 5, person(1)), change("insert", 5, person(2))])
@@ -214,26 +257,8 @@ def test_columns_that_are_new_are_added_and_those_that_are_gone_stay(opened: Ope
 
 
 def test_every_value_comes_back_as_it_was(opened: Open) -> None:
-    row = {
-        "id": 1,
-        "key": "Ä ",
-        "name": "日本 ' \" \\ 😀",
-        "Number": 2**62,
-        "real": 0.1,
-        "small": 0.5,
-        "price": Decimal("12345678901234567890.123456"),
-        "raw": b"\x00\xff'",
-        "day": dt.date(1, 1, 1),
-        "local": dt.datetime(2026, 3, 29, 2, 30, 0, 123456),
-        "instant": dt.datetime(2026, 3, 29, 2, 30, 0, 999999, tzinfo=dt.UTC),
-        "is_it": True,
-    }
-    types = [
-        pa.int32(), pa.string(), pa.string(), pa.int64(), pa.float64(), pa.float32(),
-        pa.decimal128(26, 6), pa.binary(), pa.date32(), pa.timestamp("us"),
-        pa.timestamp("us", tz="UTC"), pa.bool_(),
-    ]  # fmt: skip
-    schema = pa.schema([*zip(row, types, strict=True), ("_databus", META_ALONE)])
+    row = EVERY_TYPE
+    schema = pa.schema([*zip(row, TYPES, strict=True), ("_databus", META_ALONE)])
     nothing = {**dict.fromkeys(row), "id": 1, "key": "ä"}
     other = {**row, "key": "ä "}
     batch = batch_of([change("insert", 1, part) for part in (row, nothing, other)], schema)
@@ -247,6 +272,46 @@ def test_every_value_comes_back_as_it_was(opened: Open) -> None:
     assert {row["key"]: row["name"] for row in rows_of_target(target)} == {
         "Ä ": "new", "ä": None, "ä ": row["name"],
     }  # fmt: skip
+
+
+def test_a_column_of_each_type_is_added_to_a_table_that_has_none_of_it(opened: Open) -> None:
+    target = opened()
+    apply(target, 0, [change("insert", 1, {"id": 1, "name": "x"})])
+    columns = list(zip(EVERY_TYPE, TYPES, strict=True))[3:]
+    for number, (name, kind) in enumerate(columns, 1):
+        schema = pa.schema([*ROW, (name, kind), ("_databus", META_ALONE)])
+        row = {"id": number, "name": "x", name: EVERY_TYPE[name]}
+        batch = batch_of([change("insert", number + 1, row)], schema)
+        target.apply("app", number, changes_of(batch, ["id"]))
+    found = {row["id"]: row for row in rows_of_target(target)}
+    for number, (name, _) in enumerate(columns, 1):
+        others = dict.fromkeys(dict(columns))
+        expected = {"source": None, "id": number, "name": "x", **others, name: EVERY_TYPE[name]}
+        assert found[number] == expected
+
+
+def test_columns_of_any_name_are_made_and_added_and_found_again(opened: Open) -> None:
+    names = ["back`tick", 'quo"te', "per%cent", "%s", "co:lon", "(pa)", "a.b", "op", "2x", "ä ☃"]
+    row = {"id": 1, **{name: name for name in names}}
+    for number, wanted in enumerate((names[::2], names, names), 1):
+        columns = [pa.field("id", pa.int32()), *(pa.field(n, pa.string()) for n in wanted)]
+        schema = pa.schema([*columns, ("_databus", META_ALONE)])
+        batch = batch_of([change("insert", number, {**row, "id": number})], schema)
+        opened().apply("app", number, changes_of(batch, ["id"]))
+    found = {row["id"]: row for row in rows_of_target(opened())}
+    assert found[3] == {"source": None, **row, "id": 3}
+    assert found[1] == {**found[3], "id": 1, **dict.fromkeys(names[1::2])}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"), [(postgresql, "ä" * 32), (postgresql, "x" * 64), (mysql, "x" * 65)]
+)
+def test_a_name_that_the_database_would_cut_is_refused(dialect: ModuleType, name: str) -> None:
+    for table, column in ((name, "name"), ("people", name)):
+        schema = pa.schema([("id", pa.int32()), (column, pa.string())])
+        with pytest.raises(SettingsError, match=r"6\d at most: give the table another name"):
+            sql_table_of(table, schema, ["id"], dialect.dialect())
+        sql_table_of(table[:-1], pa.schema([("id", pa.int32())]), ["id"], dialect.dialect())
 
 
 def test_another_key_than_the_tables_is_refused(opened: Open) -> None:

@@ -37,7 +37,8 @@ from databus.client.spark.row_keys import quoted
 from databus.client.spark.row_types import CHANGE_COLUMN, arrow_schema, changes_schema
 from databus.client.spark.table_columns import choose_columns
 from databus.client.spark.targets.changes import SCN, Changes, changes_of
-from databus.client.spark.targets.target import Target, open_target
+from databus.client.spark.targets.following import shape_note
+from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.schemas.errors import BootstrapTooOldError, SettingsError
 
 # Rows of a chunk: they are in the driver's memory together.
@@ -105,6 +106,8 @@ def load(
     # A load anew must not be taken for the one that is done, if nothing has changed since.
     job_id = _job_id(*arguments, *([uuid4().hex] if again else []))
     try:
+        if not again:
+            check_same_source(opened, source)
         return _Job(opened, origin, columns, where, job_id, report).run(chunk_rows, least_scn)
     finally:
         opened.close()
@@ -181,6 +184,8 @@ class _Job:
             chunk = self._chunk(scn, cut, number)
             applied = apply_changes(chunk, number, self._target, keys=self._keys, app_id=app)
             self._report(pace.after_chunk(applied.upserts))
+        # Also over a table that follows its source: it has the columns of then now.
+        self._target.apply(shape_note(self._origin.source), scn, self._nothing())
         self._target.apply(app, cut.chunks, self._end(scn))
         self._report(pace.end())
         source, uri = self._origin.source, self._target.uri
@@ -202,13 +207,15 @@ class _Job:
     def _note_plan(self, scn: int, cut: Cut) -> None:
         # The SCN last: with it the plan is whole. From then on nothing is known of the
         # target but that it is being loaded: its position is 0.
-        nothing = replace(self._changes([]), positions={self._origin.physical_source: 0})
+        nothing = self._nothing()
         for one, number in zip(fields(Cut), astuple(cut), strict=True):
             if number != one.default:
                 self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
         # Another load may have been as of the same SCN, with another condition.
         self._target.forget_as_of(self._origin.source)
-        self._target.apply(f"{self._id}:scn", scn, nothing)
+        # From here on the rows are this source's: a load anew may follow on another's.
+        own = replace(nothing, source=self._origin.source)
+        self._target.apply(f"{self._id}:scn", scn, own)
 
     # Changes
 
@@ -232,6 +239,9 @@ class _Job:
             "physical_source": origin.physical_source,
         }
         return self._changes([{CHANGE_COLUMN: mark}])
+
+    def _nothing(self) -> Changes:
+        return replace(self._changes([]), positions={self._origin.physical_source: 0})
 
     def _changes(self, records: list[dict[str, object]]) -> Changes:
         shape = arrow_schema(changes_schema({self._origin.source: self._columns}, "columns", False))

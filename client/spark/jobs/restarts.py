@@ -6,7 +6,7 @@ that are away, or that have forgotten what a batch was to read (the next start
 reads a snapshot instead), and whatever went wrong within Spark itself (a worker that was
 lost, a disk for a moment full), the query is started a while later. Without a
 batch in between that ends after so many times. What this package says of
-anything else is final.
+anything else is final, and so is what a target's database says of a value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from databus.client.back_off import BackOff
 from databus.schemas.errors import BootstrapTooOldError, BootstrapTooYoungError, ConsumerError
 
-_OURS = re.compile(r"(?:databus\.[\w.]+\.\w+Error|ImportError): (.+)")
+_OURS = re.compile(r"(?:databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")
 _TAKEN_IN_BY_A_RESTART = "restart the query"
 _PASSING = (
     "none has answered",

@@ -29,7 +29,7 @@ from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.options import Named, parse_options
 from databus.client.spark.progress import batch_figures
-from databus.client.spark.targets.target import Target, open_target
+from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import BootstrapTooOldError, DatabusError, ReloadNeededError
 
@@ -102,6 +102,7 @@ def sync(
         {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
     )
     try:
+        check_same_source(opened, source)
         job = _Job(spark, opened, target, given, checkpoint, trigger, most_restarts, report)
         return job.run(stop or threading.Event())
     finally:

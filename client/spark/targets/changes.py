@@ -71,6 +71,8 @@ class Changes:
     keys: tuple[str, ...]
     marks: tuple[Mark, ...]
     positions: Mapping[str, int]
+    # Whose rows they are, where the target is to note that it has no other's.
+    source: str | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -19,7 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Schema,
+    TableFeatures,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -35,6 +42,7 @@ from databus.client.spark.targets.changes import (
     put_changes,
     unified_schema,
 )
+from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
@@ -78,6 +86,7 @@ class DeltaTarget:
         self.uri = uri
         self.source_column = source_column
         self._path = uri.removeprefix("delta:")
+        check_delta_folder(uri, self._path)
         self._given_keys = whole_key(keys, source_column)
         self._storage = storage_options
         self._optimize_every = optimize_every
@@ -100,6 +109,10 @@ class DeltaTarget:
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
         return self._book().positions()
+
+    def sources(self) -> list[str]:
+        """Name the source that the rows are of, as far as it was noted."""
+        return self._book().sources()
 
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, bookkeeping included; None while there is no table."""
@@ -128,7 +141,7 @@ class DeltaTarget:
             book = self._book_of(table)
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions)
+            after = book.after(app_id, batch_id, changes.positions, changes.source)
             _add_names(table, after)
             counts = self._merge(table, changes, _notes(after, book))
             self._held_book = table.version(), after
@@ -255,7 +268,8 @@ class DeltaTarget:
                 f"{self.uri}: a table with partition columns or deletion vectors cannot be read "
                 "as plain files: read it with Spark's own Delta connector"
             )
-        return read_files(spark, _schema_of(table), table.file_uris())
+        files = delta_files(table.table_uri, table.file_uris())
+        return read_files(spark, _schema_of(table), files)
 
     def close(self) -> None:
         """Forget what is known of the table; it holds no connection."""
@@ -323,6 +337,7 @@ class DeltaTarget:
         """Merge changes in one commit with notes; return how many rows were written and removed."""
         held = _schema_of(table)
         schema = unified_schema(held, changes.schema, self.uri)
+        _allow_local_times(table, schema)
         properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
         merger = table.merge(
             changes.in_types_of(schema).rows,
@@ -392,6 +407,15 @@ def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
     if missing:
         fields = pa.schema([(name, BOOKKEEPING[name]) for name in missing])
         table.alter.add_columns(list(Schema.from_arrow(fields).fields))
+
+
+def _allow_local_times(table: DeltaTable, schema: pa.Schema) -> None:
+    """Let a table have timestamps without a zone, where it gets its first: a merge does not."""
+    kinds = [kind for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is None]
+    if kinds and "timestampNtz" not in (table.protocol().writer_features or ()):
+        table.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+        )
 
 
 def _notes(after: Book, before: Book) -> list[Transaction]:

@@ -2,9 +2,11 @@
 
 Before a batch is applied its table is made that of the schema version in force
 where the batch ends, in one commit that notes the SCN under the app id
-`schema:<source>`; then the rows of the batch that older versions wrote are made
+`shape:<source>`; then the rows of the batch that older versions wrote are made
 rows of that version. Killed in between, the batch comes again and finds the
 table as it should be. A target that is farther than a batch keeps its shape.
+Only rows say which version is in force where they are: a batch that ends with a
+TRUNCATE, or an empty snapshot, may be past an ALTER that the query does not know of.
 
 What nobody can tell without the database has to be read again: who can do that
 catches ReloadNeededError (`sync` does).
@@ -16,6 +18,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +34,18 @@ log = logging.getLogger(__name__)
 
 # Schema texts by version number.
 Texts = Mapping[int, str]
-_NOTE = "schema:"
+_NOTE = "shape:"
+# Of rows that were read again and put in place of all: of `sync`.
+_RELOAD = "reload:"
+
+
+class _Same(NamedTuple):
+    """One value in all rows. It has a type when the column has its last name: not before."""
+
+    value: Any
+
+
+_Column: TypeAlias = Any  # an Arrow column, or `_Same`
 
 
 class Following:
@@ -44,8 +58,8 @@ class Following:
         changes = [change for text in texts.values() if (change := change_of(text)) is not None]
         self._scns = np.array(sorted({change.scn for change in changes}), dtype=np.int64)
         self._batch = batch
-        scns = [pc.max(pc.struct_field(batch[META], name)).as_py() for name in ("scn", "as_of")]
-        self._newest = max((scn for scn in scns if scn is not None), default=0)
+        # Of rows alone.
+        self._newest = self._newest_of(batch)
 
     def lead(self, target: Target, keys: Sequence[str] | None) -> tuple[pa.Table, tuple[str, ...]]:
         """Make the target's table that of the batch; return the batch's rows for it, and its key.
@@ -55,8 +69,9 @@ class Following:
         the target raises.
         """
         self._check_known()
-        held, noted = target.schema(), self._noted(target)
-        until = max(self._newest, -1 if noted is None else noted)
+        held, known = target.schema(), self._noted(target)
+        noted = target.positions().get(self._physical()) if known is None else known
+        until = self._until(noted)
         steps = [] if held is None or noted is None else self._steps(noted, until)
         for step in steps:
             if step.needs_reload:
@@ -70,13 +85,16 @@ class Following:
         assert held is not None
         wanted = pa.schema([field for field in rows.schema if field.name != META])
         plan = reshaping(held, old_key, steps, wanted)
+        is_news = bool(steps) or known is None
         if plan is None:
+            if is_news:
+                self._note(target, rows, old_key, until)
             return rows, old_key
         log.info(
             "%s: the table %s follows the schema of scn %d: %s",
             self._source, target.uri, until, plan,
         )  # fmt: skip
-        target.reshape(plan, f"{_NOTE}{self._source}" if steps else None, until)
+        target.reshape(plan, shape_note(self._source) if is_news else None, until)
         return rows, plan.keys
 
     def _check_known(self) -> None:
@@ -93,19 +111,30 @@ class Following:
         return str(pc.struct_field(self._batch[META], "physical_source")[0].as_py())
 
     def _noted(self, target: Target) -> int | None:
-        """Return the SCN whose version the table has, None for a table that nobody said it of.
+        """Return the SCN whose version the table has, None for a table that nobody said it of."""
+        notes = (shape_note(self._source), f"{_RELOAD}{self._source}")
+        found = [scn for scn in map(target.applied, notes) if scn is not None]
+        return max(found, default=None)
 
-        Whatever is applied up to a position has the shape of that position.
-        """
-        known = target.applied(f"{_NOTE}{self._source}")
-        position = target.positions().get(self._physical())
-        return max((scn for scn in (known, position) if scn is not None), default=None)
+    def _newest_of(self, batch: pa.Table) -> int | None:
+        meta = batch[META]
+        rows = batch.filter(pc.is_valid(pc.struct_field(meta, "schema_version")))[META]
+        scns = [pc.max(pc.struct_field(rows, name)).as_py() for name in ("scn", "as_of")]
+        return max((scn for scn in scns if scn is not None), default=None)
+
+    def _until(self, noted: int | None) -> int:
+        """Return the SCN whose version the batch's rows get."""
+        if self._newest is not None:
+            return max(self._newest, -1 if noted is None else noted)
+        if noted is not None:
+            return noted
+        return int(self._scns[-1]) if len(self._scns) else 0
 
     def _note(self, target: Target, rows: pa.Table, keys: Sequence[str], scn: int) -> None:
         nothing = changes_of(rows.slice(0, 0), keys)
         widen(target, rows, keys)
         positions = {self._physical(): 0}
-        target.apply(f"{_NOTE}{self._source}", scn, replace(nothing, positions=positions))
+        target.apply(shape_note(self._source), scn, replace(nothing, positions=positions))
 
     def _steps(self, after: int, until: int) -> list[Step]:
         text = self._versions.at(after)
@@ -155,6 +184,11 @@ class Following:
         return [name for name in found if name is not None]
 
 
+def shape_note(source: str) -> str:
+    """Return the app id under which it is noted as of which SCN a table has its columns."""
+    return f"{_NOTE}{source}"
+
+
 def reload_needed(source: str, uri: str, step: Step) -> ReloadNeededError:
     """Return the error of a change whose rows have to be read again."""
     types = [
@@ -196,17 +230,12 @@ def _in_version(
     columns = {name: part[name] for name in part.column_names if name != META}
     meta = part[META].combine_chunks()
     before = _images(meta)
-    # Of all versions: what a step adds may not be in the version of the one before.
-    types = {name: column.type for name, column in columns.items()}
+    spelt = dict.fromkeys(schema.names)
     for step in steps:
-        columns = _stepped(columns, types, step, part.num_rows)
-        before = None if before is None else _stepped(before, types, step, part.num_rows)
-    arrays = [
-        columns[name].cast(schema.field(name).type)
-        if name in columns
-        else pa.nulls(part.num_rows, schema.field(name).type)
-        for name in names
-    ]
+        columns = _stepped(columns, spelt, step)
+        before = None if before is None else _stepped(before, spelt, step)
+    rows = part.num_rows
+    arrays = [_typed(columns.get(name), schema.field(name).type, rows) for name in names]
     fields = [schema.field(name) for name in names]
     if before is not None:
         meta = _with_images(meta, before, schema.field(META).type)
@@ -214,21 +243,24 @@ def _in_version(
 
 
 def _stepped(
-    columns: Mapping[str, pa.ChunkedArray | pa.Array],
-    types: Mapping[str, pa.DataType],
-    step: Step,
-    rows: int,
-) -> dict[str, pa.ChunkedArray | pa.Array]:
-    found = {}
+    columns: Mapping[str, _Column], spelt: Mapping[str, None], step: Step
+) -> dict[str, _Column]:
+    found: dict[str, _Column] = {}
     for fate in step.fates:
-        name = find(types, fate.column) or fate.column
-        if fate.kind is Kind.ADDED and name in types:
-            found[name] = constant(fate.value, types[name], rows)
+        name = find(spelt, fate.column) or fate.column
+        if fate.kind is Kind.ADDED:
+            found[name] = _Same(fate.value)
         elif fate.was is not None and fate.kind is not Kind.DROPPED:
             known = find(columns, fate.was)
             if known is not None:
                 found[name] = columns[known]
     return found
+
+
+def _typed(column: _Column | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray | pa.Array:
+    if column is None or isinstance(column, _Same):
+        return constant(None if column is None else column.value, kind, rows)
+    return column.cast(kind)
 
 
 def _images(meta: pa.StructArray) -> dict[str, pa.Array] | None:
@@ -239,16 +271,11 @@ def _images(meta: pa.StructArray) -> dict[str, pa.Array] | None:
 
 
 def _with_images(
-    meta: pa.StructArray, images: Mapping[str, pa.Array], kind: pa.StructType
+    meta: pa.StructArray, images: Mapping[str, _Column], kind: pa.StructType
 ) -> pa.StructArray:
     before = pc.struct_field(meta, "before")
     fields = list(kind.field("before").type)
-    arrays = [
-        images[field.name].cast(field.type)
-        if field.name in images
-        else pa.nulls(len(meta), field.type)
-        for field in fields
-    ]
+    arrays = [_typed(images.get(field.name), field.type, len(meta)) for field in fields]
     mask = pc.invert(before.is_valid())
     whole = pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
     parts = [

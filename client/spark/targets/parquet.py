@@ -37,6 +37,7 @@ from databus.client.spark.targets.changes import (
     unified_schema,
 )
 from databus.client.spark.targets.decision import merged, without_as_of
+from databus.client.spark.targets.places import check_folder, local_file
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
@@ -121,6 +122,7 @@ class ParquetTarget:
         self.uri = uri
         self.source_column = source_column
         self._folder = Path(uri.removeprefix("parquet:"))
+        check_folder(uri, str(self._folder.absolute()))
         self._given_keys = whole_key(keys, source_column)
         self._buckets = buckets
         self._keep_versions = keep_versions
@@ -139,6 +141,10 @@ class ParquetTarget:
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
         return self._book().positions()
+
+    def sources(self) -> list[str]:
+        """Name the source that the rows are of, as far as it was noted."""
+        return self._book().sources()
 
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, bookkeeping included; None while there is no table."""
@@ -166,7 +172,7 @@ class ParquetTarget:
             book = manifest.book
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions)
+            after = book.after(app_id, batch_id, changes.positions, changes.source)
             counts = self._commit(replace(manifest, book=after), changes)
             return Applied(*counts, positions=after.positions())
 
@@ -253,7 +259,7 @@ class ParquetTarget:
     def rows(self, spark: SparkSession) -> DataFrame:
         """Return the table as it is now; its files are kept for `keep_versions` versions."""
         manifest = self._read_manifest()
-        files = [str(self._file(name)) for name in manifest.files.values()]
+        files = [local_file(str(self._file(name))) for name in manifest.files.values()]
         return read_files(spark, manifest.schema, files)
 
     def read(self) -> pa.Table:

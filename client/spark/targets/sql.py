@@ -58,6 +58,7 @@ from databus.client.spark.targets.sql_tables import (
     table_of,
     text_of,
 )
+from databus.client.spark.targets.sql_values import storable
 from databus.client.spark.targets.target import (
     Applied,
     Put,
@@ -119,6 +120,10 @@ class SqlTarget:
         """Return the SCN per physical source up to which everything is applied."""
         return self._read_book().positions()
 
+    def sources(self) -> list[str]:
+        """Name the source that the rows are of, as far as it was noted."""
+        return self._read_book().sources()
+
     def schema(self) -> pa.Schema | None:
         """Return the columns that batches have brought, bookkeeping included; None before one."""
         with self._engine.connect() as connection:
@@ -133,19 +138,20 @@ class SqlTarget:
         """Apply a batch in one transaction, with the note that it is applied.
 
         Raises SettingsError for another key than the table's,
-        IncompatibleSchemaError for a column of another type, and what the
-        database raises.
+        IncompatibleSchemaError for a column of another type, RowError for a value
+        that the database cannot have, and what else the database raises.
         """
         if changes.is_nothing():
             return Applied(positions=self.positions())
+        changes = storable(changes, self._engine.dialect, self.uri)
         schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
             book = self._book(connection)
             if book.has(app_id, batch_id):
                 return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions)
-            counts = Batch(self._table_of(schema), changes, schema, connection).run()
+            after = book.after(app_id, batch_id, changes.positions, changes.source)
+            counts = Batch(self._table_of(schema), changes, schema, connection, uri=self.uri).run()
             self._write(connection, after.changed_since(book))
         return Applied(*counts, positions=after.positions())
 
@@ -161,11 +167,12 @@ class SqlTarget:
         """Make rows, and keys to delete, what the source had at an SCN; see `Target.put`."""
         keys = self.keys
         changes = put_changes(rows, deletes, keys, scn, source)
+        changes = storable(changes, self._engine.dialect, self.uri)
         schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
             takes_new = self._book(connection).takes_new(physical_source, scn)
-            batch = Batch(self._table_of(schema), changes, schema, connection, takes_new)
+            batch = Batch(self._table_of(schema), changes, schema, connection, takes_new, self.uri)
             written, deleted = batch.run()
         return Put(written, deleted, takes_new)
 
@@ -303,7 +310,10 @@ class SqlTarget:
         return schema
 
     def _add_columns(self, table: sa.Table) -> None:
-        held = {column["name"] for column in sa.inspect(self._engine).get_columns(self.table)}
+        # Of a result, not of SQLAlchemy's inspection, which takes MySQL's "``" for two.
+        nothing = sa.select(sa.text("*")).select_from(table).where(sa.false())
+        with self._engine.connect() as connection:
+            held = set(connection.execute(nothing).keys())
         for column in table.columns:
             if column.name not in held:
                 dialect = self._engine.dialect

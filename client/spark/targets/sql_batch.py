@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DataError
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
 from databus.client.spark.targets.decision import decide
+from databus.client.spark.targets.sql_values import first_refused, guilty_column, refused
 
 # The most values that a statement may have: SQLite's limit, the lowest there is, with room.
 _VALUES = 30_000
@@ -29,7 +31,9 @@ class Batch:
         schema: pa.Schema,
         connection: Connection,
         takes_new: bool = True,
+        uri: str = "",
     ) -> None:
+        self._uri = uri
         self._changes = changes.in_types_of(schema)
         self._table = table
         self._connection = connection
@@ -104,11 +108,20 @@ class Batch:
         is_insert = isinstance(statement, sa.Insert)
         keys = {} if is_insert else {of.key: name for name, of in self._is_key.items()}
         parameters = {**keys, **{f"_{name}": name for name in names}}
-        if rows:
-            self._connection.execute(
-                statement,
-                [{given: row[name] for given, name in parameters.items()} for row in rows],
-            )
+        lines = [{given: row[name] for given, name in parameters.items()} for row in rows]
+        if not lines:
+            return
+        # So that a transaction in which it fails can be asked which line it was.
+        part = self._connection.begin_nested()
+        try:
+            self._connection.execute(statement, lines)
+        except DataError as error:
+            part.rollback()
+            row = rows[first_refused(self._connection, statement, lines)]
+            said = " ".join(str(error.orig).split())
+            column = guilty_column({name: row[name] for name in names}, said)
+            raise refused(self._uri, column, row, self._changes.keys, said) from error
+        part.commit()
 
 
 def _values(rows: pa.Table) -> list[dict[str, Any]]:

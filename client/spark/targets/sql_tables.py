@@ -73,7 +73,12 @@ def _binary_text(length: int) -> TypeEngine[str]:
 def table_of(
     name: str, schema: pa.Schema, keys: Sequence[str], dialect: sa.Dialect, key_length: int = 255
 ) -> sa.Table:
-    """Return the table as SQLAlchemy needs it to be described."""
+    """Return the table as SQLAlchemy needs it to be described.
+
+    Raises SettingsError for a name that the database would cut or refuse.
+    """
+    for one in (name, *schema.names):
+        _check_length(one, dialect)
     columns = [
         sa.Column(
             field.name,
@@ -86,6 +91,17 @@ def table_of(
         for field in schema
     ]
     return sa.Table(name, sa.MetaData(), *columns)
+
+
+def _check_length(name: str, dialect: sa.Dialect) -> None:
+    is_postgres = dialect.name == "postgresql"
+    most, unit = (63, "bytes") if is_postgres else (64, "characters")
+    length = len(name.encode() if is_postgres else name)
+    if dialect.name in (*MYSQL, "postgresql") and length > most:
+        raise SettingsError(
+            f"{name!r} has {length} {unit}, and a name in {dialect.name} has {most} at most: "
+            "give the table another name, or leave the column out"
+        )
 
 
 def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine[Any]:

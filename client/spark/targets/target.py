@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from databus.client.spark.targets.changes import SOURCE, Changes
+from databus.client.spark.targets.places import as_pattern
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.schemas.errors import ConsumerError, SettingsError
 
@@ -68,6 +69,9 @@ class Target(Protocol):
 
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
+
+    def sources(self) -> list[str]:
+        """Name the source that the rows are of, as far as it was noted; [] of several sources."""
 
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, bookkeeping included; None while there is no table."""
@@ -171,6 +175,19 @@ def check_same_keys(uri: str, held: Sequence[str], given: Sequence[str]) -> None
         )
 
 
+def check_same_source(target: Target, source: str) -> None:
+    """Raise SettingsError for a table of one source that is asked to take another's changes."""
+    known = target.sources()
+    if target.source_column or not known or source in known:
+        return
+    raise SettingsError(
+        f"target {target.uri!r} has the rows of {' and '.join(known)}, and these are of {source}: "
+        f"give {source} a target of its own; to put its rows in place of all that are there, "
+        "databus spark load … --again; for several sources in one table open a new target with "
+        "source_column=True"
+    )
+
+
 def no_table(uri: str) -> SettingsError:
     """Return the error for reading a target that has no table yet."""
     return SettingsError(f"target {uri!r} has no table yet: its first batch makes it")
@@ -191,4 +208,4 @@ def read_files(spark: SparkSession, schema: pa.Schema, files: Sequence[str]) -> 
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     if not files:
         return spark.createDataFrame([], columns)
-    return spark.read.schema(columns).parquet(*files)
+    return spark.read.schema(columns).parquet(*map(as_pattern, files))

@@ -13,7 +13,7 @@ place and what to do. Once that is done, the number in the message goes into
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,6 @@ from databus.relay.sources.mysql.server.position import (
     FIRST_OFFSET,
     LogFile,
     Start,
-    start_at_position,
     start_at_setting,
 )
 from databus.relay.sources.mysql.server.replica import CLASHES, clash_text, replica_host, replica_id
@@ -47,16 +46,13 @@ from databus.relay.sources.mysql.stream.identities import Identities
 from databus.relay.sources.mysql.stream.identity import AnotherLogError
 from databus.relay.sources.mysql.stream.look_up import (
     PreparedInLog,
-    events_to_the_end,
-    last_definition_changes,
+    log_scanner,
 )
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
 from databus.relay.sources.mysql.tables.beginning import HistoryOfServer, rules_of, versions_after
-from databus.relay.sources.mysql.tables.column_spec import Rules
-from databus.relay.sources.mysql.tables.tokens import TableName
-from databus.relay.sources.mysql.tables.watched import Names, ScanLog, WatchedTables, split_name
+from databus.relay.sources.mysql.tables.watched import Names, WatchedTables, split_name
 from databus.relay.sources.source import Captured, EventEncoder, Newest, Transaction
 from databus.relay.sources.standing import Findings
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
@@ -307,7 +303,7 @@ class MysqlSource:
         self._stop_on([gtid_start_problem(catalog, start, is_mariadb)])
         open_dump = self._open_dump_to_scan(is_mariadb)
         rules = rules_of(variables, dialect)
-        scan = self._scanner(catalog, names, rules, open_dump)
+        scan = log_scanner(names, rules, self._settings.epoch, catalog.log_files, open_dump)
         self._tables = WatchedTables(
             names,
             rules,
@@ -405,24 +401,6 @@ class MysqlSource:
             return self._request(start, is_mariadb, server_id, follows=False)
 
         return open_dump
-
-    def _scanner(
-        self,
-        catalog: ServerCatalog,
-        names: Names,
-        rules: Rules,
-        open_dump: Callable[[Start], BinlogDump],
-    ) -> ScanLog:
-        def scan(begin: int, end: int) -> Mapping[TableName, int]:
-            epoch = self._settings.epoch
-            dump = open_dump(start_at_position(binlog_position(begin), epoch, catalog.log_files()))
-            try:
-                events = events_to_the_end(dump)
-                return last_definition_changes(events, names, rules, epoch, end)
-            finally:
-                dump.close()
-
-        return scan
 
     def _stop_on(self, problems: Sequence[str]) -> None:
         text = "; ".join(problem for problem in problems if problem)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from databus.conf.faults import as_sqlite_errors
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 
 # What passes by itself: somebody holds the lock, the disk is full, the file is not there yet.
@@ -75,7 +76,8 @@ def is_busy(error: sqlite3.Error) -> bool:
 def translated(source: str, path: Path, scn: Callable[[], int]) -> Iterator[None]:
     """Turn SQLite's errors into SourceUnavailableError or SourceStoppedError."""
     try:
-        yield
+        with as_sqlite_errors():
+            yield
     except sqlite3.Error as error:
         raise _translate(error, source, path, scn()) from error
 

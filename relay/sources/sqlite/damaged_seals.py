@@ -11,6 +11,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
+from databus.conf.faults import as_sqlite_errors
 from databus.relay.sources.sqlite.connection import connect
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -22,7 +23,7 @@ def damage_of(path: Path) -> str:
     Somebody who holds its lock, a disk that fails, or a file that may not be written is no damage.
     """
     try:
-        with closing(connect(path)) as connection:
+        with as_sqlite_errors(), closing(connect(path)) as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 return str(found)

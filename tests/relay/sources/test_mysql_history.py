@@ -123,6 +123,80 @@ def repair(*words: str | Path, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, ["schema", "repair", *map(str, words)], input=stdin)
 
 
+def write_config(database: Database, folder: Path) -> Path:
+    """Write the settings of a relay that captures table `t`."""
+    config = folder / "relay.toml"
+    config.write_text(
+        f'data_dir = "{folder}"\n[[physical_sources]]\nname = "shop"\n'
+        f'uri = "{database.server.uri}"\npassword_file = "{folder}/password"\n'
+        f'sources = ["{database.name}.t"]\n'
+    )
+    return config
+
+
+THEN = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)"
+
+
+@pytest.mark.mariadb
+def test_a_table_that_is_known_to_be_altered_later_is_repaired_from_a_create_table_alone(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run(THEN)
+    source_name, settings = f"{database.name}.t", watching(database, tmp_path, "t")
+    config, history = write_config(database, tmp_path), tmp_path / "shop.history"
+    with closing(ReadSource(settings)) as source:
+        source.open(None)
+        begin = source.read()[-1].scn
+    database.run(
+        "INSERT INTO t VALUES (7, 1, 2)",
+        "ALTER TABLE t DROP COLUMN a",
+        "ALTER TABLE t ADD COLUMN c INT",
+    )
+    with closing(ReadSource(settings, history=history)) as source:
+        source.open(None)
+        source.read()
+    with closing(ReadSource(settings, history=history)) as source:
+        source.open(begin)
+        with pytest.raises(SourceStoppedError, match="it was altered later") as caught:
+            read_changes(source, 1)
+    message = str(caught.value)
+    scn = message.split("--scn ")[1].split()[0]
+    assert " --create-table FILE` (FILE has its CREATE TABLE statement as it was at" in message
+    assert "binlog_row_metadata" not in message
+    before = history.read_bytes()
+    refused = repair(source_name, "-c", config, "--scn", scn)
+    assert refused.exit_code != 0
+    assert f"{source_name} was altered later, at scn " in refused.output
+    assert "give --create-table FILE" in refused.output
+    assert history.read_bytes() == before
+    assert repair(source_name, "-c", config, "--scn", scn, "--create-table", "-", stdin=THEN)
+    with closing(ReadSource(settings, history=history)) as source:
+        source.open(begin)
+        assert read_changes(source, 1)[0].row == {"id": 7, "a": 1, "b": 2}
+
+
+@pytest.mark.mariadb
+def test_the_log_is_asked_whether_a_table_that_is_repaired_was_altered_since(
+    database: Database, tmp_path: Path
+) -> None:
+    database.run(THEN)
+    source_name, settings = f"{database.name}.t", watching(database, tmp_path, "t")
+    config, history = write_config(database, tmp_path), tmp_path / "shop.history"
+    with closing(ReadSource(settings, history=history)) as source:
+        source.open(None)
+        begin = str(source.read()[-1].scn)
+    found = repair(source_name, "-c", config, "--scn", begin)
+    assert "the log has no statement after" in found.output
+    database.run("ALTER TABLE t DROP COLUMN a")
+    refused = repair(source_name, "-c", config, "--scn", begin)
+    assert refused.exit_code != 0
+    assert f"{source_name} was altered later, at scn " in refused.output
+    elsewhere = int(begin) + (50 << 32)  # in a file that the server does not have
+    unknown = repair(source_name, "-c", config, "--scn", str(elsewhere))
+    assert "only if the table was not altered since" in unknown.output
+    assert "is not in the server's log" in unknown.output
+
+
 @pytest.mark.mariadb
 def test_a_definition_that_nobody_could_follow_is_given_by_hand(
     database: Database, tmp_path: Path
@@ -130,12 +204,7 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
     database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     source_name = f"{database.name}.t"
     settings = watching(database, tmp_path, "t")
-    config = tmp_path / "relay.toml"
-    config.write_text(
-        f'data_dir = "{tmp_path}"\n[[physical_sources]]\nname = "shop"\n'
-        f'uri = "{database.server.uri}"\npassword_file = "{tmp_path}/password"\n'
-        f'sources = ["{source_name}"]\n'
-    )
+    config = write_config(database, tmp_path)
     history = tmp_path / "shop.history"
     assert "no history" in repair(source_name, "-c", config, "--scn", "1").output
     with closing(ReadSource(settings, history=history)) as source:
@@ -150,9 +219,9 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
             read_changes(source, 1)
     scn = str(caught.value).split("--scn ")[1].split()[0]
     result = repair(source_name, "-c", config, "--scn", scn)
-    assert result.output == (
-        f"{source_name} is, from scn {scn} on: id int(11), b int(11), a int(11)\n"
-    )
+    is_now, doubt = result.output.splitlines()
+    assert is_now == f"{source_name} is, from scn {scn} on: id int(11), b int(11), a int(11)"
+    assert "from the database as it is now; the log has no statement after" in doubt
     with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         assert read_changes(source, 1)[0].row == {"id": 1, "b": 2, "a": 3}

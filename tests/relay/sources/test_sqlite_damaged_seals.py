@@ -41,13 +41,20 @@ def be_garbage(side: Path) -> None:
     write_at(side, 100, b"\xa5\x5a" * ((side.stat().st_size - 100) // 2))
 
 
+def garble_a_definition(side: Path) -> None:
+    # SQLite quotes the name in what it says, which is no UTF-8 then.
+    content = side.read_bytes()
+    at = content.index(b"CREATE TABLE", 100)
+    write_at(side, at, b"\xfe" * 16)
+
+
 def write_at(side: Path, at: int, data: bytes) -> None:
     with side.open("r+b") as file:
         file.seek(at)
         file.write(data)
 
 
-DAMAGES = [truncate, forbid_writing, be_of_another_kind, be_zeros, be_garbage]
+DAMAGES = [truncate, forbid_writing, be_of_another_kind, be_zeros, be_garbage, garble_a_definition]
 
 
 @pytest.fixture

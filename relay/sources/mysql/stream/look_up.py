@@ -36,7 +36,7 @@ from databus.relay.sources.mysql.stream.xa import (
 )
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.tokens import TableName
-from databus.relay.sources.mysql.tables.watched import Names, WatchedTables, redefined_by
+from databus.relay.sources.mysql.tables.watched import Names, ScanLog, WatchedTables, redefined_by
 from databus.relay.sources.source import Change
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 
@@ -94,6 +94,28 @@ def last_definition_changes(
             query = parse_query(event.body, rules.dialect.collations)
             found.update(dict.fromkeys(redefined_by(query, names, rules), scn))
     return found
+
+
+def log_scanner(
+    names: Names,
+    rules: Rules,
+    epoch: int,
+    log_files: Callable[[], Sequence[LogFile]],
+    open_dump: Callable[[Start], BinlogDump],
+) -> ScanLog:
+    """Return what says which tables a stretch of the server's log redefines.
+
+    It raises ValueError where the log does not have the stretch, and SourceError.
+    """
+
+    def scan(begin: int, end: int) -> Mapping[TableName, int]:
+        dump = open_dump(start_at_position(binlog_position(begin), epoch, log_files()))
+        try:
+            return last_definition_changes(events_to_the_end(dump), names, rules, epoch, end)
+        finally:
+            dump.close()
+
+    return scan
 
 
 def prepared_transactions(

@@ -132,6 +132,10 @@ class History:
         """Return a table as it was at an SCN; None when there was none."""
         return _at(self._tables.get(name, []), scn)
 
+    def next_change(self, name: TableName, scn: int) -> int | None:
+        """Return where a table was changed next after an SCN; None when nobody saw it."""
+        return next((at for at, _ in self._tables.get(name, []) if at > scn), None)
+
     def last_definition(self, name: TableName) -> Definition | None:
         """Return the newest definition of a table that is known."""
         for _, version in reversed(self._tables.get(name, [])):

@@ -1,49 +1,120 @@
-"""Writing a definition into a history by hand, where nobody could follow it."""
+"""Writing a definition into a history by hand, where nobody could follow it.
+
+The database's definition of now is taken only where nothing is known to have altered
+the table since: neither the history nor the server's log has such a statement.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.position import Start
+from databus.relay.sources.mysql.server.replica import replica_id
+from databus.relay.sources.mysql.stream.dump import BinlogDump
+from databus.relay.sources.mysql.stream.look_up import log_scanner
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.beginning import rules_of, table_versions
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl import apply_ddl, prepare
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.watched import Names, SchemaAt
-from databus.schemas.errors import SettingsError, UnknownSourceError
+from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.watched import Names, ScanLog, SchemaAt
+from databus.schemas.errors import SettingsError, SourceError, UnknownSourceError
 from databus.schemas.table import Table
+
+
+class Repaired(NamedTuple):
+    """What was written; `doubt` is what somebody must know of where it comes from."""
+
+    table: Table
+    doubt: str = ""
 
 
 def repair_history(
     settings: PhysicalSourceSettings, path: Path, source: str, scn: int, text: str | None
-) -> Table:
+) -> Repaired:
     """Let a table have a definition from an SCN on; return it.
 
     The definition is that of a CREATE TABLE statement, or else the database's of now.
     Raises SettingsError, UnknownSourceError or SourceError.
     """
-    catalog = ServerCatalog(address_of(settings), settings, scn)
+    catalog, doubt = ServerCatalog(address_of(settings), settings, scn), ""
     try:
         with catalog.session():
             variables = catalog.variables()
             fold_case = variables.get("lower_case_table_names", "0") != "0"
             names = catalog.names = Names(settings.source_names, fold_case=fold_case)
             history = _existing(path, scn)
+            is_mariadb = "mariadb" in variables.get("version", "").lower()
+            dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=False)
+            rules = rules_of(variables, dialect)
             if text is None:
                 version = _version_now(catalog, names, source)
+                # Looked at afterwards: what came meanwhile is found too.
+                _check_history(history, names, source, scn)
+                scan = _scanner(settings, catalog, names, rules)
+                doubt = _check_log(catalog, scan, names.keys[source], source, scn)
             else:
-                is_mariadb = "mariadb" in variables.get("version", "").lower()
-                dialect = catalog.dialect(is_mariadb=is_mariadb, zero_dates_are_null=False)
-                rules = rules_of(variables, dialect)
                 version = _version_of(text, names, source, SchemaAt(history, names, scn), rules)
         history.add(Record(scn, {names.keys[source]: version}, text="repaired"))
     except ValueError as error:
         raise SettingsError(str(error)) from error
     assert version.definition is not None
-    return version.definition.table(source)
+    return Repaired(version.definition.table(source), doubt)
+
+
+def _check_history(history: History, names: Names, source: str, scn: int) -> None:
+    later = history.next_change(names.keys[source], scn)
+    if later is not None:
+        raise ValueError(_altered(source, scn, later))
+
+
+def _check_log(catalog: ServerCatalog, scan: ScanLog, key: TableName, source: str, scn: int) -> str:
+    """Raise ValueError when the log alters the table after an SCN; say what stays unknown."""
+    try:
+        later = scan(scn, catalog.end_scn()).get(key)
+    except (ValueError, SourceError) as error:
+        return (
+            "it was taken from the database as it is now, which is right only if the table was "
+            f"not altered since scn {scn}; the log cannot say whether it was: {error}"
+        )
+    if later is not None:
+        raise ValueError(_altered(source, scn, later))
+    return (
+        "it was taken from the database as it is now; the log has no statement after scn "
+        f"{scn} that alters the table, but does not have what ran with sql_log_bin = 0"
+    )
+
+
+def _altered(source: str, scn: int, later: int) -> str:
+    return (
+        f"{source} was altered later, at scn {later}: the database as it is now does not say what "
+        f"it was at scn {scn}; give --create-table FILE with its CREATE TABLE statement as it "
+        "was then"
+    )
+
+
+def _scanner(
+    settings: PhysicalSourceSettings, catalog: ServerCatalog, names: Names, rules: Rules
+) -> ScanLog:
+    server_id = replica_id(settings.model_copy(update={"server_id": 0}))
+
+    def open_dump(start: Start) -> BinlogDump:
+        is_mariadb = rules.dialect.is_mariadb
+        return BinlogDump(
+            address_of(settings),
+            start,
+            server_id,
+            source=settings.name,
+            is_mariadb=is_mariadb,
+            follows=False,
+        )
+
+    return log_scanner(names, rules, settings.epoch, catalog.log_files, open_dump)
 
 
 def _existing(path: Path, scn: int) -> History:

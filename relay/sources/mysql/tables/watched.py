@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -34,6 +33,7 @@ from databus.relay.sources.mysql.tables.ddl import (
     prepare,
 )
 from databus.relay.sources.mysql.tables.history import History, Record
+from databus.relay.sources.mysql.tables.repair_advice import repair_advice
 from databus.relay.sources.mysql.tables.tokens import TableName
 from databus.relay.sources.source import TableAltered
 from databus.schemas.errors import SettingsError
@@ -143,7 +143,7 @@ class WatchedTables:
         ask: AskServer | None = None,
     ) -> None:
         self.names = names
-        self._config = shlex.quote(str(config or "RELAY.toml"))
+        self._config = config
         self._ask = ask
         self._rules = rules
         self._history = history
@@ -371,8 +371,7 @@ class WatchedTables:
                 problem = "it did not exist" if version is None else version.problem
                 raise ValueError(
                     f"the columns of table {source} are not known at scn {position}: {problem}; "
-                    f"{self._repair([source], position)}, or SET GLOBAL binlog_row_metadata = "
-                    "FULL, so that the log names them from then on"
+                    f"{self._repair([source], position)}"
                 )
             definition = self._history.last_definition(key)  # believed column by column
         try:
@@ -384,14 +383,8 @@ class WatchedTables:
         return replace(layout, table=self._one(layout.table))
 
     def _repair(self, sources: Sequence[str], position: int) -> str:
-        commands = "` and `".join(
-            f"databus schema repair {shlex.quote(source)} --scn {position} -c {self._config}"
-            for source in sources
-        )
-        return (
-            f"stop the relay, give the definition of that moment with `{commands}` (from the "
-            "database as it is now, or --create-table FILE), and start it"
-        )
+        later = {self._history.next_change(self.names.keys[name], position) for name in sources}
+        return repair_advice(sources, position, self._config, was_altered=later != {None})
 
     def _forget(self) -> None:
         self._layouts.clear()

@@ -1,0 +1,77 @@
+"""Values that a target's database cannot have: an error for good that names the row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from databus.client.spark.targets.changes import changes_of
+from databus.client.spark.targets.target import Target, open_target
+from databus.schemas.errors import RowError
+from tests.mariadb_server import Database
+from tests.spark.changing_source import META_ALONE, batch_of, change
+from tests.spark.target_rows import rows_of_target
+
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
+
+Open = Callable[..., Target]
+TEXTS = pa.schema([("id", pa.string()), ("note", pa.string()), ("_databus", META_ALONE)])
+
+
+def apply(target: Target, number: int, *changes: dict[str, Any]) -> None:
+    target.apply("app", number, changes_of(batch_of(changes, TEXTS), ["id"]))
+
+
+@pytest.mark.postgres
+def test_a_nul_in_a_text_is_refused_by_postgres_with_the_row_before_anything_is_written(
+    postgres_url: str,
+) -> None:
+    target = open_target(f"{postgres_url}#notes", ["id"])
+    good = change("insert", 3, {"id": "a", "note": "x"})
+    bad = change("update", 4, {"id": "b", "note": "y\0z"})
+    with pytest.raises(RowError, match=r"column 'note': row id = 'b' of SCN 4: .* NUL .* --again"):
+        apply(target, 0, good, bad)
+    assert target.schema() is None
+    # Nothing has to be stored for one that is gone again.
+    apply(target, 0, good, {**bad, "_databus": {**bad["_databus"], "op": "delete"}})
+    apply(target, 1, change("delete", 5, {"id": "c\0", "note": None}))
+    assert [row["id"] for row in rows_of_target(target)] == ["a"]
+    assert target.applied("app") == 1
+    target.close()
+
+
+def refusing(url: str) -> None:
+    """Apply to a table of somebody's own, with a column that is too short for some rows."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE notes (id VARCHAR(20) PRIMARY KEY, note CHAR(3))"))
+    engine.dispose()
+    target = open_target(f"{url}#notes", ["id"])
+    rows = [change("insert", 1, {"id": f"k{n}", "note": "abc"}, index=n) for n in range(20)]
+    apply(target, 0, *rows)
+    rows = [change("update", 2, {"id": f"k{n}", "note": "xyz"}, index=n) for n in range(20)]
+    rows[13]["note"] = "four"
+    said = re.escape("row id = 'k13' of SCN 2: ") + ".* too long .* new checkpoint"
+    with pytest.raises(RowError, match=said) as error:
+        apply(target, 1, *rows)
+    assert "\n" not in str(error.value)
+    assert {row["note"] for row in rows_of_target(target)} == {"abc"}
+    apply(target, 1, *rows[:13])
+    assert target.applied("app") == 1
+    target.close()
+
+
+@pytest.mark.postgres
+def test_what_postgres_says_of_a_value_is_final_and_names_the_row(postgres_url: str) -> None:
+    refusing(postgres_url)
+
+
+def test_what_mariadb_says_of_a_value_is_final_and_names_the_row(database: Database) -> None:
+    server = database.server
+    login = f"{server.user}:{server.password}@127.0.0.1:{server.port}"
+    refusing(f"mysql+pymysql://{login}/{database.name}?charset=utf8mb4")

@@ -130,8 +130,10 @@ def test_clients_that_stop_reading_cost_a_bounded_amount_and_are_dropped(
     relay.stream(size=16 * MIB)  # so that its pages of the ring are counted before
     rss, requests = process.memory_info().rss, stream_requests(relay)
     with contextlib.ExitStack() as stack:
-        for _ in range(8):
-            sock = stack.enter_context(contextlib.closing(connect(relay, 4096)))
+        socks = [
+            stack.enter_context(contextlib.closing(connect(relay, 4096))) for _ in range(8)
+        ]
+        for sock in socks:
             asked = "GET /stream?sources=shop.orders&size=16000000&maxev=2 HTTP/1.1\r\nHost: a\r\n"
             # Many requests on one connection: none is looked at before the last is answered.
             sock.sendall(f"{asked}\r\n".encode() * 50)
@@ -140,7 +142,9 @@ def test_clients_that_stop_reading_cost_a_bounded_amount_and_are_dropped(
         assert time.monotonic() - begin < 10 * IDLE_S
         # Neither their bodies are kept, nor are the requests behind the first one answered.
         wait_until(lambda: process.memory_info().rss - rss < 34 * MIB, "the memory")
-        assert stream_requests(relay) == requests + 8
+        assert stream_requests(relay) == requests + 8, [
+            sock.recv(600).split(b"\r\n\r\n")[0] for sock in socks
+        ]
 
 
 def connections(process: psutil.Process) -> int:

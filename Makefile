@@ -27,7 +27,7 @@ lint: $(DEV)
 	$(BIN)/ruff format --check --quiet . || \
 		{ echo "lint: not formatted; run $(BIN)/ruff format ."; exit 1; }
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python tools/typecheck.py
+	$(BIN)/mypy --no-pretty
 
 bench: $(DEV)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,54 +1,31 @@
-"""Map the directories at the root to `databus.<name>`; all else is in pyproject.toml.
+"""Where packages and compiled modules are found; all else is in pyproject.toml.
+
+The directories at the root are installed as `databus.<name>`. In a checkout the
+links in `databus/` say the same, so that Python, editors and type checkers find
+`databus.relay` with no help. A source distribution has no links.
 
 The compiled modules are built where there is a C compiler. Each only does
 faster what Python code beside it does too, so that an installation without
 them works the same.
 """
 
-from setuptools import Extension, setup
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
 
 ROOTS = ("schemas", "conf", "registry", "relay", "client", "bootstrap", "demo")
-NESTED = (
-    "client.spark",
-    "client.spark.jobs",
-    "client.spark.sql",
-    "client.spark.targets",
-    "client.spark.verify",
-    "relay.sources",
-    "relay.sources.mysql",
-    "relay.sources.mysql.rows",
-    "relay.sources.mysql.scan",
-    "relay.sources.mysql.server",
-    "relay.sources.mysql.stream",
-    "relay.sources.mysql.tables",
-    "relay.sources.sqlite",
-)
-COMPILED = (
-    "schemas/row_cutter.pyx",
-    "relay/ring_core.pyx",
-    "relay/sources/mysql/stream/lane.pyx",
-    "client/spark/column_cutter.pyx",
-)
+
+folders = {f"databus.{root}": root for root in ROOTS} | {"databus": "databus"}
+found = {f"{name}.{inner}" for name, folder in folders.items() for inner in find_packages(folder)}
 
 setup(
-    packages=["databus", "pyspark_databus", *(f"databus.{name}" for name in ROOTS + NESTED)],
-    package_dir={
-        "databus": "databus",
-        # Where Spark looks for data sources: see there.
-        "pyspark_databus": "pyspark_databus",
-        **{f"databus.{name}": name.replace(".", "/") for name in ROOTS + NESTED},
-    },
+    packages=sorted({"pyspark_databus", *folders, *found}),
+    package_dir=folders,
     ext_modules=[
-        Extension(f"databus.{path.removesuffix('.pyx').replace('/', '.')}", [path], optional=True)
-        for path in COMPILED
+        Extension(f"databus.{'.'.join(path.with_suffix('').parts)}", [str(path)], optional=True)
+        for root in ROOTS
+        for path in sorted(Path(root).rglob("*.pyx"))
     ],
+    package_data={"": ["*.pyi", "*.avsc", "*.toml", "py.typed", "page/*"]},
     exclude_package_data={"": ["*.pyx", "*.pxi", "*.c"]},
-    package_data={
-        "databus": ["py.typed"],
-        "databus.schemas": ["avro/*.avsc", "*.pyi"],
-        "databus.client.spark": ["*.pyi"],
-        "databus.relay": ["*.pyi", "page/*"],
-        "databus.relay.sources.mysql.stream": ["*.pyi"],
-        "databus.conf": ["*.toml"],
-    },
 )

@@ -1,18 +1,7 @@
 """databus: every committed change of a database, in order, at least once.
 
-This is the import root. The packages themselves lie in the directories beside
-this one (`relay/` is `databus.relay`, and so on): `setup.py` maps them for an
-installed copy, and the lines below map them for a checkout that nobody
-installed, so that `python -m pytest` works right after `git clone`.
+This is the import root. Packages that the project's owner keeps at the root of the
+checkout (`relay/` and so on) are links here; `setup.py` installs them as `databus.relay`.
 """
 
-from pathlib import Path
-from pkgutil import extend_path
-
 __version__ = "0.1.0"
-
-__path__ = extend_path(__path__, __name__)
-
-_checkout = Path(__file__).resolve().parent.parent
-if (_checkout / "setup.py").is_file():
-    __path__.append(str(_checkout))

@@ -23,7 +23,7 @@ from databus.conf.settings import (
     load_settings,
 )
 from databus.schemas.errors import SettingsError
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 SHOP = {"name": "shop", "uri": "sqlite:/shop.db", "sources": ["shop.orders"]}
 RELAY = """

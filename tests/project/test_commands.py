@@ -7,7 +7,7 @@ import pytest
 
 from databus.conf.cli import main
 from tests.project.test_references import commands
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 # Command → a file of tests, or a page whose blocks are run, and how it is run there.
 RUN_IN: dict[str, tuple[str, str]] = {

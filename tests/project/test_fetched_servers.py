@@ -14,7 +14,7 @@ import pytest
 
 from tests.fetched_servers import needed, split_by_presence
 from tools.fetch_test_servers import MYSQL, ArchivedServer, FetchError, fetch
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 MYSQL_TESTS = "tests/relay/sources/test_mysql8.py"
 

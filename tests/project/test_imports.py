@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.typecheck import PACKAGED, ROOT, python_files
+from tools.repository import PACKAGED, ROOT, python_files
 
 # What each package may import of the others; all may import themselves.
 ALLOWED = {

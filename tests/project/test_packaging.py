@@ -23,7 +23,7 @@ from types import MappingProxyType
 import pytest
 
 from databus import __version__
-from tools.typecheck import MAPPED, PACKAGED, ROOT, place_in_layout, python_files
+from tools.repository import MAPPED, PACKAGED, ROOT, installed_path, python_files
 
 GENERATED = (".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.c")
 NOT_COPIED = shutil.ignore_patterns("tests", *GENERATED)
@@ -44,7 +44,7 @@ print(*(s.name() for s in sources if s is not None and issubclass(s, DataSource)
 print(*(name for name in sys.modules if name.split(".")[0] == "databus"))
 """
 MODULES = [
-    ".".join(place_in_layout(path).with_suffix("").parts).removesuffix(".__init__")
+    ".".join(installed_path(path).with_suffix("").parts).removesuffix(".__init__")
     for path in python_files(ROOT)
     if path.parts[0] in PACKAGED and path.name != "__main__.py" and path.suffix == ".py"
 ]
@@ -54,7 +54,7 @@ MODULES = [
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout, without what is generated."""
     copy = tmp_path_factory.mktemp("source") / "databus-cdc"
-    shutil.copytree(ROOT, copy, ignore=NOT_COPIED)
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=NOT_COPIED)
     return copy
 
 
@@ -71,7 +71,7 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what `python -m build` makes: the sdist, and the wheel built from it."""
     copy = tmp_path_factory.mktemp("released") / "databus-cdc"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*GENERATED))
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*GENERATED))
     folder = copy.parent / "dist"
     build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, copy)
     run(*build, folder=copy.parent)
@@ -158,7 +158,7 @@ def imported_from(python: Path, folder: Path) -> list[Path]:
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
-    modules = {str(place_in_layout(p)) for p in python_files(ROOT) if p.parts[0] in PACKAGED}
+    modules = {str(installed_path(p)) for p in python_files(ROOT) if p.parts[0] in PACKAGED}
     data = {f"databus/schemas/avro/{p.name}" for p in (ROOT / "schemas/avro").glob("*.avsc")}
     data |= {f"databus/conf/{p.name}" for p in (ROOT / "conf").glob("*.toml")}
     data |= {f"databus/relay/page/{p.name}" for p in (ROOT / "relay/page").iterdir()}
@@ -280,7 +280,7 @@ def test_an_editable_install_runs_the_checkout_from_any_folder(
     pip(python, "install", *OFFLINE, "--editable", checkout)
     assert imported_from(python, tmp_path) == [
         checkout / "databus" / "__init__.py",
-        checkout / "relay" / "__init__.py",
+        checkout / "databus" / "relay" / "__init__.py",
     ]
     version = run(python.parent / "databus", "--version", folder=tmp_path)
     assert version == f"databus, version {__version__}\n"
@@ -289,5 +289,5 @@ def test_an_editable_install_runs_the_checkout_from_any_folder(
 def test_a_checkout_works_without_being_installed(checkout: Path, python: Path) -> None:
     assert imported_from(python, checkout) == [
         checkout / "databus" / "__init__.py",
-        checkout / "relay" / "__init__.py",
+        checkout / "databus" / "relay" / "__init__.py",
     ]

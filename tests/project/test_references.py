@@ -12,7 +12,7 @@ import pytest
 
 from databus.conf.cli import main
 from tools.generate_references import FOLDER, PAGES
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 
 def commands(

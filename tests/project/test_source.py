@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.typecheck import ROOT, python_files
+from tools.repository import ROOT, python_files
 
 MOST_FUNCTION_LINES = 50
 MOST_FILE_LINES = 500

@@ -130,9 +130,7 @@ def test_clients_that_stop_reading_cost_a_bounded_amount_and_are_dropped(
     relay.stream(size=16 * MIB)  # so that its pages of the ring are counted before
     rss, requests = process.memory_info().rss, stream_requests(relay)
     with contextlib.ExitStack() as stack:
-        socks = [
-            stack.enter_context(contextlib.closing(connect(relay, 4096))) for _ in range(8)
-        ]
+        socks = [stack.enter_context(contextlib.closing(connect(relay, 4096))) for _ in range(8)]
         for sock in socks:
             asked = "GET /stream?sources=shop.orders&size=16000000&maxev=2 HTTP/1.1\r\nHost: a\r\n"
             # Many requests on one connection: none is looked at before the last is answered.

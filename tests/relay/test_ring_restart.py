@@ -23,7 +23,7 @@ from databus.schemas.errors import RingError, ScnNotFoundError
 from databus.schemas.wire import walk
 from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import make_window, window_of
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 CAPACITY = 4000
 KILLS = 15

@@ -21,7 +21,7 @@ from databus.client.spark.targets.target import Target, open_target
 from databus.schemas.errors import ReloadNeededError, SchemaError
 from tests.spark.altered_table import SOURCE, AlteredTable, Row, bring, rows_in, rows_of
 from tests.spark.target_rows import table_of
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
 

@@ -11,7 +11,7 @@ import pytest
 from databus.client.spark.targets.target import Target
 from tests.spark.killed_apply import APP, BATCHES, a_source
 from tests.spark.target_rows import rows_of_target
-from tools.typecheck import ROOT
+from tools.repository import ROOT
 
 pytest_plugins = ["tests.mariadb", "tests.postgres"]
 

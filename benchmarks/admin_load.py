@@ -34,7 +34,7 @@ from benchmarks.serve import child, run_service
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.relay import Relay
 from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 
 TABLE = Table(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.row_reader import KEY, RowReader, RowWindow
+from databus.schemas.stream.row_reader import KEY, RowReader, RowWindow
 
 ROWS = 10  # of each window
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)

@@ -29,11 +29,11 @@ from databus.relay.ring_reader import RingReader
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import end_of_period
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import end_of_period
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import encode
 from databus.schemas.filters import EventFilter, ModFilter
-from databus.schemas.row_reader import RowReader, RowWindow
+from databus.schemas.stream.row_reader import RowReader, RowWindow
 from databus.schemas.windows import MARK
 
 EVENT_BYTES = 161

@@ -33,10 +33,10 @@ from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
-from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
-from databus.schemas.rows import RowCodec, schema_id
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import encode
+from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

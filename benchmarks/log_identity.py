@@ -30,7 +30,7 @@ from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.capture_status import State
 from databus.relay.relay import Relay
 from databus.relay.sources.mysql.source import MysqlSource
-from databus.schemas.event_v2 import decode
+from databus.schemas.event.v2 import decode
 from tests.mariadb_server import connect
 from tools.fetch_test_servers import NEWER_MARIADB
 

@@ -18,8 +18,8 @@ import click
 from benchmarks.load import SOURCE, write_numbers
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.schemas.row_reader import RowReader, RowWindow
-from databus.schemas.wire import ControlEvent
+from databus.schemas.stream.row_reader import RowReader, RowWindow
+from databus.schemas.stream.stream_reader import ControlEvent
 
 ASLEEP_BUDGET_S = 3600.0
 

@@ -24,9 +24,9 @@ from benchmarks.buffer_rates import rates
 from benchmarks.report import Figure, at_least, command, median, seconds
 from databus.relay.ring import EncodedWindow, Ring
 from databus.relay.ring_reader import RingReader
-from databus.schemas.control import end_of_period
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import end_of_period
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import encode
 
 CAPACITY_BYTES = 64 << 20
 EVENTS_PER_WINDOW = 10

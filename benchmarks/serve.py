@@ -35,9 +35,9 @@ from databus.relay.http import make_service
 from databus.relay.relay import Relay
 from databus.relay.ring import EncodedWindow, Ring
 from databus.relay.sources.source import Newest, Transaction
-from databus.schemas.control import end_of_period
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import end_of_period
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Table
 
 CAPACITY_BYTES = 64 << 20

@@ -34,8 +34,8 @@ from databus.conf.service import Health, Service
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError, InvalidParameterError
-from databus.schemas.metadata import with_metadata_schemas
-from databus.schemas.parameters import parse_protocol_version
+from databus.schemas.event.metadata import with_metadata_schemas
+from databus.schemas.protocol import parse_protocol_version
 
 OWN_FILES = 32
 FILES_OF_A_STORE = 40  # three of each connection to it: producer, seeder, watch, readers

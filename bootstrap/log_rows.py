@@ -29,10 +29,10 @@ from databus.bootstrap.stored import (
     LogRow,
     StoredEvent,
 )
-from databus.schemas.event_v2 import SMALLEST_BYTES, peek
+from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
-from databus.schemas.whole_events import check_events
+from databus.schemas.stream.whole_events import check_events
 
 CREATE = """
 create table log_{src_id} (

@@ -31,7 +31,7 @@ from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import BootstrapError, SourceUnavailableError
-from databus.schemas.rows import schema_id
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.table import Table
 from databus.schemas.table_change import Versions, shape
 from databus.schemas.table_schema import avro_schema

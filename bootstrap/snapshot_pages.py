@@ -26,10 +26,10 @@ from databus.bootstrap.stored import (
     SnapshotPage,
     StoreRow,
 )
-from databus.schemas.event import WHOLE_TABLE_KEY
+from databus.schemas.event.event import WHOLE_TABLE_KEY
 from databus.schemas.filters import EventFilter
 from databus.schemas.scn import MAX_SCN
-from databus.schemas.whole_events import check_events
+from databus.schemas.stream.whole_events import check_events
 
 _BY_ID = """
 from snapshot_{src_id} not indexed

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from databus.bootstrap.row_filter import EVERY_KEY, number_of
 from databus.bootstrap.stored import StoredEvent, StoreRow
-from databus.schemas.event import WHOLE_TABLE_KEY
-from databus.schemas.whole_events import check_events
+from databus.schemas.event.event import WHOLE_TABLE_KEY
+from databus.schemas.stream.whole_events import check_events
 
 CREATE = """
 create table snapshot_{src_id} (

@@ -50,7 +50,7 @@ from databus.bootstrap.stored import (
 )
 from databus.bootstrap.tombstones import make_tombstone
 from databus.schemas.errors import BootstrapError
-from databus.schemas.rows import schema_id
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.table_change import change_scn
 
 __all__ = [

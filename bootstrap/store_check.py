@@ -20,7 +20,7 @@ from databus.bootstrap.source_rows import damaged
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event_v2 import decode
+from databus.schemas.event.v2 import decode
 
 SMALL_BYTES = 64 << 20
 _AT_A_TIME = 500

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from databus.schemas.event import Opcode, Part
-from databus.schemas.event_v2 import decode, encode
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Opcode, Part
+from databus.schemas.event.v2 import decode, encode
+from databus.schemas.event.metadata import (
     METADATA_DIGESTS,
     EventMetadata,
     Notes,

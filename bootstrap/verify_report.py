@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from databus.bootstrap.comparison import Comparison, Difference, Kind, Row
-from databus.schemas.json_event import json_value
+from databus.schemas.event.json import json_value
 
 MOST_VALUE_CHARS = 40
 _NO_KEY = "has no key: distinct rows were compared, not how often each is there"

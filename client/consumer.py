@@ -43,9 +43,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from databus.schemas.event import Opcode
-from databus.schemas.metadata import METADATA_DIGEST as NOTED_METADATA_DIGEST
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Opcode
+from databus.schemas.event.metadata import METADATA_DIGEST as NOTED_METADATA_DIGEST
+from databus.schemas.event.metadata import (
     METADATA_DIGESTS,
     EventMetadata,
     Notes,
@@ -53,7 +53,7 @@ from databus.schemas.metadata import (
     decode_metadata,
     may_have_notes,
 )
-from databus.schemas.row_reader import (
+from databus.schemas.stream.row_reader import (
     BODY,
     IS_PLAIN,
     KEY,

@@ -26,7 +26,7 @@ from databus.client.pages import BootstrapPage, Phase
 from databus.client.schema_changes import SchemaChange, SchemaWatch
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
-from databus.schemas.row_reader import SRC_ID
+from databus.schemas.stream.row_reader import SRC_ID
 
 Clock = Callable[[], float]
 Callback = Callable[..., Result | None]

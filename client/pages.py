@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from databus.client.subscription import Bindings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.row_reader import RowWindow
+from databus.schemas.stream.row_reader import RowWindow
 
 NOTICE_BYTES = 64  # what something that is not from the wire counts for in the buffer
 

@@ -16,8 +16,8 @@ from databus.client.intake import ReadWindow
 from databus.client.pages import BootstrapPage
 from databus.client.subscription import SourceBinding
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.row_reader import NO_ROW_DIGEST, ROW_DIGEST, SRC_ID
-from databus.schemas.rows import schema_id
+from databus.schemas.stream.row_reader import NO_ROW_DIGEST, ROW_DIGEST, SRC_ID
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.table_change import Step, Versions, change_scn
 
 SEEN_KEY = "schemas_seen"  # of a checkpoint: source → schema id

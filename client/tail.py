@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from databus.client.consumer import DataEvent, Op
-from databus.schemas.json_event import json_value
+from databus.schemas.event.json import json_value
 
 _STYLES = {
     Op.INSERT: "green",

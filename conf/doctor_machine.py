@@ -44,7 +44,7 @@ _OF_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "g
 _COMPILED: Mapping[str, str] = {
     "databus.relay.sources.mysql.stream.lane": "a MySQL source is thirty to forty times slower",
     "databus.relay.ring_core": "reading the ring is slower",
-    "databus.schemas.row_cutter": "clients decode rows slower",
+    "databus.schemas.stream._row_cutter": "clients decode rows slower",
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 
 LATENCIES_KEPT = 10_000  # percentiles are of the latest so many
 

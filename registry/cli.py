@@ -16,7 +16,7 @@ from databus.registry.compatibility import check_reader
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import FileStore, SchemaStore, StoredVersion, open_store
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
-from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.avro_rows import row_codec, schema_id
 
 # These look into a database, so they live with the relay's sources, which this
 # package must not import: the names are resolved when the commands are used.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from databus.schemas.rows import schema_id
+from databus.schemas.avro_rows import schema_id
 
 
 class StoredVersion(NamedTuple):

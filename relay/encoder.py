@@ -28,7 +28,7 @@ from databus.relay.sources.source import (
     TableEncoder,
     Transaction,
 )
-from databus.schemas.control import ddl_event, end_of_period
+from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.errors import (
     DatabusError,
     ProtocolError,
@@ -36,11 +36,11 @@ from databus.schemas.errors import (
     SchemaError,
     UnknownSourceError,
 )
-from databus.schemas.event import WHOLE_TABLE_KEY, Event, Opcode, Part
-from databus.schemas.event_v2 import encode, unstamped
-from databus.schemas.keys import key_maker
-from databus.schemas.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
-from databus.schemas.rows import row_codec
+from databus.schemas.event.event import WHOLE_TABLE_KEY, Event, Opcode, Part
+from databus.schemas.event.v2 import encode, unstamped
+from databus.schemas.event.keys import key_maker
+from databus.schemas.event.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.table import Table
 from databus.schemas.table_change import (
     TableChange,

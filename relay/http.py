@@ -44,8 +44,8 @@ from databus.schemas.errors import (
     ScnNotFoundError,
     UnknownCommandError,
 )
-from databus.schemas.metadata import with_metadata_schemas
-from databus.schemas.parameters import parse_protocol_version
+from databus.schemas.event.metadata import with_metadata_schemas
+from databus.schemas.protocol import parse_protocol_version
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from databus.schemas.event_v2 import SMALLEST_BYTES, peek
+from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 
 
 class LargeRows:

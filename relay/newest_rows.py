@@ -15,11 +15,11 @@ from databus.registry.version import SchemaVersion
 from databus.relay.api_models import RowView
 from databus.relay.ring_reader import RingReader
 from databus.schemas.errors import ScnNotFoundError
-from databus.schemas.event import Event
-from databus.schemas.event_v2 import SMALLEST_BYTES, decode, peek
-from databus.schemas.json_event import json_value
-from databus.schemas.metadata import METADATA_DIGESTS, EventMetadata, Notes, Op, decode_metadata
-from databus.schemas.rows import row_codec
+from databus.schemas.event.event import Event
+from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
+from databus.schemas.event.json import json_value
+from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Notes, Op, decode_metadata
+from databus.schemas.avro_rows import row_codec
 
 LOOKED_AT_BYTES = 2 << 20
 _STEP_BYTES = 256 << 10

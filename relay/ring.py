@@ -57,7 +57,7 @@ from databus.relay.ring_stamp import stamp_events
 from databus.relay.ring_walk import windows_between
 from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingError, TransactionTooLargeError
-from databus.schemas.event_v2 import Buffer
+from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
 

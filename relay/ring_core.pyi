@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping
 from mmap import mmap
 
-from databus.schemas.event_v2 import Buffer
+from databus.schemas.event.v2 import Buffer
 
 class Plan:
     def __init__(

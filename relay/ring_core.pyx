@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 
 from databus.schemas.errors import ProtocolError
 
-include "../schemas/crc32.pxi"
+include "../schemas/event/crc32.pxi"
 
 cdef extern from *:
     """

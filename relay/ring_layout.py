@@ -48,7 +48,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from databus.schemas.errors import RingCorruptError, RingError
-from databus.schemas.event_v2 import Buffer
+from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
 
 try:

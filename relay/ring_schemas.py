@@ -14,8 +14,8 @@ from databus.registry.registry import SchemaRegistry
 from databus.registry.store import STORE_FILE
 from databus.relay.ring_reader import RingReader
 from databus.schemas.errors import ProtocolError, RingError, ScnNotFoundError
-from databus.schemas.event import NO_SCHEMA_ID
-from databus.schemas.event_v2 import SMALLEST_BYTES, decode, peek
+from databus.schemas.event.event import NO_SCHEMA_ID
+from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
 _BLOCKS = 4  # looked at from the end on, until there is a row
 _BLOCK_BYTES = 1 << 20  # of each, at most

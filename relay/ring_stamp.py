@@ -12,8 +12,8 @@ from zlib import crc32
 
 from databus.relay.ring_layout import RingFile
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import EOP_SRC_ID
-from databus.schemas.event_v2 import MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
+from databus.schemas.event.event import EOP_SRC_ID
+from databus.schemas.event.v2 import MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
 
 _HEADER_CRC_OFFSET = 9
 _COVERED_OFFSET = 13  # from here to its end the CRC is over the header

@@ -14,8 +14,8 @@ from zlib import crc32
 
 from databus.relay.ring_layout import UNKNOWN_SCN, RingFile
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import EOP_SRC_ID
-from databus.schemas.event_v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
+from databus.schemas.event.event import EOP_SRC_ID
+from databus.schemas.event.v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
 from databus.schemas.windows import MARK, EncodedWindow
 
 # Of an event's header: version, magic, length, src_id, SCN.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from databus.relay.sieve import EVENT_BEGIN, NOTHING, Sieve, copy_events
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event_v2 import SMALLEST_BYTES, peek
+from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 from databus.schemas.scn import MAX_SCN
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import DDL_SRC_ID, Opcode
-from databus.schemas.event_v2 import (
+from databus.schemas.event.event import DDL_SRC_ID, Opcode
+from databus.schemas.event.v2 import (
     BYTE_KEY,
     HAS_PAYLOAD,
     OPCODE_MASK,

@@ -49,7 +49,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from databus.schemas.errors import SchemaError
-from databus.schemas.rows import Row, column_of, meta_of, schema_id
+from databus.schemas.avro_rows import Row, column_of, meta_of, schema_id
 from databus.schemas.table_schema import legal_name
 
 WHOLE_TABLE = ""  # in `reload`: all columns

@@ -101,7 +101,7 @@ def _follow_anywhere(self: Any, scn: int, offset: int, _begin: object) -> None:
 
 def _length_as_said(buffer: Any, offset: int) -> int:
     """Believe how long an event is, whatever its header's CRC says."""
-    from databus.schemas.event_v2 import LENGTH_OFFSET
+    from databus.schemas.event.v2 import LENGTH_OFFSET
 
     return int.from_bytes(buffer[offset + LENGTH_OFFSET :][:4], "big")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from databus.demo.private_mariadb import HOST
-from databus.schemas.event_v2 import HEADER_CRC_OFFSET, LENGTH_OFFSET
+from databus.schemas.event.v2 import HEADER_CRC_OFFSET, LENGTH_OFFSET
 
 RESUME = "x-databus-resume"
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "accept-encoding", "host"})

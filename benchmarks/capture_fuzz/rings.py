@@ -17,7 +17,7 @@ from databus.relay.sieve import Sieve, sift
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
-from databus.schemas.event_v2 import Buffer
+from databus.schemas.event.v2 import Buffer
 from databus.schemas.filters import ModFilter
 
 try:

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from databus.client.spark.avro_columns import AvroColumn
-from databus.schemas.event_v2 import Buffer
+from databus.schemas.event.v2 import Buffer
 
 class Held:
     def __buffer__(self, flags: int) -> memoryview: ...

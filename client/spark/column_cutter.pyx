@@ -22,9 +22,9 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
-from databus.schemas.metadata import METADATA_DIGEST, METADATA_DIGESTS
+from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_DIGESTS
 
-include "../../schemas/crc32.pxi"
+include "../../schemas/event/crc32.pxi"
 
 cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0

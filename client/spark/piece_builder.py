@@ -21,7 +21,7 @@ from databus.client.spark.column_plan import (
     wide_decimal_text,
 )
 from databus.schemas.errors import ProtocolError
-from databus.schemas.rows import RowCodec
+from databus.schemas.avro_rows import RowCodec
 
 if TYPE_CHECKING:
     from databus.client.spark.column_cutter import Buffers, ColumnCutter

@@ -22,7 +22,7 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 
 _UPDATED_AFTER = 5

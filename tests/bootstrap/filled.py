@@ -7,16 +7,16 @@ from pathlib import Path
 
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import StoredEvent
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import encode
+from databus.schemas.event.metadata import (
     EventMetadata,
     Op,
     decode_metadata,
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

@@ -16,8 +16,8 @@ from databus.bootstrap.http import make_service
 from databus.bootstrap.pair import Pair
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SettingsError
-from databus.schemas.event_v2 import encode
-from databus.schemas.wire import walk
+from databus.schemas.event.v2 import encode
+from databus.schemas.stream.stream_reader import walk
 from tests.bootstrap.filled import ORDERS, PERSON, SRC_IDS, TEXTS, FilledStore, gone, put, stored
 from tests.bootstrap.serving import FakeWorker, ServedStore, pair_settings
 from tests.bootstrap.walking import Walker, catch_up_at, snapshot_at, split

@@ -20,9 +20,9 @@ from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import StoredEvent
 from databus.bootstrap.whole_rows import notes_of
 from databus.schemas.errors import BootstrapError
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import decode, encode
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import decode, encode
+from databus.schemas.event.metadata import (
     EventMetadata,
     Notes,
     Op,
@@ -30,7 +30,7 @@ from databus.schemas.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.filled import emptied

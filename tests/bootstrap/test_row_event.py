@@ -8,10 +8,10 @@ import pytest
 
 from databus.bootstrap.row_event import RowEvents
 from databus.schemas.errors import RowError
-from databus.schemas.event import Opcode, Part
-from databus.schemas.event_v2 import decode
-from databus.schemas.metadata import EventMetadata, Op, decode_metadata
-from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.event.event import Opcode, Part
+from databus.schemas.event.v2 import decode
+from databus.schemas.event.metadata import EventMetadata, Op, decode_metadata
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

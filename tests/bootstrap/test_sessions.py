@@ -30,16 +30,16 @@ from databus.schemas.errors import (
     InvalidParameterError,
     UnknownSourceError,
 )
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import decode, encode
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import decode, encode
+from databus.schemas.event.metadata import (
     EventMetadata,
     Op,
     decode_metadata,
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.table import Column
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema

@@ -24,7 +24,7 @@ from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceState, SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.settings import BootstrapSettings, build_settings
-from databus.schemas.event_v2 import decode
+from databus.schemas.event.v2 import decode
 from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter
 from tests.bootstrap.filled import SRC_IDS, Change, emptied, is_truncate, stored
 from tests.bootstrap.walking import row_of

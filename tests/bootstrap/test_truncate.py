@@ -26,9 +26,9 @@ from databus.bootstrap.store import SourceStatus, Store
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError
-from databus.schemas.event import Event, Opcode
-from databus.schemas.event_v2 import decode
-from databus.schemas.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.v2 import decode
+from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.control import checkpoint_of
-from databus.schemas.event import Event, Opcode
-from databus.schemas.rows import row_codec
-from databus.schemas.wire import walk
+from databus.schemas.event.control import checkpoint_of
+from databus.schemas.event.event import Event, Opcode
+from databus.schemas.avro_rows import row_codec
+from databus.schemas.stream.stream_reader import walk
 from tests.bootstrap.filled import TEXTS, is_truncate
 
 BATCH_BYTES = 1500  # a few rows a page

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from tornado.web import RequestHandler
 
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.control import checkpoint_event
-from databus.schemas.event import Event, Opcode
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import checkpoint_event
+from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.v2 import encode
 from databus.schemas.filters import parse_filters
 from tests.client.fake_relay import FakeRelay
 

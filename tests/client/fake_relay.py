@@ -20,9 +20,9 @@ from tornado.web import Application, RequestHandler
 
 from databus.client.subscription import RegisteredSchema
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import end_of_period
-from databus.schemas.event import Event
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import end_of_period
+from databus.schemas.event.event import Event
+from databus.schemas.event.v2 import encode
 from databus.schemas.filters import parse_filters
 from tests.client.shop import CUSTOMERS, ORDERS, SRC_IDS, registered
 

@@ -22,7 +22,7 @@ from databus.schemas.errors import (
     ServerError,
     SettingsError,
 )
-from databus.schemas.event import Event
+from databus.schemas.event.event import Event
 from databus.schemas.filters import ModFilter
 from tests.client.fake_bootstrap import FakeBootstrap, drop, too_old, too_young
 from tests.client.fake_relay import FakeRelay

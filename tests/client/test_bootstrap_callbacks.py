@@ -10,9 +10,9 @@ from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatch import Dispatch, data_window
 from databus.client.page_intake import PageIntake
 from databus.client.pages import BootstrapPage, Phase, empty_page
-from databus.schemas.control import checkpoint_event
-from databus.schemas.event import Event
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import checkpoint_event
+from databus.schemas.event.event import Event
+from databus.schemas.event.v2 import encode
 from tests.client.shop import (
     CUSTOMERS_ID,
     ORDERS_ID,

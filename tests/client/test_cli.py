@@ -19,7 +19,7 @@ from databus.client.checkpoints import FileCheckpoints
 from databus.client.consumer import Op
 from databus.conf.cli import main
 from databus.demo.processes import free_port
-from databus.schemas.metadata import EventMetadata, Notes, encode_metadata, metadata_part
+from databus.schemas.event.metadata import EventMetadata, Notes, encode_metadata, metadata_part
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import change, emptied, orders, wait_until
 

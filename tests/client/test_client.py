@@ -27,7 +27,7 @@ from databus.schemas.errors import (
     SettingsError,
     UnknownSourceError,
 )
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.v2 import encode
 from databus.schemas.filters import ModFilter
 from tests.client.fake_relay import (
     FakeRelay,

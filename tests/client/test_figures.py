@@ -15,7 +15,7 @@ from databus.client.states import Connection
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.filters import ModFilter
-from databus.schemas.row_reader import RowWindow
+from databus.schemas.stream.row_reader import RowWindow
 from tests.client.shop import FakeClock
 from tests.client.test_page_intake import CATCH_UP, SNAPSHOT
 

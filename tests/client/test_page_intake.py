@@ -11,12 +11,12 @@ from databus.client.intake import UnknownSchemaError
 from databus.client.page_intake import PageIntake
 from databus.client.pages import Phase
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import checkpoint_event, end_of_period, error_event
+from databus.schemas.event.control import checkpoint_event, end_of_period, error_event
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import Event
-from databus.schemas.event_v1 import encode as encode_v1
-from databus.schemas.event_v2 import encode
-from databus.schemas.row_reader import KEY, SCN, SRC_ID, row_bytes
+from databus.schemas.event.event import Event
+from databus.schemas.event.v1 import encode as encode_v1
+from databus.schemas.event.v2 import encode
+from databus.schemas.stream.row_reader import KEY, SCN, SRC_ID, row_bytes
 from tests.client.shop import (
     CUSTOMERS_ID,
     ORDERS_ID,

@@ -11,9 +11,9 @@ from databus.client.position import Position
 from databus.client.schema_changes import SchemaWatch, with_seen
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import ddl_event
-from databus.schemas.event import Event, Part
-from databus.schemas.rows import RowCodec, schema_id
+from databus.schemas.event.control import ddl_event
+from databus.schemas.event.event import Event, Part
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema

@@ -13,11 +13,11 @@ import pytest
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Op
 from databus.relay.sources.source import RowChange, TableDefined, TableEmptied
-from databus.schemas import row_cutter, row_reader
-from databus.schemas.event import DDL_SRC_ID
+from databus.schemas.stream import _row_cutter as row_cutter, row_reader
+from databus.schemas.event.event import DDL_SRC_ID
 from databus.schemas.filters import ModFilter, RangeFilter
-from databus.schemas.metadata import Notes
-from databus.schemas.wire import walk
+from databus.schemas.event.metadata import Notes
+from databus.schemas.stream.stream_reader import walk
 from tests.client.shop import wait_until
 from tests.relay.fakes import ORDERS, PERSON, ServedRelay, insert, transaction
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from databus.demo.arrivals import Arrivals, arrival_of
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 
 
 def feed(arrivals: Arrivals, *numbers: int) -> Arrivals:

@@ -12,7 +12,7 @@ import pytest
 
 from databus.relay.http import COMMANDS
 from databus.schemas import errors
-from databus.schemas.parameters import PROTOCOL_VERSIONS
+from databus.schemas.protocol import PROTOCOL_VERSIONS
 from databus.schemas.rendering import Output
 from tests.docs.markdown import ROOT
 from tests.docs.shop import make_shop
@@ -28,7 +28,7 @@ PARAMETERS = re.findall(
     r"parse_\w+\(parameters, \"(\w+)\"|parameters(?:\.get\(|\[)\"(\w+)\"",
     "".join(
         (ROOT / path).read_text(encoding="utf-8")
-        for path in ("relay/stream_parameters.py", "schemas/parameters.py")
+        for path in ("relay/stream_parameters.py", "schemas/protocol.py")
     ),
 )
 

@@ -144,7 +144,7 @@ def test_rules_import_no_sockets_files_threads_or_clocks(pattern: str) -> None:
         ("relay/ring.py", "def f():\n    from databus.client import buffer", False),
         ("relay/sources/relay.py", "from databus.client.client import DatabusClient", True),
         ("relay/sources/sqlite/source.py", "from databus.relay.ring import Ring", False),
-        ("schemas/event.py", "from databus.conf import settings", False),
+        ("schemas/event/event.py", "from databus.conf import settings", False),
         ("client/spark/jobs/load.py", "from databus.relay.sources import table_scan", True),
         ("client/dispatch.py", "from databus.relay.sources import table_scan", False),
         ("bootstrap/seeder.py", "from databus.relay.sources import open_source", True),

@@ -19,7 +19,7 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event_v2 import peek
+from databus.schemas.event.v2 import peek
 from tests.mariadb_server import Database, connect
 
 PATIENCE_S = 30.0

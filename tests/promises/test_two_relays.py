@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from databus.schemas.event import DDL_SRC_ID, Event, Part
-from databus.schemas.wire import walk
+from databus.schemas.event.event import DDL_SRC_ID, Event, Part
+from databus.schemas.stream.stream_reader import walk
 from tests.mariadb_server import Database
 from tests.promises.running import (
     Remembering,

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from databus.conf.cli import main
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
-from databus.schemas.rows import schema_id
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 from tests.registry.texts import ORDERS_1, TEXT_ID

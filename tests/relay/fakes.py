@@ -18,7 +18,7 @@ from databus.relay.http import make_service
 from databus.relay.relay import Relay
 from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.relay.sources.standing import LogLook, Standing
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 from databus.schemas.windows import NO_SCN, WindowBatch, WindowPiece
 

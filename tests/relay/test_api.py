@@ -15,7 +15,7 @@ from databus.relay.sources.source import RowChange
 from databus.relay.sources.standing import Holding, Standing
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 from tests.relay.fakes import (
     ORDERS,

@@ -17,7 +17,7 @@ from databus.relay.http import make_service
 from databus.relay.relay import Relay
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
-from databus.schemas.wire import walk
+from databus.schemas.stream.stream_reader import walk
 from tests.promises.running import Shop
 from tests.relay.fakes import (
     ORDERS,

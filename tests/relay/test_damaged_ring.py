@@ -17,7 +17,7 @@ from databus.relay.ring import Ring
 from databus.relay.ring_watch import RingWatch
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RingError
-from databus.schemas.wire import walk
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
 from tests.relay.ring_model import window_of
 from tests.relay.test_api import post

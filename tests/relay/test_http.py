@@ -13,8 +13,8 @@ import pytest
 
 from databus.relay.sources.standing import Holding, Standing
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event_v2 import encode
-from databus.schemas.wire import walk
+from databus.schemas.event.v2 import encode
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.fakes import (
     ORDERS,
     PERSON,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from databus.relay.large_rows import LargeRows
-from databus.schemas.control import end_of_period
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.control import end_of_period
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.v2 import encode
 
 MOST_BYTES = 4096
 

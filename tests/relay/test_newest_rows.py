@@ -6,7 +6,7 @@ from databus.registry.registry import SchemaRegistry
 from databus.relay.api_models import RowView
 from databus.relay.newest_rows import NewestRows
 from databus.relay.sources.source import Origin, RowChange, TableEmptied, Transaction
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from tests.relay.fakes import ORDERS, PERSON, ServedRelay, insert, transaction
 
 

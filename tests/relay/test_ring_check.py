@@ -23,9 +23,9 @@ from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection, parse_measure_request
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
-from databus.schemas.event_v2 import TIMESTAMP_OFFSET
+from databus.schemas.event.v2 import TIMESTAMP_OFFSET
 from databus.schemas.filters import ModFilter
-from databus.schemas.wire import walk
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.ring_model import window_of
 
 pytestmark = pytest.mark.usefixtures("way")

@@ -20,7 +20,7 @@ from databus.relay.stream import StreamJob
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import RingError, ScnNotFoundError
-from databus.schemas.wire import walk
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import make_window, window_of
 from tools.repository import ROOT

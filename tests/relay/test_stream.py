@@ -17,12 +17,12 @@ from databus.relay.ring_walk import find_event
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.relay.stream_together import TogetherJob, TogetherResponse
-from databus.schemas import event_v1
+from databus.schemas.event import v1 as event_v1
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import ddl_event
+from databus.schemas.event.control import ddl_event
 from databus.schemas.errors import ScnNotFoundError
-from databus.schemas.event import Event, Opcode
-from databus.schemas.event_v2 import encode
+from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.v2 import encode
 from databus.schemas.filters import ModFilter, RangeFilter
 from databus.schemas.rendering import (
     AnswerForm,
@@ -31,7 +31,7 @@ from databus.schemas.rendering import (
     choose_render,
     render_version_1,
 )
-from databus.schemas.wire import walk
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
 from tests.relay.ring_model import make_event, make_window
 

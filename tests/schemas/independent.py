@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from databus.schemas.event import NO_SCHEMA_ID, Event, Opcode, Part
+from databus.schemas.event.event import NO_SCHEMA_ID, Event, Opcode, Part
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 SCNS = st.integers(0, (1 << 63) - 1)

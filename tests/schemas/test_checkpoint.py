@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult, ConsumptionMode
-from databus.schemas.control import (
+from databus.schemas.event.control import (
     checkpoint_event,
     checkpoint_of,
     end_of_period,

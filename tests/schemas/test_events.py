@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from databus.schemas import event_v1, event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.wire import decode_event, walk
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.stream.stream_reader import decode_event, walk
 from tests.schemas.independent import events, v1_events
 
 ROW = Event(5, 6, 40, 1, 77, Opcode.UPSERT, Part(b"row", b"m" * 16, 3), Part(b"meta", b"crc3", 1))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from databus.schemas import event_v1, event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import checkpoint_event, ddl_event, end_of_period
+from databus.schemas.event.control import checkpoint_event, ddl_event, end_of_period
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.metadata import (
     METADATA_CRC32,
     EventMetadata,
     Op,

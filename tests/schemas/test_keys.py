@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from databus.schemas.errors import RowError
-from databus.schemas.keys import event_key, key_maker
+from databus.schemas.event.keys import event_key, key_maker
 from databus.schemas.table import Column, Table
 
 PARTS = (

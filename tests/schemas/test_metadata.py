@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.metadata import (
+from databus.schemas.event.metadata import (
     METADATA_CRC32,
     METADATA_DIGESTS,
     METADATA_SCHEMA_TEXT,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas import event_v1, event_v2, row_cutter, row_reader
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
+from databus.schemas.stream import _row_cutter as row_cutter, row_reader
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import (
+from databus.schemas.event.control import (
     DdlStatement,
     checkpoint_event,
     ddl_event,
@@ -20,8 +21,8 @@ from databus.schemas.control import (
     end_of_period,
 )
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.metadata import (
     EventMetadata,
     Notes,
     Op,
@@ -30,8 +31,8 @@ from databus.schemas.metadata import (
     may_have_notes,
     metadata_part,
 )
-from databus.schemas.page_reader import PageReader
-from databus.schemas.row_reader import (
+from databus.schemas.stream.page_reader import PageReader
+from databus.schemas.stream.row_reader import (
     IS_PLAIN,
     KEY,
     LOST_ROW_DIGEST,
@@ -49,7 +50,7 @@ from databus.schemas.row_reader import (
     row_bytes,
     wire_bytes,
 )
-from databus.schemas.wire import ControlEvent, StreamReader, Window
+from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, Window
 
 DIGEST, OTHER_DIGEST = b"a" * 16, b"b" * 16
 KNOWN = frozenset({(40, DIGEST), (40, OTHER_DIGEST)})

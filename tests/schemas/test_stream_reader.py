@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas import event_v1, event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import checkpoint_event, end_of_period, scn_regress
+from databus.schemas.event.control import checkpoint_event, end_of_period, scn_regress
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.row_reader import RowReader
-from databus.schemas.wire import ControlEvent, StreamReader, Window
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.stream.row_reader import RowReader
+from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, Window
 
 LIMIT = 1 << 20
 
@@ -211,7 +211,7 @@ def test_an_event_of_many_chunks_is_not_looked_at_again_with_each(
     looks = []
     decode = event_v2.decode
     monkeypatch.setattr(
-        "databus.schemas.wire.decode_v2",
+        "databus.schemas.stream.stream_reader.decode_v2",
         lambda data, offset: looks.append(len(data)) or decode(data, offset),  # type: ignore[func-returns-value]
     )
     data = encode_all([row(1, 1, b"x" * 500_000), end_of_period(1, 1)])
@@ -229,7 +229,7 @@ def test_the_events_of_a_long_window_are_decoded_once(monkeypatch: pytest.Monkey
     looks = []
     decode = event_v2.decode
     monkeypatch.setattr(
-        "databus.schemas.wire.decode_v2",
+        "databus.schemas.stream.stream_reader.decode_v2",
         lambda data, offset: looks.append(offset) or decode(data, offset),  # type: ignore[func-returns-value]
     )
     data = encode_all(window_events(1, 1000))

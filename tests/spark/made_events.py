@@ -19,16 +19,16 @@ from databus.client.spark.row_types import (
     changes_schema,
     row_schema,
 )
-from databus.schemas import event_v2
-from databus.schemas.event import Event, Opcode, Part
-from databus.schemas.metadata import (
+from databus.schemas.event import v2 as event_v2
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.metadata import (
     EventMetadata,
     Notes,
     Op,
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.rows import row_codec, schema_id
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

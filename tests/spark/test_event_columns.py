@@ -16,9 +16,9 @@ from databus.client.spark.event_columns import UnknownSchemaError
 from databus.client.spark.row_types import (
     Layout,
 )
-from databus.schemas import event_v1, event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.control import (
+from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,
     end_of_period,
@@ -26,15 +26,15 @@ from databus.schemas.control import (
     scn_regress,
 )
 from databus.schemas.errors import ProtocolError, RowError, SchemaError
-from databus.schemas.event import Event, Part
-from databus.schemas.metadata import (
+from databus.schemas.event.event import Event, Part
+from databus.schemas.event.metadata import (
     METADATA_DIGEST,
     METADATA_DIGESTS,
     Notes,
     Op,
     metadata_part,
 )
-from databus.schemas.rows import schema_id
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.spark.made_events import (
     OLD,

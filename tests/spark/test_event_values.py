@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from databus.client.spark.piece_builder import PieceBuilder
-from databus.schemas.control import end_of_period
-from databus.schemas.metadata import (
+from databus.schemas.event.control import end_of_period
+from databus.schemas.event.metadata import (
     Op,
 )
 from tests.spark.made_events import (

@@ -26,7 +26,7 @@ from databus.client.spark.avro_columns import Kind as ColumnKind
 from databus.client.spark.verify.compared import Difference, Kind
 from databus.client.spark.verify.shape import Key, Shape
 from databus.schemas.errors import SettingsError
-from databus.schemas.json_event import json_value
+from databus.schemas.event.json import json_value
 
 
 @dataclass(frozen=True, slots=True)

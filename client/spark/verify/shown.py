@@ -15,7 +15,7 @@ from rich.table import Table
 from databus.client.spark.verify.compared import Difference, Kind
 from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.steps import OnStep, Step
-from databus.schemas.json_event import json_value
+from databus.schemas.event.json import json_value
 
 MOST_VALUE_CHARS = 40
 

@@ -89,7 +89,7 @@ from databus.schemas.errors import (
     SourceStoppedError,
     SourceUnavailableError,
 )
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.table import Table
 
 _log = logging.getLogger(__name__)

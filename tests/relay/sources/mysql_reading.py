@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.sources.source import Row, RowChange, Transaction
-from databus.schemas.metadata import Notes, Op
+from databus.schemas.event.metadata import Notes, Op
 from tests.mariadb_server import Database
 from tests.relay.sources.read_back import ReadSource
 

@@ -25,10 +25,10 @@ from databus.relay.sources.source import (
     TableEncoder,
     Transaction,
 )
-from databus.schemas.control import ddl_of
-from databus.schemas.event import Event
-from databus.schemas.event_v2 import decode, stamp
-from databus.schemas.metadata import EventMetadata, Op, decode_metadata
+from databus.schemas.event.control import ddl_of
+from databus.schemas.event.event import Event
+from databus.schemas.event.v2 import decode, stamp
+from databus.schemas.event.metadata import EventMetadata, Op, decode_metadata
 from databus.schemas.table import Table
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 

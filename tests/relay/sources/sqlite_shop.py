@@ -13,8 +13,8 @@ from typing import Any
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
-from databus.schemas.keys import event_key
-from databus.schemas.metadata import Op
+from databus.schemas.event.keys import event_key
+from databus.schemas.event.metadata import Op
 
 State = dict[str, dict[Any, dict[str, Any]]]
 

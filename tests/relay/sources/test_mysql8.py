@@ -22,7 +22,7 @@ from databus.relay.sources.mysql.scan.tables import MysqlTableScan
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import RowChange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.scn import BinlogPosition, binlog_position
 from tests.mariadb_server import Database, connect
 from tests.mysql_server import PrivateMySQL

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from databus.relay.sources.source import RowChange
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.scn import BinlogPosition
 from tests.mariadb_server import Database, connect, prepare_xa
 from tests.mysql_server import PrivateMySQL

@@ -19,7 +19,7 @@ from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import TableDefined, TableEmptied, Transaction
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.scn import BinlogPosition
 from tests.relay.sources import mysql_events_made as made
 

@@ -17,7 +17,7 @@ from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.compressed import inflate
 from databus.relay.sources.mysql.stream.packets import StreamBrokenError
 from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 from tests.relay.sources import mysql_events_made as made
 from tests.relay.sources.test_mysql_assembly import (

@@ -23,7 +23,7 @@ import pytest
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.sources.source import Row
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from tests.mariadb_server import Database, fresh_database
 from tests.relay.sources.mysql_encoded import encoded
 from tests.relay.sources.mysql_every_type import (

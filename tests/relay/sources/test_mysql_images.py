@@ -12,7 +12,7 @@ import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.schemas.errors import SourceStoppedError
-from databus.schemas.metadata import Notes
+from databus.schemas.event.metadata import Notes
 from tests.mariadb_server import Database, fresh_database
 from tests.relay.sources.mysql_encoded import encoded
 from tests.relay.sources.mysql_reading import opened, read_seen, watching

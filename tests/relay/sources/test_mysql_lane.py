@@ -36,12 +36,12 @@ from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Captured
-from databus.schemas.event import Event
-from databus.schemas.event_v2 import stamp
+from databus.schemas.event.event import Event
+from databus.schemas.event.v2 import stamp
 from databus.schemas.scn import BinlogPosition
 from databus.schemas.table_change import change_of
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
-from databus.schemas.wire import walk
+from databus.schemas.stream.stream_reader import walk
 from tests.relay.sources import mysql_events_made as made
 
 INT, VARCHAR, LONG_BLOB = 3, 15, 252

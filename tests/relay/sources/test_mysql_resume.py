@@ -16,8 +16,8 @@ from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.mysql.stream.gtid_set import MysqlGtidSet
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
-from databus.schemas.event import Event
-from databus.schemas.wire import walk
+from databus.schemas.event.event import Event
+from databus.schemas.stream.stream_reader import walk
 from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL
 from tests.relay.fakes import wait_until

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from databus.relay.sources.source import RowChange
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import opened, read_full, watching
 

@@ -8,7 +8,7 @@ import pytest
 
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
-from databus.schemas.metadata import Op
+from databus.schemas.event.metadata import Op
 from databus.schemas.scn import binlog_position
 from tests.mariadb_server import Database, connect
 from tests.relay.sources.mysql_reading import (

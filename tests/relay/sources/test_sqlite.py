@@ -24,7 +24,7 @@ from databus.schemas.errors import (
     RowError,
     SourceStoppedError,
 )
-from databus.schemas.rows import RowCodec
+from databus.schemas.avro_rows import RowCodec
 from databus.schemas.table_schema import avro_schema
 from tests.relay.sources.sqlite_shop import (
     State,

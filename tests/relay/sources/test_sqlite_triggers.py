@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from databus.relay.sources.sqlite.catalog import split_index_sql
 from databus.schemas.errors import SourceStoppedError
-from databus.schemas.keys import event_key
+from databus.schemas.event.keys import event_key
 from databus.schemas.table import Table
 from tests.relay.sources.sqlite_shop import (
     State,

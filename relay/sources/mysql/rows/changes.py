@@ -35,7 +35,7 @@ from databus.relay.sources.mysql.rows.columns import ByteReader, LoggedColumn, S
 from databus.relay.sources.mysql.rows.json_diff import apply_differences
 from databus.relay.sources.mysql.rows.values import DATE_CODES, Reader, ZeroDate, ZeroDateError
 from databus.relay.sources.source import Row, RowChange
-from databus.schemas.metadata import Notes, Op
+from databus.schemas.event.metadata import Notes, Op
 from databus.schemas.table import Table
 
 _WRITES = frozenset({B.WRITE_ROWS_EVENT_V1, B.WRITE_ROWS_EVENT_V2})

@@ -25,7 +25,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memset
 
 include "byte_buffer.pxi"
-include "../../../../schemas/crc32.pxi"
+include "../../../../schemas/event/crc32.pxi"
 include "row_plan.pxi"
 
 # What `run` stopped for.
@@ -878,7 +878,7 @@ cdef class Lane:
         self, const Plan* plan, const Row* row, const Row* before, int operation,
         const Span* spans, const Span* before_spans
     ) noexcept nogil:
-        """Write an unstamped version 2 event; see `schemas/event_v2.py` and `metadata.py`."""
+        """Write an unstamped version 2 event; see `schemas/event/v2.py` and `metadata.py`."""
         cdef Bytes* into = &self.output
         cdef int64_t long_key = 0
         cdef int is_long = put_key(plan, row, &self.key, &long_key)

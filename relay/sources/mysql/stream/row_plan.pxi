@@ -660,7 +660,7 @@ cdef const uint8_t* read_long(const uint8_t* at, int64_t* number) noexcept nogil
 
 
 cdef int put_key_text(Bytes* into, const Column* column, const uint8_t* avro) noexcept nogil:
-    """Write the text form of a key column's value, given as Avro; see `schemas/keys.py`."""
+    """Write the text form of a key column's value, given as Avro; see `schemas/event/keys.py`."""
     cdef int64_t number
     cdef uint64_t magnitude
     if column.nullable:

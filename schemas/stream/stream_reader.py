@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from databus.schemas import event_v1, event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import DDL_SRC_ID, Event
+from databus.schemas.event.event import DDL_SRC_ID, Event
 
 Buffer = event_v2.Buffer
 decode_v2 = event_v2.decode

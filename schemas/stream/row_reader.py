@@ -18,11 +18,11 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from databus.schemas import event_v2
-from databus.schemas.control import DdlStatement, ddl_of
+from databus.schemas.event import v2 as event_v2
+from databus.schemas.event.control import DdlStatement, ddl_of
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import EOP_SRC_ID, Event, Opcode, Part
-from databus.schemas.wire import ControlEvent, StreamReader, decode_event
+from databus.schemas.event.event import EOP_SRC_ID, Event, Opcode, Part
+from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, decode_event
 
 # One row's event. The body is that of the wire, and `place` where in it the
 # payload's part begins: its pieces are cut out only when somebody wants them.
@@ -44,7 +44,7 @@ NO_ROW_DIGEST = b""  # of an event about all rows of a table
 LOST_ROW_DIGEST = b"?"  # of any other event without a row, which no schema has
 
 try:
-    from databus.schemas import row_cutter
+    from databus.schemas.stream import _row_cutter as row_cutter
 except ImportError:  # not built: the loop below reads every event itself
     take_rows = None
 else:

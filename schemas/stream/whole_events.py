@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event_v2 import decode
+from databus.schemas.event.v2 import decode
 
 pass_whole: Callable[[bytes, int], tuple[int, int]] | None
 try:
-    from databus.schemas import row_cutter
+    from databus.schemas.stream import _row_cutter as row_cutter
 except ImportError:  # not built
     pass_whole = None
 else:

@@ -25,7 +25,7 @@ from zlib import crc32
 import fastavro
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import Part
+from databus.schemas.event.event import Part
 
 METADATA_SCHEMA_VERSION = 2  # of what is written
 

@@ -14,9 +14,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from databus.schemas.metadata import METADATA_DIGEST
+from databus.schemas.event.metadata import METADATA_DIGEST
 
-include "crc32.pxi"
+include "../event/crc32.pxi"
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject* thing)

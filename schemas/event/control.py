@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import (
+from databus.schemas.event.event import (
     CHECKPOINT_SRC_ID,
     DDL_SRC_ID,
     EOP_SRC_ID,

@@ -27,7 +27,7 @@ from typing import Any
 from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import NO_SCHEMA_ID, Event, Opcode, Part
+from databus.schemas.event.event import NO_SCHEMA_ID, Event, Opcode, Part
 
 VERSION = 0
 SMALLEST_BYTES = 57

@@ -1,0 +1,1 @@
+"""Streams and pages of events: from the bytes that a server sent to whole rows."""

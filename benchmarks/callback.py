@@ -38,12 +38,12 @@ from databus.client.intake import BufferItem, Intake
 from databus.client.position import Position
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.conf.settings import ClientSettings
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
-from databus.schemas.avro_rows import RowCodec, schema_id
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

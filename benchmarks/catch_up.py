@@ -32,11 +32,11 @@ from databus.client.checkpoints import MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.demo.processes import Child, free_port, python_module, wait_until
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
-from databus.schemas.avro_rows import RowCodec, schema_id
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 
@@ -261,7 +261,7 @@ def _figures_of(size: Size, by_snapshot: Cost, by_log: Cost) -> list[Figure]:
 def _daemon(folder: Path, name: str, words: tuple[str, ...], settings: str) -> Child:
     file = folder / f"{name}.toml"
     file.write_text(f"data_dir = {json.dumps(name)}\n{settings}", encoding="utf-8")
-    return Child(name, python_module("databus.conf.cli", *words, "-c", file), folder)
+    return Child(name, python_module("databus.cli.main", *words, "-c", file), folder)
 
 
 def _port(url: str) -> str:

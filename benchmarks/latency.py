@@ -82,7 +82,7 @@ class Stamps:
 def perform(run: Run) -> list[Stamps]:
     """Run it; return the stamps of what is counted. Raises ChildError when a process fails."""
     statements = [create_table(run.dialect)]
-    module = "benchmarks.traced_relay" if run.is_traced else "databus.conf.cli"
+    module = "benchmarks.traced_relay" if run.is_traced else "databus.cli.main"
     with Stage(run.dialect, statements, [SOURCE], command_module=module) as stage:
         stage.start_relay()
         client, load = (

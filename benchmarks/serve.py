@@ -29,7 +29,7 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
 from benchmarks.report import Figure, at_least, command, seconds
-from databus.conf.service import serve, settle
+from databus.daemon.service import serve, settle
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.load import write_numbers
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.relay.ring import Ring
 from databus.relay.stream import StreamJob, StreamResponse
 from databus.schemas.windows import MARK, EncodedWindow, WindowBatch

@@ -26,8 +26,8 @@ from databus.bootstrap.served import Session
 from databus.bootstrap.session_checks import seeded_percent
 from databus.bootstrap.status import StoreStatus
 from databus.bootstrap.stored import SourceSizes, SourceState, SourceStatus
-from databus.conf.access import Role
-from databus.conf.api import Call, Endpoint, with_document
+from databus.daemon.access import Role
+from databus.daemon.openapi import Call, Endpoint, with_document
 from databus.schemas.errors import UnknownSourceError
 
 ROOT = "/api/v1"

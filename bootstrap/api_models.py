@@ -12,7 +12,7 @@ from pydantic import Field
 
 from databus.bootstrap.served import ServedPhase
 from databus.bootstrap.stored import SourceStatus
-from databus.conf.api import ApiModel, Scn
+from databus.daemon.openapi import ApiModel, Scn
 
 
 class PairProblem(ApiModel):

@@ -19,11 +19,11 @@ from databus.bootstrap.pair import MakeWorker, Pair, store_paths
 from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.status import read_all, status_table
-from databus.conf.asking import access_options, named_server
-from databus.conf.cli import CommandAt, LazyGroup
-from databus.conf.daemon_cli import config_option, prepare_daemon, serving_options
-from databus.conf.logs import LogFormat
-from databus.conf.service import run as run_service
+from databus.cli.api_client import access_options, named_server
+from databus.cli.main import CommandAt, LazyGroup
+from databus.cli.daemon_options import config_option, prepare_daemon, serving_options
+from databus.daemon.log_setup import LogFormat
+from databus.daemon.service import run as run_service
 from databus.conf.settings import BootstrapSettings, load_settings
 from databus.schemas.errors import ServerError
 

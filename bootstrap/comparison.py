@@ -17,10 +17,10 @@ from typing import Any
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, StoreRow
 from databus.bootstrap.verify_notes import Candidate
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import decode
-from databus.schemas.avro_rows import row_codec, schema_id
 
 Row = Mapping[str, Any]
 

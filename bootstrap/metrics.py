@@ -20,7 +20,7 @@ from databus.bootstrap.relay_watch import behind_s
 from databus.bootstrap.served import ServedPhase
 from databus.bootstrap.status import StoreStatus
 from databus.bootstrap.stored import SourceSizes, SourceStatus
-from databus.conf.process_metrics import add_process_metrics
+from databus.daemon.process_metrics import add_process_metrics
 
 Stores = Iterable[tuple[str, StoreStatus]]
 Samples = Iterable[tuple[list[str], float]]

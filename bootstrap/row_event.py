@@ -11,11 +11,11 @@ from functools import lru_cache
 
 from databus.bootstrap.stored import StoredEvent
 from databus.relay.sources.source import Row
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
 from databus.schemas.event.keys import key_maker
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 from databus.schemas.errors import RowError, RowsUnknownError
 from databus.schemas.event.event import Event, Opcode
-from databus.schemas.event.v2 import decode, encode
 from databus.schemas.event.metadata import (
     METADATA_DIGESTS,
     EventMetadata,
@@ -32,7 +32,7 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
+from databus.schemas.event.v2 import decode, encode
 from databus.schemas.table_change import Step, Versions, renewed, shape
 
 

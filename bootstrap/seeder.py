@@ -30,8 +30,8 @@ from databus.bootstrap.row_identity import identity_of
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.relay.sources.table_scan import TableScan
-from databus.schemas.errors import BootstrapError, SourceUnavailableError
 from databus.schemas.avro_rows import schema_id
+from databus.schemas.errors import BootstrapError, SourceUnavailableError
 from databus.schemas.table import Table
 from databus.schemas.table_change import Versions, shape
 from databus.schemas.table_schema import avro_schema

@@ -40,7 +40,6 @@ from databus.bootstrap.source_choice import Choice, Listed, Stores, choose_sourc
 from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, LogRow, SourceState
 from databus.bootstrap.window_offsets import offset_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.event.control import checkpoint_event
 from databus.schemas.errors import (
     BootstrapTooOldError,
     InvalidParameterError,
@@ -49,6 +48,7 @@ from databus.schemas.errors import (
     SchemaError,
     SchemaNotFoundError,
 )
+from databus.schemas.event.control import checkpoint_event
 from databus.schemas.event.v2 import decode, encode
 from databus.schemas.rendering import Render, choose_render
 from databus.schemas.scn import MAX_SCN

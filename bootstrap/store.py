@@ -49,8 +49,8 @@ from databus.bootstrap.stored import (
     StoreSizes,
 )
 from databus.bootstrap.tombstones import make_tombstone
-from databus.schemas.errors import BootstrapError
 from databus.schemas.avro_rows import schema_id
+from databus.schemas.errors import BootstrapError
 from databus.schemas.table_change import change_scn
 
 __all__ = [

@@ -19,8 +19,8 @@ from sqlite_utils import Database
 
 from databus.bootstrap import source_rows
 from databus.bootstrap.migrations import is_current, migrate
-from databus.conf.faults import as_sqlite_errors
-from databus.conf.private_files import make_folder, make_private
+from databus.daemon.faults import as_sqlite_errors
+from databus.daemon.private_files import make_folder, make_private
 from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.store import Store
 from databus.bootstrap.store_watch import StoreWatch, file_at
-from databus.conf.logs import about
+from databus.daemon.log_setup import about
 from databus.schemas.errors import (
     BootstrapError,
     BootstrapTooOldError,

@@ -21,7 +21,7 @@ from databus.bootstrap.seeding import seed as seed_sources
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify import verify as verify_sources
 from databus.bootstrap.verify_report import json_of, shown
-from databus.conf.daemon_cli import config_option
+from databus.cli.daemon_options import config_option
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings, load_settings
 from databus.schemas.errors import UnknownSourceError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from databus.schemas.event.event import Opcode, Part
-from databus.schemas.event.v2 import decode, encode
 from databus.schemas.event.metadata import (
     METADATA_DIGESTS,
     EventMetadata,
@@ -13,6 +12,7 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
+from databus.schemas.event.v2 import decode, encode
 
 
 def make_tombstone(event: bytes, scn: int, timestamp_ns: int) -> bytes:

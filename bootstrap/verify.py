@@ -29,9 +29,9 @@ from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.bootstrap.verify_notes import Candidate, Notes
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.table_scan import Chunk, TableScan, open_scan
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.keys import key_maker
-from databus.schemas.avro_rows import row_codec
 from databus.schemas.table_schema import avro_schema
 
 LOOKS = 10

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from databus.bootstrap.stored import StoredEvent
+from databus.schemas.avro_rows import Row, RowCodec, row_codec
 from databus.schemas.errors import RowError
 from databus.schemas.event.event import Event
-from databus.schemas.event.v2 import decode, encode
 from databus.schemas.event.metadata import (
     METADATA_DIGESTS,
     EventMetadata,
@@ -24,7 +24,7 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.avro_rows import Row, RowCodec, row_codec
+from databus.schemas.event.v2 import decode, encode
 
 TextOf = Callable[[bytes], str]  # the schema with an id; raises BootstrapError for none
 

@@ -30,7 +30,7 @@ RESUME = "x-databus-resume"
 AHEAD = "x-databus-ahead"
 PHASE_COMPLETED = "phasecompleted"
 STORE_ID = "x-databus-store"
-# Of a request: whose it is. As in conf/client_report.py, which is slow to import.
+# Of a request: whose it is. As in databus/daemon/client_report.py, which is slow to import.
 CLIENT_ID = "x-databus-client"
 
 UNKNOWN_OLDEST = -1  # the server did not say

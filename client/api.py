@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from databus.conf.access import Role
-from databus.conf.api import Call, Endpoint, with_document
-from databus.conf.client_report import ClientReport
+from databus.daemon.access import Role
+from databus.daemon.openapi import Call, Endpoint, with_document
+from databus.daemon.client_report import ClientReport
 
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient

@@ -26,8 +26,8 @@ from databus.client.checkpoint_places import (
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.kept_checkpoints import Shown, shown_at
 from databus.client.position import parse_start
-from databus.conf.amounts import duration_text
-from databus.conf.asking import Server, access_options, named_server
+from databus.conf.units import duration_text
+from databus.cli.api_client import Server, access_options, named_server
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ServerError, UnknownSourceError
 

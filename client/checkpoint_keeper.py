@@ -15,7 +15,7 @@ from random import Random
 from databus.client.back_off import BackOff
 from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.subscription import Subscription
-from databus.conf.faults import is_transient
+from databus.daemon.faults import is_transient
 from databus.conf.settings import BackOffSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError

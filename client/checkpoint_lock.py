@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from databus.conf.file_lock import FileHeldError, open_locked
+from databus.daemon.file_lock import FileHeldError, open_locked
 from databus.schemas.errors import CheckpointError
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from databus.conf.amounts import duration_text
+from databus.conf.units import duration_text
 from databus.schemas.checkpoint import Checkpoint
 
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from databus.client.checkpoint_lock import take_lock
-from databus.conf.durable_file import replace_file
-from databus.conf.private_files import make_folder
+from databus.daemon.durable_file import replace_file
+from databus.daemon.private_files import make_folder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 

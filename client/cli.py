@@ -22,10 +22,10 @@ from databus.client.consumer import Consumer, DataEvent
 from databus.client.position import parse_start
 from databus.client.registering import EventCallback
 from databus.client.tail import json_of, line_of
-from databus.conf.asking import access_options
-from databus.conf.daemon_cli import log_format_option
-from databus.conf.descriptors import raise_limit
-from databus.conf.logs import LogFormat, set_up_logs
+from databus.cli.api_client import access_options
+from databus.cli.daemon_options import log_format_option
+from databus.daemon.descriptors import raise_limit
+from databus.daemon.log_setup import LogFormat, set_up_logs
 from databus.conf.settings import ClientSettings, load_settings
 from databus.schemas.errors import SettingsError
 

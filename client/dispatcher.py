@@ -26,7 +26,7 @@ from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.schema_changes import SchemaWatch, with_seen
 from databus.client.subscription import Subscription
-from databus.conf.logs import about
+from databus.daemon.log_setup import about
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError

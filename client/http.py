@@ -17,10 +17,10 @@ from databus.client.metrics import make_metrics
 from databus.client.reach import Silence
 from databus.client.registration import Registration
 from databus.client.states import Connection, Lifecycle
-from databus.conf.api import api_routes
-from databus.conf.http import ApiHandler, CommandHandler
-from databus.conf.server import BoundedServer
-from databus.conf.service import Health, Service, serve
+from databus.daemon.openapi import api_routes
+from databus.daemon.http import ApiHandler, CommandHandler
+from databus.daemon.http_server import BoundedServer
+from databus.daemon.service import Health, Service, serve
 from databus.conf.settings import ClientHttpSettings
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from databus.client.pages import NOTICE_BYTES, BootstrapBegun, BootstrapEnded, B
 from databus.client.position import Position
 from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import checkpoint_of
 from databus.schemas.errors import DatabusError, ProtocolError
+from databus.schemas.event.control import checkpoint_of
 from databus.schemas.stream.row_reader import LOST_ROW_DIGEST, RowReader, RowWindow
 from databus.schemas.stream.stream_reader import ControlEvent
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from databus.client.checkpoints import read_file
 from databus.client.spark.offsets import AtScn, Place, from_offset
-from databus.conf.file_lock import holder_of
+from databus.daemon.file_lock import holder_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import CheckpointError
 

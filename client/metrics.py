@@ -26,7 +26,7 @@ from databus.client.figures import BUCKETS_S, Figures
 from databus.client.pages import Phase
 from databus.client.registration import Registration
 from databus.client.states import Connection, Lifecycle
-from databus.conf.process_metrics import add_process_metrics
+from databus.daemon.process_metrics import add_process_metrics
 
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient

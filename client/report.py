@@ -11,7 +11,7 @@ from databus.client.pages import Phase
 from databus.client.registration import Registration
 from databus.client.states import BOOTSTRAPPING, Connection
 from databus.client.subscription import Subscription
-from databus.conf.client_report import MAX_TEXT, ClientReport, RegistrationReport
+from databus.daemon.client_report import MAX_TEXT, ClientReport, RegistrationReport
 from databus.schemas.filters import filters_to_json
 
 MAX_REGISTRATIONS = 100

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from databus.client.reach import Silence
 from databus.client.transport import Transport
-from databus.conf.client_report import MAX_WAITED_FOR, WaitsFor
+from databus.daemon.client_report import MAX_WAITED_FOR, WaitsFor
 from databus.schemas.errors import DatabusError
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from zlib import crc32
 from databus.client.intake import ReadWindow
 from databus.client.pages import BootstrapPage
 from databus.client.subscription import SourceBinding
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.stream.row_reader import NO_ROW_DIGEST, ROW_DIGEST, SRC_ID
-from databus.schemas.avro_rows import schema_id
 from databus.schemas.table_change import Step, Versions, change_scn
 
 SEEN_KEY = "schemas_seen"  # of a checkpoint: source → schema id

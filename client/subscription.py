@@ -14,10 +14,10 @@ from typing import NamedTuple
 from zlib import crc32
 
 from databus.registry.compatibility import check_reader
+from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.filters import EventFilter, filters_to_json
 from databus.schemas.stream.row_reader import NO_ROW_DIGEST
-from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NO_FILTER: Mapping[str, EventFilter] = MappingProxyType({})

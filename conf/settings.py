@@ -24,7 +24,7 @@ from pydantic import (
     field_validator,
 )
 
-from databus.conf.amounts import parse_size_bytes
+from databus.conf.units import parse_size_bytes
 from databus.conf.source_names import name_problem
 from databus.schemas.errors import SettingsError
 

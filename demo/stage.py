@@ -49,7 +49,7 @@ class Stage:
         *,
         port: int = 0,
         ring_bytes: str = "16MiB",
-        command_module: str = "databus.conf.cli",
+        command_module: str = "databus.cli.main",
         physical_source: str = "shop",
     ) -> None:
         self.dialect = dialect

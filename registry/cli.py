@@ -10,13 +10,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from databus.conf.cli import CommandAt, LazyGroup
+from databus.cli.main import CommandAt, LazyGroup
 from databus.conf.settings import RelaySettings, load_settings
 from databus.registry.compatibility import check_reader
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import FileStore, SchemaStore, StoredVersion, open_store
-from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 
 # These look into a database, so they live with the relay's sources, which this
 # package must not import: the names are resolved when the commands are used.

@@ -26,9 +26,9 @@ from zlib import crc32
 
 import sqlite_utils
 
-from databus.conf.durable_file import replace_file
-from databus.conf.faults import as_sqlite_errors, is_transient
-from databus.conf.private_files import make_private
+from databus.daemon.durable_file import replace_file
+from databus.daemon.faults import as_sqlite_errors, is_transient
+from databus.daemon.private_files import make_private
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
 

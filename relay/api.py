@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from databus import __version__
-from databus.conf.access import Role
-from databus.conf.api import Call, Endpoint, with_document
-from databus.conf.client_report import ClientReport
+from databus.daemon.access import Role
+from databus.daemon.openapi import Call, Endpoint, with_document
+from databus.daemon.client_report import ClientReport
 from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
 from databus.relay.api_models import (

@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from databus.conf.api import ApiModel, Scn
-from databus.conf.client_report import ClientReport
+from databus.daemon.openapi import ApiModel, Scn
+from databus.daemon.client_report import ClientReport
 
 CaptureState = Literal[
     "starting", "running", "unreachable", "retrying", "paused", "stopped", "error"

@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from databus.conf.faults import is_of_this_machine, is_transient
-from databus.conf.logs import about
+from databus.daemon.faults import is_of_this_machine, is_transient
+from databus.daemon.log_setup import about
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture_ring import CaptureRing, newest_of
 from databus.relay.capture_status import TROUBLED, CaptureStatus, State

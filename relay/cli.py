@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from databus.conf.daemon_cli import config_option, prepare_daemon, serving_options
-from databus.conf.logs import LogFormat
-from databus.conf.service import run as run_service
+from databus.cli.daemon_options import config_option, prepare_daemon, serving_options
+from databus.daemon.log_setup import LogFormat
+from databus.daemon.service import run as run_service
 from databus.conf.settings import RelaySettings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from databus.conf.client_report import ClientReport
+from databus.daemon.client_report import ClientReport
 from databus.relay.api_models import AwaitedSource, ClientPosition, ClientState, ClientView
 from databus.relay.clients import MOST_FILTER_TEXT, Client, Stream, StreamKey
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from databus.conf.client_report import MAX_ID, ClientReport
+from databus.daemon.client_report import MAX_ID, ClientReport
 from databus.relay.recent import Recent
 
 MOST_CLIENTS = 2000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from databus.conf.doctor import Check, error, errors, ok, warning
-from databus.conf.doctor_machine import (
+from databus.doctor.checks import Check, error, errors, ok, warning
+from databus.doctor.machine import (
     Growth,
     Machine,
     check_certificate,
@@ -21,8 +21,8 @@ from databus.conf.doctor_machine import (
     check_secret_env,
     check_secret_file,
 )
-from databus.conf.doctor_servers import check_servers
-from databus.conf.file_lock import holder_of
+from databus.doctor.servers import check_servers
+from databus.daemon.file_lock import holder_of
 from databus.conf.reference import PAGES, kind_of
 from databus.conf.settings import (
     BootstrapSettings,
@@ -36,7 +36,7 @@ from databus.conf.settings import (
     is_loopback,
     load_settings,
 )
-from databus.conf.tokens import make_access
+from databus.daemon.tokens import make_access
 from databus.relay.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
 from databus.relay.sources.doctor import check_source

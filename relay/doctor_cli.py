@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from databus.conf.doctor import Check, Verdict, has_errors, verdict_line
-from databus.conf.doctor_machine import MACHINE, check_packages
+from databus.doctor.checks import Check, Verdict, has_errors, verdict_line
+from databus.doctor.machine import MACHINE, check_packages
 from databus.relay.doctor import check_file
 
 USUAL_FILES = ("relay.toml", "bootstrap.toml", "client.toml")

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from databus.conf.faults import is_transient
-from databus.conf.logs import about
+from databus.daemon.faults import is_transient
+from databus.daemon.log_setup import about
 from databus.registry.registry import SchemaRegistry
 from databus.registry.version import SchemaVersion
 from databus.relay.sources.source import (
@@ -28,7 +28,7 @@ from databus.relay.sources.source import (
     TableEncoder,
     Transaction,
 )
-from databus.schemas.event.control import ddl_event, end_of_period
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import (
     DatabusError,
     ProtocolError,
@@ -36,11 +36,11 @@ from databus.schemas.errors import (
     SchemaError,
     UnknownSourceError,
 )
+from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.event.event import WHOLE_TABLE_KEY, Event, Opcode, Part
-from databus.schemas.event.v2 import encode, unstamped
 from databus.schemas.event.keys import key_maker
 from databus.schemas.event.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
-from databus.schemas.avro_rows import row_codec
+from databus.schemas.event.v2 import encode, unstamped
 from databus.schemas.table import Table
 from databus.schemas.table_change import (
     TableChange,

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from databus.conf.access import Role
-from databus.conf.api import api_routes
-from databus.conf.client_report import CLIENT_ID
-from databus.conf.http import ApiHandler, CommandHandler
-from databus.conf.service import Health, Service
+from databus.daemon.access import Role
+from databus.daemon.openapi import api_routes
+from databus.daemon.client_report import CLIENT_ID
+from databus.daemon.http import ApiHandler, CommandHandler
+from databus.daemon.service import Health, Service
 from databus.conf.settings import HttpSettings
 from databus.relay.api import RelayApi
 from databus.relay.clients import Caller, caller_of

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from databus.conf.logs import about
+from databus.daemon.log_setup import about
 from databus.relay.sources.source import Newest
 from databus.relay.sources.standing import Holding, LogLook, Standing
 from databus.schemas.errors import SourceError

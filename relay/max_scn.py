@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-from databus.conf.durable_file import replace_file
-from databus.conf.faults import as_sqlite_errors
-from databus.conf.private_files import make_private
+from databus.daemon.durable_file import replace_file
+from databus.daemon.faults import as_sqlite_errors
+from databus.daemon.private_files import make_private
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from databus.conf.process_metrics import add_process_metrics
+from databus.daemon.process_metrics import add_process_metrics
 from databus.relay.capture_status import CaptureStatus, State
 from databus.relay.client_metrics import client_metrics
 from databus.relay.physical_source_view import take_sample

@@ -14,12 +14,18 @@ from typing import Any
 from databus.registry.version import SchemaVersion
 from databus.relay.api_models import RowView
 from databus.relay.ring_reader import RingReader
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.event import Event
-from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 from databus.schemas.event.json import json_value
-from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Notes, Op, decode_metadata
-from databus.schemas.avro_rows import row_codec
+from databus.schemas.event.metadata import (
+    METADATA_DIGESTS,
+    EventMetadata,
+    Notes,
+    Op,
+    decode_metadata,
+)
+from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
 LOOKED_AT_BYTES = 2 << 20
 _STEP_BYTES = 256 << 10

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from databus.conf.access import Role
-from databus.conf.http import ApiHandler
+from databus.daemon.access import Role
+from databus.daemon.http import ApiHandler
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import UnknownCommandError
 

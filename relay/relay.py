@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from databus.conf.file_lock import take_lock
-from databus.conf.logs import about
-from databus.conf.private_files import narrow
+from databus.daemon.file_lock import take_lock
+from databus.daemon.log_setup import about
+from databus.daemon.private_files import narrow
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store

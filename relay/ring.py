@@ -31,7 +31,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from databus.conf.logs import about
+from databus.daemon.log_setup import about
 from databus.relay.ring_check import RingCheck
 from databus.relay.ring_layout import (
     FIRST,

@@ -12,8 +12,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from databus.conf.durable_file import sync_folder
-from databus.conf.private_files import PRIVATE, narrow
+from databus.daemon.durable_file import sync_folder
+from databus.daemon.private_files import PRIVATE, narrow
 from databus.relay.ring_layout import WRITER_PID
 from databus.schemas.errors import RingError
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from databus.conf.faults import is_transient
-from databus.conf.logs import about
+from databus.daemon.faults import is_transient
+from databus.daemon.log_setup import about
 from databus.relay.capture import Clock
 from databus.relay.ring_check import Damage
 from databus.relay.ring_reader import RingReader

@@ -14,8 +14,8 @@ from typing import IO
 
 import click
 
-from databus.conf.faults import as_sqlite_errors
-from databus.conf.file_lock import take_lock
+from databus.daemon.faults import as_sqlite_errors
+from databus.daemon.file_lock import take_lock
 from databus.conf.settings import (
     PhysicalSourceSettings,
     RelaySettings,

@@ -21,8 +21,8 @@ from typing import NamedTuple, Protocol
 
 from databus.relay.sieve import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
 from databus.relay.stream_parameters import Selection
-from databus.schemas.event.control import end_of_period
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+from databus.schemas.event.control import end_of_period
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, encode, peek
 from databus.schemas.rendering import Render
 from databus.schemas.scn import MAX_SCN

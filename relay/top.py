@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from databus.conf.amounts import count_text, duration_text, share_text, size_text
+from databus.conf.units import count_text, duration_text, share_text, size_text
 from databus.relay.api_models import (
     ClientPosition,
     ClientState,

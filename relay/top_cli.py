@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.live import Live
 
-from databus.conf.asking import Server, access_options, named_server
+from databus.cli.api_client import Server, access_options, named_server
 from databus.relay.api_models import Clients, PhysicalSources, Problems, RelayView
 from databus.relay.top import Picture, draw
 from databus.schemas.errors import ServerError

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from databus.schemas.event.v2 import decode, to_v1
-from databus.schemas.event.json import json_line, json_plain_value_line
 from databus.schemas.avro_rows import row_codec
+from databus.schemas.event.json import json_line, json_plain_value_line
+from databus.schemas.event.v2 import decode, to_v1
 
 NEWEST_EVENT_VERSION = 2
 BINARY_TYPE = "application/octet-stream"

@@ -48,8 +48,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from databus.schemas.errors import SchemaError
 from databus.schemas.avro_rows import Row, column_of, meta_of, schema_id
+from databus.schemas.errors import SchemaError
 from databus.schemas.table_schema import legal_name
 
 WHOLE_TABLE = ""  # in `reload`: all columns

@@ -8,7 +8,7 @@ from typing import Any, cast
 from databus.bootstrap.api import PairApi
 from databus.client import DatabusClient
 from databus.client.api import endpoints as client_endpoints
-from databus.conf.api import Endpoint, openapi
+from databus.daemon.openapi import Endpoint, openapi
 from databus.relay.api import RelayApi
 
 _INTRODUCTION = """\

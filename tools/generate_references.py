@@ -15,7 +15,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from databus.client.spark.options import SourceOptions, option_names
-from databus.conf.cli import main as databus
+from databus.cli.main import main as databus
 from databus.conf.reference import settings_reference
 from tools.api_reference import api_reference
 

@@ -215,8 +215,8 @@ class Processes:
     def command(self, *words: object) -> list[str]:
         """Return the command line of `databus`, with the check switched off that is to be."""
         if not self.setting.without:
-            return python_module("databus.conf.cli", *words)
-        off = ("--without", self.setting.without, "--module", "databus.conf.cli", "--")
+            return python_module("databus.cli.main", *words)
+        off = ("--without", self.setting.without, "--module", "databus.cli.main", "--")
         return python_module("benchmarks.adversity.disarmed", *off, *words)
 
     def _consumer_command(self) -> list[str]:

@@ -40,7 +40,7 @@ from benchmarks.capture.readers import (
     settings_of,
 )
 from benchmarks.report import Figure, as_json, at_least, publish
-from databus.conf.amounts import parse_size_bytes
+from databus.conf.units import parse_size_bytes
 from databus.demo.private_mariadb import PrivateMariaDB
 
 READERS = ("raw", "library", "capture")

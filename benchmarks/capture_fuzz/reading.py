@@ -27,10 +27,10 @@ from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
 from databus.relay.sources.mysql.stream.xa import PreparedTransactions
 from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
 from databus.relay.sources.source import Transaction
-from databus.schemas.stream import row_reader
 from databus.schemas.errors import DatabusError
-from databus.schemas.windows import WindowBatch
+from databus.schemas.stream import row_reader
 from databus.schemas.stream.stream_reader import ControlEvent
+from databus.schemas.windows import WindowBatch
 
 try:
     from databus.relay.sources.mysql.stream import lane_assembly

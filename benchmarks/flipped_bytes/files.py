@@ -22,7 +22,7 @@ from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.stored import SourceStatus
 from databus.client.client import DatabusClient
-from databus.conf.service import serve
+from databus.daemon.service import serve
 from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings
 from databus.demo.processes import wait_until
 from databus.relay.http import make_service

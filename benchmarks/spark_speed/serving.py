@@ -18,10 +18,10 @@ from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_s
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.relay.relay import Relay
 from databus.relay.sources.source import Newest, RowChange, Transaction
-from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
-from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
 from databus.schemas.avro_rows import RowCodec, schema_id
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 
@@ -120,7 +120,7 @@ def bootstrap_of(folder: Path, rows: int, relay_url: str) -> Iterator[str]:
     ]
     file = folder / "server.toml"
     file.write_text("".join(settings), encoding="utf-8")
-    command = python_module("databus.conf.cli", "bootstrap", "serve", "-c", file)
+    command = python_module("databus.cli.main", "bootstrap", "serve", "-c", file)
     server, url = Child("server", command, folder), f"http://127.0.0.1:{port}"
 
     def is_serving() -> bool:

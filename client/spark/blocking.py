@@ -33,9 +33,9 @@ from databus.client.answers import (
 from databus.client.back_off import BackOff
 from databus.client.spark.row_types import WriterSchema
 from databus.client.subscription import find_ids
-from databus.conf.server_access import ServerAccess
+from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import BackOffSettings
-from databus.conf.tls import explain_tls
+from databus.daemon.tls import explain_tls
 from databus.schemas.errors import DatabusError, ScnNotFoundError, ServerError, UnauthorizedError
 
 CONNECT_TIMEOUT_S = 5.0

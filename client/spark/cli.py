@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from databus.conf.cli import CommandAt, LazyGroup
+from databus.cli.main import CommandAt, LazyGroup
 
 COMMANDS = {
     "load": CommandAt("databus.client.spark.jobs.load_cli:load", "Copy tables, or a query."),

@@ -30,13 +30,14 @@ from databus.client.spark.avro_columns import WriterSchema
 from databus.client.spark.column_plan import ColumnPlan, Frame, Piece
 from databus.client.spark.piece_builder import Head, PieceBuilder, cut_piece, head_arrays
 from databus.client.spark.row_types import Layout, row_schema
-from databus.schemas.event import v1 as event_v1, v2 as event_v2
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import checkpoint_of
 from databus.schemas.errors import ProtocolError, RowError, SchemaError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event import v2 as event_v2
+from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event, Opcode
 from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
-from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.stream.stream_reader import decode_event
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from databus.client.spark.column_plan import (
     stored_type,
     wide_decimal_text,
 )
-from databus.schemas.errors import ProtocolError
 from databus.schemas.avro_rows import RowCodec
+from databus.schemas.errors import ProtocolError
 
 if TYPE_CHECKING:
     from databus.client.spark.column_cutter import Buffers, ColumnCutter

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from databus.schemas.log_mark import LogMark
-from databus.schemas.event.metadata import Notes, Op
 from databus.schemas.avro_rows import RowCodec
+from databus.schemas.event.metadata import Notes, Op
+from databus.schemas.log_mark import LogMark
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange
 from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece

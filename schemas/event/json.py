@@ -13,9 +13,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+from databus.schemas.avro_rows import RowCodec
 from databus.schemas.event.event import Event
 from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Notes, decode_metadata
-from databus.schemas.avro_rows import RowCodec
 
 
 def json_line(event: Event) -> bytes:

@@ -36,8 +36,8 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from databus.schemas.event import v1 as event_v1
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event import v1 as event_v1
 from databus.schemas.event.event import CRC32_BYTES, EOP_SRC_ID, MD5_BYTES, Event, Opcode, Part
 
 VERSION = 2

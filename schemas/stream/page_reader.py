@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple, NoReturn
 
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import checkpoint_of
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event
 from databus.schemas.stream.row_reader import RowEvent, RowReader
 

@@ -18,9 +18,9 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import DdlStatement, ddl_of
-from databus.schemas.errors import ProtocolError
 from databus.schemas.event.event import EOP_SRC_ID, Event, Opcode, Part
 from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, decode_event
 

@@ -23,8 +23,8 @@ from databus.bootstrap.verify import verify
 from databus.client.consumer import Consumer, DataEvent
 from databus.conf.settings import BootstrapSettings, HttpSettings
 from databus.relay.sources.table_scan import open_scan
-from databus.schemas.event.event import Opcode
 from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.event import Opcode
 from databus.schemas.table_change import Step, step
 from tests.bootstrap.live import pair_settings
 from tests.bootstrap.walking import catch_up_at, split

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import StoredEvent
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
 from databus.schemas.event.metadata import (
     EventMetadata,
     Op,
@@ -16,7 +16,7 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

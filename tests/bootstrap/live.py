@@ -15,8 +15,8 @@ from databus.bootstrap.seeding import store_path
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
-from databus.schemas.event.v2 import decode
 from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.v2 import decode
 from tests.mariadb_server import Database, connect
 from tests.promises.running import RunningRelay, wait_until
 

@@ -20,9 +20,9 @@ from databus.relay.encoder import WindowEncoder
 from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.relay.sources.table_scan import TableScan, open_scan
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Opcode
 from databus.schemas.event.v2 import decode, encode
-from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.stream.stream_reader import walk
 from tests.bootstrap.filled import emptied
 from tests.relay.sources.sqlite_shop import database, drain, opened, settings

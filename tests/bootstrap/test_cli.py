@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.bootstrap.stored import SourceStatus
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from tests.bootstrap.filled import PERSON, make_filled, stored
@@ -78,7 +78,7 @@ class Shop:
 
 
 def command(*words: object) -> list[str]:
-    return python_module("databus.conf.cli", "bootstrap", *words)
+    return python_module("databus.cli.main", "bootstrap", *words)
 
 
 def invoke(*words: object) -> Result:

@@ -19,9 +19,9 @@ from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import StoredEvent
 from databus.bootstrap.whole_rows import notes_of
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import decode, encode
 from databus.schemas.event.metadata import (
     EventMetadata,
     Notes,
@@ -30,7 +30,7 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.v2 import decode, encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.filled import emptied

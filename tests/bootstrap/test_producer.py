@@ -26,13 +26,13 @@ from databus.client.consumer import DataEvent
 from databus.client.states import Lifecycle
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
-from databus.schemas.event.control import ddl_event
-from databus.schemas.errors import BootstrapError
-from databus.schemas.event.event import Event
-from databus.schemas.event.v2 import decode, encode
-from databus.schemas.event.metadata import Op
-from databus.schemas.stream.row_reader import row_event
 from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.errors import BootstrapError
+from databus.schemas.event.control import ddl_event
+from databus.schemas.event.event import Event
+from databus.schemas.event.metadata import Op
+from databus.schemas.event.v2 import decode, encode
+from databus.schemas.stream.row_reader import row_event
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema
 from tests.bootstrap.producer_child import settings_for

@@ -7,11 +7,11 @@ from decimal import Decimal
 import pytest
 
 from databus.bootstrap.row_event import RowEvents
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import RowError
 from databus.schemas.event.event import Opcode, Part
-from databus.schemas.event.v2 import decode
 from databus.schemas.event.metadata import EventMetadata, Op, decode_metadata
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.v2 import decode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

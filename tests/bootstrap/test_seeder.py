@@ -14,8 +14,8 @@ from databus.bootstrap.pace import Progress
 from databus.bootstrap.store import SourceStatus
 from databus.relay.sources.table_scan import Chunk, TableScan
 from databus.schemas.errors import RowError, SourceUnavailableError
-from databus.schemas.event.v2 import decode
 from databus.schemas.event.metadata import Op, decode_metadata
+from databus.schemas.event.v2 import decode
 from databus.schemas.table_change import shape
 from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at
 from tests.relay.sources.sqlite_shop import drain

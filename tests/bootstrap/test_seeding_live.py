@@ -137,7 +137,7 @@ def test_a_seeder_that_is_killed_at_any_time_goes_on(live: Live) -> None:
     options: dict[str, Any] = {"data_dir": str(settings.data_dir), "relays": [live.relay.url]}
     options |= {"chunk_rows": 100, "most_rows_per_s": 3_000}
     file.write_text(to_toml(options, {}, [live.physical]))
-    command = python_module("databus.conf.cli", "bootstrap", "seed", "-c", file)
+    command = python_module("databus.cli.main", "bootstrap", "seed", "-c", file)
     kills: list[int] = []
     with writing(live.connection, ROWS, SEED) as writer, producing(settings) as store:
         child = Child("seeder", command, live.folder)

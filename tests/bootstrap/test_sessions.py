@@ -22,6 +22,7 @@ from databus.bootstrap.source_choice import Stores
 from databus.bootstrap.store_readers import StoreReaders
 from databus.bootstrap.stored import SnapshotPage, SourceStatus, StoredEvent
 from databus.conf.settings import HttpSettings
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     BootstrapError,
@@ -31,7 +32,6 @@ from databus.schemas.errors import (
     UnknownSourceError,
 )
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import decode, encode
 from databus.schemas.event.metadata import (
     EventMetadata,
     Op,
@@ -39,7 +39,7 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.v2 import decode, encode
 from databus.schemas.table import Column
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema

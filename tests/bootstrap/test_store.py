@@ -21,12 +21,12 @@ from databus.bootstrap.migrations import MIGRATIONS
 from databus.bootstrap.snapshot_pages import reach_of
 from databus.bootstrap.store import SourceStatus, Store
 from databus.bootstrap.stored import WHOLE_WINDOW
-from databus.conf.faults import is_transient
+from databus.daemon.faults import is_transient
 from databus.schemas.errors import BootstrapError, StoreDamagedError, UnknownSourceError
 from databus.schemas.event.event import Opcode
+from databus.schemas.event.metadata import Op, decode_metadata
 from databus.schemas.event.v2 import decode
 from databus.schemas.filters import ModFilter
-from databus.schemas.event.metadata import Op, decode_metadata
 from databus.schemas.table import Column
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema

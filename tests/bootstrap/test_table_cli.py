@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from databus.bootstrap.pace import Progress
 from databus.bootstrap.store import SourceStatus
 from databus.bootstrap.table_cli import words_of
-from databus.conf.cli import main
+from databus.cli.main import main
 from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at
 from tests.promises.running import to_toml
 

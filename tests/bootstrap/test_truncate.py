@@ -27,8 +27,8 @@ from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError
 from databus.schemas.event.event import Event, Opcode
-from databus.schemas.event.v2 import decode
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.event.v2 import decode
 from tests.bootstrap.filled import (
     ORDERS,
     PERSON,

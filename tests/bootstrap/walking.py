@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event, Opcode
-from databus.schemas.avro_rows import row_codec
 from databus.schemas.stream.stream_reader import walk
 from tests.bootstrap.filled import TEXTS, is_truncate
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from databus.client.subscription import Bindings, RegisteredSchema, Subscription, bind
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
-from databus.schemas.event.v2 import encode
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
-from databus.schemas.avro_rows import RowCodec, schema_id
+from databus.schemas.event.v2 import encode
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

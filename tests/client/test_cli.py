@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.consumer import Op
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.demo.processes import free_port
 from databus.schemas.event.metadata import EventMetadata, Notes, encode_metadata, metadata_part
 from tests.client.fake_relay import FakeRelay
@@ -40,7 +40,7 @@ def tail(relay: FakeRelay, *options: str) -> Result:
 def start(*arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [sys.executable, "-m", "databus.conf.cli", *arguments],
+        [sys.executable, "-m", "databus.cli.main", *arguments],
         cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,

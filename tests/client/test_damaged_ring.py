@@ -17,7 +17,7 @@ from tests.relay.test_ring_check import flip, old_byte
 __all__ = ["database"]
 
 ROWS = 300
-TAIL = (sys.executable, "-m", "databus.conf.cli", "tail")
+TAIL = (sys.executable, "-m", "databus.cli.main", "tail")
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from databus.client.dispatch import CheckpointRule, DataWindow, Dispatch, data_w
 from databus.client.intake import Intake, ReadWindow
 from databus.client.position import Position
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import ddl_event
 from databus.schemas.errors import ConsumerError
+from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event, Part
 from databus.schemas.event.metadata import METADATA_DIGESTS, Op
 from tests.client.shop import (

@@ -8,8 +8,14 @@ from databus.client.connection_messages import HalfWindow
 from databus.client.intake import Intake, ReadWindow, RolledBack, UnknownSchemaError
 from databus.client.position import Position, position_of
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import checkpoint_event, ddl_event, ddl_of, error_event, scn_regress
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
+from databus.schemas.event.control import (
+    checkpoint_event,
+    ddl_event,
+    ddl_of,
+    error_event,
+    scn_regress,
+)
 from databus.schemas.event.event import Opcode, Part
 from databus.schemas.event.v2 import encode
 from tests.client.shop import WIDER_ORDERS, change, order, shop_bindings, window

@@ -11,8 +11,8 @@ from databus.client.intake import UnknownSchemaError
 from databus.client.page_intake import PageIntake
 from databus.client.pages import Phase
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import checkpoint_event, end_of_period, error_event
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
+from databus.schemas.event.control import checkpoint_event, end_of_period, error_event
 from databus.schemas.event.event import Event
 from databus.schemas.event.v1 import encode as encode_v1
 from databus.schemas.event.v2 import encode

@@ -12,8 +12,8 @@ from databus.client.answers import CLIENT_ID
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.client.reporter import REFUSED_S, Behind, ReportOrder, Told, read_told
-from databus.conf import client_report
-from databus.conf.client_report import ClientReport, WaitsFor
+from databus.daemon import client_report
+from databus.daemon.client_report import ClientReport, WaitsFor
 from tests.client.fake_bootstrap import FakeBootstrap
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import FakeClock, orders, wait_until

@@ -10,10 +10,10 @@ from databus.client.intake import Intake, ReadWindow
 from databus.client.position import Position
 from databus.client.schema_changes import SchemaWatch, with_seen
 from databus.client.subscription import RegisteredSchema, Subscription, bind
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event, Part
-from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from databus.schemas.table_schema import avro_schema

@@ -18,7 +18,7 @@ import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Op
-from databus.conf.service import serve
+from databus.daemon.service import serve
 from databus.conf.settings import RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from databus.conf.access import Access, Role
+from databus.daemon.access import Access, Role
 from databus.conf.settings import HttpSettings, ServerAccessSettings, build_settings
-from databus.conf.tokens import make_access, read_token
+from databus.daemon.tokens import make_access, read_token
 from databus.relay.http import CONTROLS, SERVICES
 from databus.schemas.errors import SettingsError
 from tests.relay.fakes import Answer, ServedRelay, get, post

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databus.conf.amounts import count_text, duration_text, share_text, size_text
+from databus.conf.units import count_text, duration_text, share_text, size_text
 
 
 @pytest.mark.parametrize(

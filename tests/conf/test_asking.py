@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from databus.conf.asking import Server, named_server
-from databus.conf.cli import main
+from databus.cli.api_client import Server, named_server
+from databus.cli.main import main
 from databus.schemas.errors import ForbiddenError, ServerError, SettingsError, UnauthorizedError
 from tests.relay.fakes import ServedRelay
 from tests.relay.sources.certificates import write_certificates

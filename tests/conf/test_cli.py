@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus import __version__
-from databus.conf.cli import COMMANDS, CommandAt, LazyGroup, main
+from databus.cli.main import COMMANDS, CommandAt, LazyGroup, main
 from databus.conf.reference import kind_of, settings_reference
 from databus.demo.processes import child_environment
 from databus.schemas.errors import ScnNotFoundError
@@ -88,7 +88,7 @@ def test_help_lists_every_command_without_importing_any() -> None:
 def test_help_of_databus_loads_neither_tornado_nor_fastavro() -> None:
     script = (
         "import sys\n"
-        "from databus.conf.cli import main\n"
+        "from databus.cli.main import main\n"
         "main(['--help'], standalone_mode=False)\n"
         "sys.exit(any(name in sys.modules for name in ('tornado', 'fastavro', 'rich')))\n"
     )
@@ -168,7 +168,7 @@ def test_config_reference_finds_settings_by_a_word() -> None:
 def on_the_path(tmp_path: Path) -> dict[str, str]:
     """An environment in which `databus` is the one under test."""
     script = tmp_path / "databus"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m databus.conf.cli "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m databus.cli.main "$@"\n')
     script.chmod(0o755)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
     return child_environment() | {"PATH": path}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from databus.conf import doctor_machine
-from databus.conf.doctor import Check, Verdict, errors, has_errors, ok, verdict_line
-from databus.conf.doctor_machine import (
+from databus.doctor import machine as doctor_machine
+from databus.doctor.checks import Check, Verdict, errors, has_errors, ok, verdict_line
+from databus.doctor.machine import (
     MACHINE,
     Growth,
     Machine,
@@ -24,7 +24,7 @@ from databus.conf.doctor_machine import (
     check_secret_file,
     filesystem_of,
 )
-from databus.conf.doctor_servers import check_clock
+from databus.doctor.servers import check_clock
 from databus.conf.settings import HttpSettings
 from tests.relay.sources.certificates import write_certificates
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from databus.conf.faults import is_of_this_machine, is_transient
+from databus.daemon.faults import is_of_this_machine, is_transient
 from databus.schemas.errors import (
     CheckpointError,
     DatabusError,

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from databus.conf import descriptors
-from databus.conf.descriptors import fit_connections
-from databus.conf.http import ApiHandler
+from databus.daemon import descriptors
+from databus.daemon.descriptors import fit_connections
+from databus.daemon.http import ApiHandler
 from databus.relay.measure import MeasureJob
 from databus.relay.stream import StreamJob
 from databus.schemas.errors import SettingsError

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from databus.conf.logs import JsonFormatter, LogFormat, TextFormatter, about, hide, redact
+from databus.daemon.log_setup import JsonFormatter, LogFormat, TextFormatter, about, hide, redact
 from databus.conf.settings import PhysicalSourceSettings, ServerAccessSettings
-from databus.conf.tokens import read_token
+from databus.daemon.tokens import read_token
 from databus.relay.sources.mysql.server.connection import address_of, connect
 from databus.schemas.errors import ConsumerError, SourceError
 from tests.conf.test_access import ADMIN, READER, bearer, served, write_tokens
@@ -167,7 +167,7 @@ def test_requests_and_refusals_are_logged_with_the_client_and_without_the_token(
     with logging_as("json") as (_, written), served(tmp_path, admin_tokens_file=tokens) as relay:
         get(relay.url, f"/nonsense?token={ADMIN}", bearer(ADMIN))
         get(relay.url, "/sources", bearer("wrong-" + READER))
-    said = [record for record in records(written) if record["logger"] == "databus.conf.http"]
+    said = [record for record in records(written) if record["logger"] == "databus.daemon.http"]
     assert {record["client"] for record in said} == {"127.0.0.1"}
     assert ADMIN not in written.getvalue()
     assert READER not in written.getvalue()
@@ -179,7 +179,7 @@ def test_a_relay_logs_json_with_source_and_scn(tmp_path: Path, by_setting: bool)
     setting = 'log_format = "json"\n' if by_setting else ""
     text = CONFIG.replace("generator:?rate=100", "sqlite:nowhere/shop.db")
     config.write_text(setting + text)
-    command = [sys.executable, "-m", "databus.conf.cli", "relay", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "databus.cli.main", "relay", "run", "-c", str(config)]
     command += [] if by_setting else ["--log-format", "json"]
     with subprocess.Popen(
         command,

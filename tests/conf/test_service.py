@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from databus.conf import service as service_shell
-from databus.conf.http import ApiHandler, accepts_gzip
-from databus.conf.service import Health, Life, Phase, Service
+from databus.daemon import service as service_shell
+from databus.daemon.http import ApiHandler, accepts_gzip
+from databus.daemon.service import Health, Life, Phase, Service
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import ScnNotFoundError, SettingsError
 from tests.relay.fakes import ServiceThread, connect, get, wait_until
@@ -194,7 +194,7 @@ def test_no_request_runs_any_more_when_the_work_is_stopped(
 HELD_UP = """
 import asyncio, signal, os, threading, time
 from prometheus_client import CollectorRegistry
-from databus.conf import service
+from databus.daemon import service
 from databus.conf.settings import HttpSettings
 
 service.WHOLE_S = 0.7
@@ -271,7 +271,7 @@ def start_relay(config: Path, *options: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "databus.conf.cli",
+        "databus.cli.main",
         "relay",
         "run",
         "-c",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from databus.conf.amounts import parse_size_bytes
+from databus.conf.units import parse_size_bytes
 from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,

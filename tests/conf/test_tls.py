@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from databus.client import DatabusClient
 from databus.client.cli import tail
 from databus.client.spark.blocking import Server, ServerPool
-from databus.conf.server_access import ServerAccess
+from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import HttpSettings, ServerAccessSettings
-from databus.conf.tls import server_context
+from databus.daemon.tls import server_context
 from databus.schemas.errors import DatabusError, ServerError, SettingsError
 from tests.conf.certificates import Certificates, make_certificates
 from tests.conf.test_access import ADMIN, READER, served, write_tokens

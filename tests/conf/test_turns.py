@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from databus.conf.turns import Turns
+from databus.daemon.fair_queue import Turns
 
 
 async def turns_of(turns: Turns, count: int) -> list[int]:

@@ -32,7 +32,7 @@ class Demo:
     def start(self, *arguments: object, stdout: int | None = None) -> None:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                python_module("databus.conf.cli", "demo", *arguments),
+                python_module("databus.cli.main", "demo", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output if stdout is None else stdout,
                 stderr=output if stdout is None else stdout,

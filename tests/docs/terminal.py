@@ -35,7 +35,7 @@ case "$*" in
   "relay run"*) set -- "$@" --port {port} ;;
   "tail "* | "top "*) set -- "$@" --relay http://127.0.0.1:{port} ;;
 esac
-exec {python} -m databus.conf.cli "$@"
+exec {python} -m databus.cli.main "$@"
 """
 
 

@@ -16,7 +16,7 @@ import click
 import pytest
 import yaml
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.conf.reference import PAGES
 from databus.conf.settings import load_settings
 from tests.docs.markdown import ROOT

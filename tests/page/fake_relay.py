@@ -9,10 +9,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
-from databus.conf.access import Role
-from databus.conf.api import Call, Endpoint, api_routes
-from databus.conf.client_report import ClientReport, RegistrationReport
-from databus.conf.service import Health, Service
+from databus.daemon.access import Role
+from databus.daemon.openapi import Call, Endpoint, api_routes
+from databus.daemon.client_report import ClientReport, RegistrationReport
+from databus.daemon.service import Health, Service
 from databus.conf.settings import HttpSettings
 from databus.relay.api_models import (
     Clients,

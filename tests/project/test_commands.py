@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from tests.project.test_references import commands
 from tools.repository import ROOT
 

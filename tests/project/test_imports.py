@@ -42,7 +42,7 @@ HOMES = {
     "sqlalchemy": ["client/spark/targets/sql*.py"],
     "sqlglot": ["client/spark/sql/*.py"],
     "sqlite_utils": ["bootstrap/*.py", "registry/sqlite_store.py", "relay/sources/sqlite/*.py"],
-    "tornado": ["*/http.py", "client/transport.py", "conf/server.py", "conf/service.py"],
+    "tornado": ["*/http.py", "client/transport.py", "databus/daemon/http_server.py", "databus/daemon/service.py"],
     "transitions": ["client/states.py"],
 }
 

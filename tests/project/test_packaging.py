@@ -174,7 +174,7 @@ def test_the_wheel_is_named_and_licensed_and_has_one_script(wheel: Path) -> None
         scripts = archive.read(texts["entry_points.txt"]).decode().split()
         metadata = archive.read(texts["METADATA"]).decode()
     assert wheel.name.startswith(f"databus_cdc-{__version__}-cp3")
-    assert scripts == ["[console_scripts]", "databus", "=", "databus.conf.cli:main"]
+    assert scripts == ["[console_scripts]", "databus", "=", "databus.cli.main:main"]
     assert "LICENSE" in texts
     assert "Apache-2.0" in metadata
 

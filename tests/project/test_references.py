@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from tools.generate_references import FOLDER, PAGES
 from tools.repository import ROOT
 

@@ -169,7 +169,7 @@ class RunningPair:
         file = self._folder / f"{name}.toml"
         text = to_toml(self._options, {"port": port or free_port()}, self._relay.physical)
         file.write_text(text, encoding="utf-8")
-        command = python_module("databus.conf.cli", "bootstrap", *words, "-c", file)
+        command = python_module("databus.cli.main", "bootstrap", *words, "-c", file)
         return Child(name, command, self._folder)
 
 

@@ -64,7 +64,7 @@ class RunningRelay:
         self._physical = list(physical)
         self._options = {"data_dir": str(self.data_dir)} | options
         self._http = {**(http or {}), "port": self.port}
-        command = python_module("databus.conf.cli", "relay", "run", "-v", "-c", self._file)
+        command = python_module("databus.cli.main", "relay", "run", "-v", "-c", self._file)
         self.child = Child(name, [*prefix, *command], folder)
 
     @property

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from databus.bootstrap.store import Store
-from databus.conf.doctor_machine import MACHINE, Growth, check_folder
-from databus.conf.private_files import make_folder, make_private
+from databus.doctor.machine import MACHINE, Growth, check_folder
+from databus.daemon.private_files import make_folder, make_private
 from databus.relay.max_scn import SqliteMaxScn
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 

@@ -17,7 +17,7 @@ import pymysql
 import pytest
 from rich.console import Console
 
-from databus.conf.asking import named_server
+from databus.cli.api_client import named_server
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.top import draw
 from databus.relay.top_cli import picture_of

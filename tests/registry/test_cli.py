@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.schemas.avro_rows import schema_id

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.conf.faults import is_transient
+from databus.daemon.faults import is_transient
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import (
     FileStore,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from databus.conf.server import BoundedServer
-from databus.conf.service import Service, serve
+from databus.daemon.http_server import BoundedServer
+from databus.daemon.service import Service, serve
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.relay.http import make_service
 from databus.relay.relay import Relay

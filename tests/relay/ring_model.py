@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from databus.relay.ring import EncodedWindow, Ring, WindowBatch
 from databus.relay.ring_reader import RingReader
-from databus.schemas.event.control import end_of_period
 from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import decode, encode
 from databus.schemas.windows import MARK

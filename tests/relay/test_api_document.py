@@ -17,7 +17,7 @@ import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databus.conf.api import EndpointHandler
+from databus.daemon.openapi import EndpointHandler
 from databus.conf.settings import RelaySettings, build_settings
 from databus.relay.http import COMMANDS, make_service, routes
 from databus.relay.relay import Relay

@@ -24,9 +24,9 @@ from databus.schemas.errors import (
     SourceUnavailableError,
     TransactionTooLargeError,
 )
+from databus.schemas.event.metadata import Op
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark
-from databus.schemas.event.metadata import Op
 from databus.schemas.windows import MARK, WindowBatch, WindowEnd, WindowPiece
 from tests.relay.fakes import ORDERS, PERSON, FakeSource, insert, transaction, wait_until
 

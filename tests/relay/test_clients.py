@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from databus.conf.client_report import ClientReport, RegistrationReport
+from databus.daemon.client_report import ClientReport, RegistrationReport
 from databus.relay.api_models import ClientState
 from databus.relay.client_view import RingMark, client_view
 from databus.relay.clients import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.conf.settings import MaxScnSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.doctor import saved_scn

@@ -18,16 +18,16 @@ from databus.relay.sources.source import (
     TableEmptied,
     Transaction,
 )
-from databus.schemas.event.control import DdlStatement, ddl_of, end_of_period
-from databus.schemas.errors import RowError, SchemaError, UnknownSourceError
-from databus.schemas.event.event import Event, Opcode
-from databus.schemas.event.v2 import encode, stamp
-from databus.schemas.event.metadata import EventMetadata, Notes, Op, decode_metadata
 from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.errors import RowError, SchemaError, UnknownSourceError
+from databus.schemas.event.control import DdlStatement, ddl_of, end_of_period
+from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.metadata import EventMetadata, Notes, Op, decode_metadata
+from databus.schemas.event.v2 import encode, stamp
+from databus.schemas.stream.stream_reader import walk
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import UNSEEN, TableChange, change_of, shape_id
 from databus.schemas.table_schema import avro_schema
-from databus.schemas.stream.stream_reader import walk
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
 
 WIDER = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))

@@ -15,13 +15,13 @@ from databus.relay.ring import Ring
 from databus.relay.ring_layout import FIRST, MASK, NEXT, TAIL
 from databus.relay.ring_reader import RingReader
 from databus.relay.row_count import Limits, RowCount
-from databus.schemas.event.control import ddl_event
 from databus.schemas.errors import (
     DamagedWindowsError,
     ProtocolError,
     RingCorruptError,
     ScnNotFoundError,
 )
+from databus.schemas.event.control import ddl_event
 from databus.schemas.event.v2 import encode
 from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import make_window

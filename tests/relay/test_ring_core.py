@@ -24,8 +24,8 @@ from databus.relay.scn_index import IndexEntry, ScnIndex
 from databus.relay.sieve import Sieve, may_have_ddl, sift
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.errors import DatabusError, InvalidParameterError, ProtocolError
+from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter

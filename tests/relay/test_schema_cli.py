@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from tests.mariadb_server import Database
 
 pytest_plugins = ["tests.mariadb"]

@@ -17,10 +17,10 @@ from databus.relay.ring_walk import find_event
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.relay.stream_together import TogetherJob, TogetherResponse
-from databus.schemas.event import v1 as event_v1
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import ddl_event
 from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event, Opcode
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import ModFilter, RangeFilter

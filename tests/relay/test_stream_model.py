@@ -22,8 +22,8 @@ from databus.relay.ring_reader import RingReader
 from databus.relay.stream import StreamJob, run
 from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
-from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.event.control import ddl_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
 from databus.schemas.filters import EventFilter, ModFilter, RangeFilter

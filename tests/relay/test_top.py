@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.demo.processes import child_environment, python_module
 from databus.relay.api_models import (
     AwaitedSource,
@@ -255,7 +255,7 @@ def test_in_a_pipe_it_goes_on_when_the_relay_goes_away(relay: ServedRelay, tmp_p
     output = tmp_path / "output"
     with output.open("wb") as out:
         process = subprocess.Popen(
-            python_module("databus.conf.cli", "top", "--relay", relay.url, "--every", "0.1"),
+            python_module("databus.cli.main", "top", "--relay", relay.url, "--every", "0.1"),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -274,7 +274,7 @@ def test_in_a_pipe_it_goes_on_when_the_relay_goes_away(relay: ServedRelay, tmp_p
 def test_in_a_terminal_q_ends_it(relay: ServedRelay) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        python_module("databus.conf.cli", "top", "--relay", relay.url, "--every", "0.2"),
+        python_module("databus.cli.main", "top", "--relay", relay.url, "--every", "0.2"),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

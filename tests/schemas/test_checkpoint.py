@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult, ConsumptionMode
+from databus.schemas.errors import CheckpointError, ProtocolError
 from databus.schemas.event.control import (
     checkpoint_event,
     checkpoint_of,
@@ -18,7 +19,6 @@ from databus.schemas.event.control import (
     error_event,
     scn_regress,
 )
-from databus.schemas.errors import CheckpointError, ProtocolError
 from databus.schemas.scn import MAX_SCN
 
 SCNS = st.integers(-1, MAX_SCN)

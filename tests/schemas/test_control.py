@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas.event.control import DdlStatement, ddl_event, ddl_of, end_of_period, read_ddl
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.control import DdlStatement, ddl_event, ddl_of, end_of_period, read_ddl
 from databus.schemas.event.v2 import decode, encode
 
 TEXT = st.text(max_size=30)

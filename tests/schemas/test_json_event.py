@@ -10,12 +10,12 @@ from decimal import Decimal
 
 import pytest
 
-from databus.schemas.event.control import end_of_period
+from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.json import json_line, json_plain_value_line, json_value
 from databus.schemas.event.metadata import EventMetadata, Notes, Op, encode_metadata, metadata_part
-from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas.event import v1 as event_v1, v2 as event_v2
-from databus.schemas.stream import _row_cutter as row_cutter, row_reader
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ProtocolError, WindowTooLargeError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import (
     DdlStatement,
     checkpoint_event,
@@ -20,7 +21,6 @@ from databus.schemas.event.control import (
     ddl_of,
     end_of_period,
 )
-from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import (
     EventMetadata,
@@ -31,6 +31,8 @@ from databus.schemas.event.metadata import (
     may_have_notes,
     metadata_part,
 )
+from databus.schemas.stream import _row_cutter as row_cutter
+from databus.schemas.stream import row_reader
 from databus.schemas.stream.page_reader import PageReader
 from databus.schemas.stream.row_reader import (
     IS_PLAIN,

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
+from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event.control import checkpoint_event, end_of_period, scn_regress
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event import v2 as event_v2
+from databus.schemas.event.control import checkpoint_event, end_of_period, scn_regress
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.stream.row_reader import RowReader
 from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, Window

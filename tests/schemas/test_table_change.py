@@ -11,8 +11,8 @@ import pytest
 
 from databus.registry.compatibility import check_new_version
 from databus.registry.differences import differences
-from databus.schemas.errors import SchemaError
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
+from databus.schemas.errors import SchemaError
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import (
     Kind,

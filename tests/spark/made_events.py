@@ -19,6 +19,7 @@ from databus.client.spark.row_types import (
     changes_schema,
     row_schema,
 )
+from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import (
@@ -28,7 +29,6 @@ from databus.schemas.event.metadata import (
     encode_metadata,
     metadata_part,
 )
-from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

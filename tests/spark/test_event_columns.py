@@ -16,8 +16,11 @@ from databus.client.spark.event_columns import UnknownSchemaError
 from databus.client.spark.row_types import (
     Layout,
 )
-from databus.schemas.event import v1 as event_v1, v2 as event_v2
+from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ProtocolError, RowError, SchemaError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,
@@ -25,7 +28,6 @@ from databus.schemas.event.control import (
     error_event,
     scn_regress,
 )
-from databus.schemas.errors import ProtocolError, RowError, SchemaError
 from databus.schemas.event.event import Event, Part
 from databus.schemas.event.metadata import (
     METADATA_DIGEST,
@@ -34,7 +36,6 @@ from databus.schemas.event.metadata import (
     Op,
     metadata_part,
 )
-from databus.schemas.avro_rows import schema_id
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.spark.made_events import (
     OLD,

@@ -21,14 +21,15 @@ from databus.client.spark.row_types import (
     Layout,
     WriterSchema,
 )
-from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DatabusError, ProtocolError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,
     end_of_period,
 )
-from databus.schemas.errors import DatabusError, ProtocolError
 from databus.schemas.event.metadata import (
     Notes,
     Op,

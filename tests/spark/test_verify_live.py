@@ -22,7 +22,7 @@ from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.repair import How, RepairOptions, repair
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.verify import VerifyOptions, verify
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.conf.settings import RelaySettings, load_settings
 from databus.schemas.errors import SettingsError
 from tests.spark.table_shop import TableShop, table_shop

@@ -48,8 +48,8 @@ from databus.client.spark.targets.target import (
     read_files,
     whole_key,
 )
-from databus.conf.durable_file import replace_file, sync_folder
-from databus.conf.private_files import SHARED
+from databus.daemon.durable_file import replace_file, sync_folder
+from databus.daemon.private_files import SHARED
 from databus.schemas.errors import SettingsError
 
 _DIGITS = 20

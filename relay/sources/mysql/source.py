@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from databus.conf.faults import is_transient
+from databus.daemon.faults import is_transient
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.same_log import SameLog, wrong_connection

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from databus.conf.faults import as_sqlite_errors
+from databus.daemon.faults import as_sqlite_errors
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 
 # What passes by itself: somebody holds the lock, the disk is full, the file is not there yet.

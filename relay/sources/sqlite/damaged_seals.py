@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from databus.conf.faults import as_sqlite_errors
+from databus.daemon.faults import as_sqlite_errors
 from databus.relay.sources.sqlite.connection import connect
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

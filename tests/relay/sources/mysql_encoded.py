@@ -15,10 +15,10 @@ from databus.registry.store import MemoryStore
 from databus.relay.encoder import WindowEncoder
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import Captured, Transaction
-from databus.schemas.event.event import Event
-from databus.schemas.event.v2 import decode
-from databus.schemas.event.metadata import Notes, decode_metadata
 from databus.schemas.avro_rows import row_codec
+from databus.schemas.event.event import Event
+from databus.schemas.event.metadata import Notes, decode_metadata
+from databus.schemas.event.v2 import decode
 from databus.schemas.windows import WindowBatch
 from tests.relay.sources.mysql_reading import READS, Seen
 

@@ -27,8 +27,8 @@ from databus.relay.sources.source import (
 )
 from databus.schemas.event.control import ddl_of
 from databus.schemas.event.event import Event
-from databus.schemas.event.v2 import decode, stamp
 from databus.schemas.event.metadata import EventMetadata, Op, decode_metadata
+from databus.schemas.event.v2 import decode, stamp
 from databus.schemas.table import Table
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 

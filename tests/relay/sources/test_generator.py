@@ -11,10 +11,10 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources import open_source
 from databus.relay.sources.generator import GeneratorSource
 from databus.relay.sources.source import Transaction
+from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.keys import event_key
 from databus.schemas.event.metadata import Op
-from databus.schemas.avro_rows import RowCodec
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 

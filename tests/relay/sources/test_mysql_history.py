@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from databus.conf.cli import main
+from databus.cli.main import main
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.history import History, Record

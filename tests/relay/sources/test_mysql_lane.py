@@ -39,9 +39,9 @@ from databus.relay.sources.source import Captured
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import stamp
 from databus.schemas.scn import BinlogPosition
+from databus.schemas.stream.stream_reader import walk
 from databus.schemas.table_change import change_of
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
-from databus.schemas.stream.stream_reader import walk
 from tests.relay.sources import mysql_events_made as made
 
 INT, VARCHAR, LONG_BLOB = 3, 15, 252

@@ -18,9 +18,9 @@ from pymysql.connections import Connection
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.scan.tables import MysqlTableScan
 from databus.relay.sources.table_scan import Chunk, KeyRange
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.keys import key_maker
-from databus.schemas.avro_rows import row_codec
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 from tests.mariadb_server import Database, connect

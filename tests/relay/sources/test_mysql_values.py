@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from databus.relay.sources.mysql.source import MysqlSource
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.event.metadata import Notes
-from databus.schemas.avro_rows import row_codec
 from databus.schemas.table_schema import avro_schema
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import opened, read_changes, watching

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from databus.relay.sources.source import Newest, Transaction
 from databus.relay.sources.sqlite.seals import seals_path
 from databus.relay.sources.sqlite.source import SqliteSource
+from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import (
     RowError,
     SourceStoppedError,
 )
-from databus.schemas.avro_rows import RowCodec
 from databus.schemas.table_schema import avro_schema
 from tests.relay.sources.sqlite_shop import (
     State,

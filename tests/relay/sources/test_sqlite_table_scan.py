@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from databus.relay.sources.sqlite.table_scan import SqliteTableScan
 from databus.relay.sources.table_scan import Chunk, KeyRange, open_scan
+from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.keys import key_maker
-from databus.schemas.avro_rows import row_codec
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 from tests.relay.sources.sqlite_shop import apply, database, drain, opened, settings

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.connections import Connection
 
-from databus.conf.logs import hide
+from databus.daemon.log_setup import hide
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.server.checks import GRANT_HINT
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError

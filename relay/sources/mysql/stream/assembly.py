@@ -34,7 +34,7 @@ from zlib import crc32
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.conf.faults import is_transient
+from databus.daemon.faults import is_transient
 from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.position import FIRST_OFFSET

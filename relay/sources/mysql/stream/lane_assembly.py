@@ -31,10 +31,10 @@ from databus.relay.sources.source import (
     TableDefined,
     Transaction,
 )
-from databus.schemas.event.control import end_of_period
 from databus.schemas.errors import DatabusError
-from databus.schemas.event.v2 import encode, unstamped
+from databus.schemas.event.control import end_of_period
 from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_SCHEMA_VERSION
+from databus.schemas.event.v2 import encode, unstamped
 from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
 
 _MOST_PLANS = 4096

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from zlib import crc32
 
-from databus.conf.durable_file import replace_file
-from databus.conf.private_files import make_private
+from databus.daemon.durable_file import replace_file
+from databus.daemon.private_files import make_private
 from databus.relay.sources.mysql.rows.layout import (
     ROW_ID,
     DefinedColumn,

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from databus.conf.access import Access
-from databus.conf.logs import hide
+from databus.daemon.access import Access
+from databus.daemon.log_setup import hide
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.schemas.errors import SettingsError
 

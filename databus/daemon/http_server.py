@@ -31,9 +31,9 @@ from tornado.httputil import (
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
-from databus.conf.http import SLICE_BYTES
+from databus.daemon.http import SLICE_BYTES
 from databus.conf.settings import HttpSettings
-from databus.conf.tls import server_context
+from databus.daemon.tls import server_context
 from databus.schemas.errors import SettingsError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from databus.conf.access import Access, Role
+from databus.daemon.access import Access, Role
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import ForbiddenError, UnauthorizedError
 

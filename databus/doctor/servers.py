@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from databus.conf.asking import Server
-from databus.conf.doctor import Check, Verdict, error, has_errors, ok, warning
-from databus.conf.doctor_machine import ASK_S, Machine
+from databus.cli.api_client import Server
+from databus.doctor.checks import Check, Verdict, error, has_errors, ok, warning
+from databus.doctor.machine import ASK_S, Machine
 from databus.conf.settings import ServerAccessSettings
-from databus.conf.tokens import read_token
+from databus.daemon.tokens import read_token
 from databus.schemas.errors import DatabusError
 
 CLOCK_WARNING_S = 3.0  # an answer says whole seconds

@@ -6,8 +6,8 @@ import ssl
 from dataclasses import dataclass, field
 
 from databus.conf.settings import ServerAccessSettings
-from databus.conf.tls import client_context
-from databus.conf.tokens import read_token
+from databus.daemon.tls import client_context
+from databus.daemon.tokens import read_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from databus.conf.api import ApiModel, Scn
+from databus.daemon.openapi import ApiModel, Scn
 
 CLIENT_ID = "x-databus-client"  # header of each request: the id that the reports are under
 MAX_ID = 64

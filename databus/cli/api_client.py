@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import click
 
 from databus.conf.settings import ServerAccessSettings
-from databus.conf.tokens import read_token
+from databus.daemon.tokens import read_token
 from databus.schemas.errors import (
     DatabusError,
     ForbiddenError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from databus.conf.private_files import PRIVATE
+from databus.daemon.private_files import PRIVATE
 
 
 def replace_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:

@@ -25,10 +25,10 @@ from pathlib import Path
 from cryptography import x509
 
 from databus import __version__
-from databus.conf.amounts import size_text
-from databus.conf.asking import Server
-from databus.conf.doctor import Check, error, errors, ok, warning
-from databus.conf.private_files import wide_files
+from databus.conf.units import size_text
+from databus.cli.api_client import Server
+from databus.doctor.checks import Check, error, errors, ok, warning
+from databus.daemon.private_files import wide_files
 from databus.conf.settings import HttpSettings
 from databus.schemas.errors import DatabusError
 

@@ -33,9 +33,9 @@ COMMANDS = {
     ),
     "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
     "completion": CommandAt(
-        "databus.conf.completion_cli:completion", "Print what makes a shell complete commands."
+        "databus.cli.completion:completion", "Print what makes a shell complete commands."
     ),
-    "config": CommandAt("databus.conf.config_cli:config", "Check and explain settings."),
+    "config": CommandAt("databus.cli.config:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
     "doctor": CommandAt(
         "databus.relay.doctor_cli:doctor", "Say what is wrong, and what to do about it."
@@ -108,6 +108,6 @@ def main() -> None:
     """
 
 
-# For `python -m databus.conf.cli`, where the console script is not installed.
+# For `python -m databus.cli.main`, where the console script is not installed.
 if __name__ == "__main__":
     main(prog_name="databus")

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from databus.conf.private_files import PRIVATE, make_folder, narrow
+from databus.daemon.private_files import PRIVATE, make_folder, narrow
 from databus.schemas.errors import SettingsError
 
 

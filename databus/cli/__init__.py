@@ -1,0 +1,1 @@
+"""The command `databus`: what its subcommands share, and those that belong to no daemon."""

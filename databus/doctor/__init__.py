@@ -1,0 +1,1 @@
+"""`databus doctor`: checks of the machine, the settings and the servers."""

@@ -26,6 +26,6 @@ setup(
         for root in ROOTS
         for path in sorted(Path(root).rglob("*.pyx"))
     ],
-    package_data={"": ["*.pyi", "*.avsc", "*.toml", "py.typed", "page/*"]},
+    package_data={"": ["*.pyi", "*.avsc", "*.toml", "py.typed", "static/*"]},
     exclude_package_data={"": ["*.pyx", "*.pxi", "*.c"]},
 )

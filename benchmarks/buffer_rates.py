@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from benchmarks.report import Figure, Target, at_least, at_most, median, seconds
-from databus.relay.ring import Ring, WindowBatch
-from databus.relay.ring_core import stamp
-from databus.relay.ring_reader import RingReader
-from databus.relay.stream import StreamJob, run
-from databus.relay.stream_parameters import Selection
+from databus.relay.ring._core import stamp
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring, WindowBatch
+from databus.relay.serving.databus.parameters import Selection
+from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part

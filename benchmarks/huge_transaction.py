@@ -37,7 +37,7 @@ from benchmarks.capture.readers import PHYSICAL, check_counts, keys_held, settin
 from benchmarks.report import Figure, as_json, at_most, publish
 from databus.conf.settings import RelaySettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.capture_status import State
+from databus.relay.capture.status import State
 from databus.relay.relay import PhysicalSource, Relay
 
 SAMPLE_S = 0.02

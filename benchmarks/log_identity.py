@@ -27,7 +27,7 @@ from benchmarks.adversity.proxy import WireProxy
 from benchmarks.adversity.servers import SavedData, Servers
 from databus.conf.settings import RelaySettings
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.capture_status import State
+from databus.relay.capture.status import State
 from databus.relay.relay import Relay
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.schemas.event.v2 import decode

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from benchmarks.buffer_rates import rates
 from benchmarks.report import Figure, at_least, command, median, seconds
-from databus.relay.ring import EncodedWindow, Ring
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import EncodedWindow, Ring
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode

@@ -29,11 +29,11 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
 from benchmarks.report import Figure, at_least, command, seconds
-from databus.daemon.service import serve, settle
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
-from databus.relay.http import make_service
+from databus.daemon.service import serve, settle
 from databus.relay.relay import Relay
-from databus.relay.ring import EncodedWindow, Ring
+from databus.relay.ring.ring import EncodedWindow, Ring
+from databus.relay.serving.databus.handlers import make_service
 from databus.relay.sources.source import Newest, Transaction
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part

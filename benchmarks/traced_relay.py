@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.load import write_numbers
 from databus.cli.main import main
-from databus.relay.ring import Ring
-from databus.relay.stream import StreamJob, StreamResponse
+from databus.relay.ring.ring import Ring
+from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
 
 

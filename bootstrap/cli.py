@@ -20,11 +20,11 @@ from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.status import read_all, status_table
 from databus.cli.api_client import access_options, named_server
-from databus.cli.main import CommandAt, LazyGroup
 from databus.cli.daemon_options import config_option, prepare_daemon, serving_options
+from databus.cli.main import CommandAt, LazyGroup
+from databus.conf.settings import BootstrapSettings, load_settings
 from databus.daemon.log_setup import LogFormat
 from databus.daemon.service import run as run_service
-from databus.conf.settings import BootstrapSettings, load_settings
 from databus.schemas.errors import ServerError
 
 PIPE_COLUMNS = 200

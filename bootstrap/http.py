@@ -26,12 +26,12 @@ from databus.bootstrap.session_parameters import (
 )
 from databus.bootstrap.sessions import Page, find_start, find_target, read_page
 from databus.bootstrap.source_choice import Stores, all_sources, choose_sources
+from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.openapi import api_routes
 from databus.daemon.client_report import CLIENT_ID
 from databus.daemon.http import ApiHandler, CommandHandler
+from databus.daemon.openapi import api_routes
 from databus.daemon.service import Health, Service
-from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError, InvalidParameterError
 from databus.schemas.event.metadata import with_metadata_schemas

@@ -23,9 +23,9 @@ from databus.bootstrap.store_readers import StoreReaders
 from databus.bootstrap.store_watch import StoreWatch
 from databus.bootstrap.stored import SourceStatus
 from databus.client.transport import Transport
-from databus.daemon.file_lock import take_lock
-from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+from databus.daemon.credentials import ServerAccess
+from databus.daemon.file_lock import take_lock
 from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 
 RELAY_TIMEOUT_S = 2.0

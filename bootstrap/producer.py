@@ -31,8 +31,8 @@ from databus.client.back_off import BackOff
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.report import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
-from databus.daemon.log_setup import about
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
+from databus.daemon.log_setup import about
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
 

@@ -23,9 +23,9 @@ from databus.bootstrap.seeder import Seeder, has_log
 from databus.bootstrap.store import Store
 from databus.bootstrap.stored import SourceState, SourceStatus
 from databus.client.back_off import BackOff
+from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.file_lock import take_lock
 from databus.daemon.log_setup import about
-from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.table_scan import TableScan, open_scan
 from databus.schemas.errors import (
     BootstrapError,

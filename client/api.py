@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from databus.daemon.access import Role
-from databus.daemon.openapi import Call, Endpoint, with_document
 from databus.daemon.client_report import ClientReport
+from databus.daemon.openapi import Call, Endpoint, with_document
 
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient

@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from databus.cli.api_client import Server, access_options, named_server
 from databus.client.checkpoint_lock import take_lock
 from databus.client.checkpoint_places import (
     Lag,
@@ -27,7 +28,6 @@ from databus.client.checkpoints import FileCheckpoints
 from databus.client.kept_checkpoints import Shown, shown_at
 from databus.client.position import parse_start
 from databus.conf.units import duration_text
-from databus.cli.api_client import Server, access_options, named_server
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ServerError, UnknownSourceError
 

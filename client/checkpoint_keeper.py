@@ -15,8 +15,8 @@ from random import Random
 from databus.client.back_off import BackOff
 from databus.client.checkpoints import CheckpointStore, save_in
 from databus.client.subscription import Subscription
-from databus.daemon.faults import is_transient
 from databus.conf.settings import BackOffSettings
+from databus.daemon.faults import is_transient
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 

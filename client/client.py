@@ -60,9 +60,9 @@ from databus.client.server_set import ReplaceServers, Servers
 from databus.client.states import Lifecycle
 from databus.client.subscription import Subscription
 from databus.client.transport import make_transport
+from databus.conf.settings import ClientSettings, build_settings
 from databus.daemon.client_report import ClientReport
 from databus.daemon.credentials import ServerAccess
-from databus.conf.settings import ClientSettings, build_settings
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter
 

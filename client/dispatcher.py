@@ -26,8 +26,8 @@ from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
 from databus.client.position import Position
 from databus.client.schema_changes import SchemaWatch, with_seen
 from databus.client.subscription import Subscription
-from databus.daemon.log_setup import about
 from databus.conf.settings import ClientSettings
+from databus.daemon.log_setup import about
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError
 

@@ -17,11 +17,11 @@ from databus.client.metrics import make_metrics
 from databus.client.reach import Silence
 from databus.client.registration import Registration
 from databus.client.states import Connection, Lifecycle
-from databus.daemon.openapi import api_routes
+from databus.conf.settings import ClientHttpSettings
 from databus.daemon.http import ApiHandler, CommandHandler
 from databus.daemon.http_server import BoundedServer
+from databus.daemon.openapi import api_routes
 from databus.daemon.service import Health, Service, serve
-from databus.conf.settings import ClientHttpSettings
 
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient

@@ -27,8 +27,8 @@ from tornado.tcpclient import TCPClient
 
 from databus import __version__
 from databus.client.answers import CLIENT_ID, ERROR
-from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import ClientSettings
+from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls
 from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
 

@@ -24,8 +24,8 @@ from pydantic import (
     field_validator,
 )
 
-from databus.conf.units import parse_size_bytes
 from databus.conf.source_names import name_problem
+from databus.conf.units import parse_size_bytes
 from databus.schemas.errors import SettingsError
 
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]

@@ -22,10 +22,10 @@ from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSour
 # package must not import: the names are resolved when the commands are used.
 LAZY = {
     "generate": CommandAt(
-        "databus.relay.schema_cli:generate", "Print the schema of a database's table as it is now."
+        "databus.relay.cli.schema:generate", "Print the schema of a database's table as it is now."
     ),
     "repair": CommandAt(
-        "databus.relay.schema_cli:repair", "Tell a relay what a table was from an SCN on."
+        "databus.relay.cli.schema:repair", "Tell a relay what a table was from an SCN on."
     ),
 }
 

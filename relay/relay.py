@@ -16,25 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.daemon.file_lock import take_lock
 from databus.daemon.log_setup import about
 from databus.daemon.private_files import narrow
-from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
-from databus.relay.bell import Bell
-from databus.relay.capture import Capture, Clock
-from databus.relay.capture_status import RESTING, CaptureStatus, State
+from databus.relay.capture.capture import Capture, Clock
+from databus.relay.capture.log_monitor import LogWatch
+from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
+from databus.relay.capture.notifier import Bell
+from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.catalog import Catalog, make_catalog
-from databus.relay.encoder import WindowEncoder
-from databus.relay.large_rows import LargeRows
-from databus.relay.log_watch import LogWatch
-from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
-from databus.relay.observed import Observed
-from databus.relay.ring import UNKNOWN_SCN, Ring
-from databus.relay.ring_reader import RingReader
-from databus.relay.ring_schemas import check_schemas
-from databus.relay.ring_watch import RingWatch
+from databus.relay.monitoring.large_rows import LargeRows
+from databus.relay.monitoring.monitor import Observed
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import UNKNOWN_SCN, Ring
+from databus.relay.ring.schema_check import check_schemas
+from databus.relay.ring.watch import RingWatch
 from databus.relay.sources import open_log_look
 from databus.relay.sources import open_source as open_kept_source
 from databus.relay.sources.source import Source

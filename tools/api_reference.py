@@ -9,7 +9,7 @@ from databus.bootstrap.api import PairApi
 from databus.client import DatabusClient
 from databus.client.api import endpoints as client_endpoints
 from databus.daemon.openapi import Endpoint, openapi
-from databus.relay.api import RelayApi
+from databus.relay.admin.api import RelayApi
 
 _INTRODUCTION = """\
 # JSON API

@@ -14,8 +14,8 @@ from typing import Any
 import click
 from pydantic.fields import FieldInfo
 
-from databus.client.spark.options import SourceOptions, option_names
 from databus.cli.main import main as databus
+from databus.client.spark.options import SourceOptions, option_names
 from databus.conf.reference import settings_reference
 from tools.api_reference import api_reference
 

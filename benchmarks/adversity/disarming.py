@@ -80,7 +80,7 @@ def _pause(self: Any, _error: Exception) -> None:
 
 def _note_as_running(original: Any) -> Any:
     """Look well, whatever is the matter."""
-    from databus.relay.capture_status import TROUBLED, State
+    from databus.relay.capture.status import TROUBLED, State
 
     def note(self: Any, state: Any, problem: str = "", wait_s: float | None = None) -> None:
         if state in TROUBLED:

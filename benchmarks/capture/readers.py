@@ -23,9 +23,9 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from benchmarks.capture.log import Stretch
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
-from databus.relay.capture_status import State
+from databus.relay.capture.status import State
 from databus.relay.relay import PhysicalSource, Relay
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.position import Start
 from databus.relay.sources.mysql.source import MysqlSource

@@ -19,7 +19,7 @@ from benchmarks.capture_fuzz.recording import Recording
 from benchmarks.capture_fuzz.statements import SOURCES
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.encoder import UnfitRowError, WindowEncoder
+from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.packets import PacketReader, StreamBrokenError, StreamEnded

@@ -10,18 +10,18 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from databus.relay.ring_layout import RingFile
-from databus.relay.ring_stamp import stamp_events
-from databus.relay.ring_walk import find_event, last_end, sound_windows
-from databus.relay.sieve import Sieve, sift
-from databus.relay.stream_parameters import Selection
+from databus.relay.ring.event_selector import Sieve, sift
+from databus.relay.ring.events import find_event, last_end, sound_windows
+from databus.relay.ring.layout import RingFile
+from databus.relay.ring.stamp import stamp_events
+from databus.relay.serving.databus.parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.filters import ModFilter
 
 try:
-    from databus.relay.ring_core import RingData
+    from databus.relay.ring._core import RingData
 except ImportError:  # not built: both rings are looked at by Python
     RingData = None  # type: ignore[assignment,misc]
 

@@ -22,12 +22,12 @@ from databus.bootstrap.producer import Producer
 from databus.bootstrap.seeding import SeedingThread
 from databus.bootstrap.stored import SourceStatus
 from databus.client.client import DatabusClient
-from databus.daemon.service import serve
 from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings
+from databus.daemon.service import serve
 from databus.demo.processes import wait_until
-from databus.relay.http import make_service
-from databus.relay.max_scn import SqliteMaxScn
+from databus.relay.capture.max_scn import SqliteMaxScn
 from databus.relay.relay import Relay
+from databus.relay.serving.databus.handlers import make_service
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.history import History, Record

@@ -19,13 +19,13 @@ from databus.bootstrap.store_watch import StoreWatch, file_at
 from databus.client.checkpoints import read_file
 from databus.registry.registry import SchemaRegistry
 from databus.registry.sqlite_store import SqliteStore
-from databus.relay.max_scn import FileMaxScn, SqliteMaxScn
-from databus.relay.ring import Ring
-from databus.relay.ring_layout import open_file
-from databus.relay.ring_reader import RingReader
+from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
+from databus.relay.ring.layout import open_file
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
+from databus.relay.serving.databus.parameters import Selection
+from databus.relay.serving.databus.stream import StreamJob, run
 from databus.relay.sources.mysql.tables.history import History
-from databus.relay.stream import StreamJob, run
-from databus.relay.stream_parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooOldError, DamagedWindowsError
 from databus.schemas.scn import MAX_SCN

@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks.flipped_bytes import reading
 from benchmarks.flipped_bytes.damage import CUT, FLIP, RUN, ZEROS, damaged
 from benchmarks.flipped_bytes.files import WIDE_BYTES, make_files
-from databus.relay.ring_layout import TAIL, open_file
+from databus.relay.ring.layout import TAIL, open_file
 from databus.schemas.errors import DatabusError
 
 FOUND, REPAIRED, HARMLESS, WRONG, HANG = OUTCOMES = (

@@ -33,8 +33,8 @@ from databus.client.answers import (
 from databus.client.back_off import BackOff
 from databus.client.spark.row_types import WriterSchema
 from databus.client.subscription import find_ids
-from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import BackOffSettings
+from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import explain_tls
 from databus.schemas.errors import DatabusError, ScnNotFoundError, ServerError, UnauthorizedError
 

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import ServerAccessSettings, Settings, build_settings
+from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.scn import MAX_SCN

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings, load_settings
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.log_setup import LogFormat, set_up_logs
-from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings, load_settings
 
 # A thread with much to do would otherwise keep the loop waiting for 5 ms
 # (Python's default) each time; see benchmarks/latency.

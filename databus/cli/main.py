@@ -38,13 +38,13 @@ COMMANDS = {
     "config": CommandAt("databus.cli.config:config", "Check and explain settings."),
     "demo": CommandAt("databus.demo.cli:demo", "See a change reach a callback, in a minute."),
     "doctor": CommandAt(
-        "databus.relay.doctor_cli:doctor", "Say what is wrong, and what to do about it."
+        "databus.relay.cli.doctor:doctor", "Say what is wrong, and what to do about it."
     ),
-    "relay": CommandAt("databus.relay.cli:relay", "Capture change logs and serve them."),
+    "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
     "spark": CommandAt("databus.client.spark.cli:spark", "Load, follow, verify and repair tables."),
     "tail": CommandAt("databus.client.cli:tail", "Print a source's rows as they come."),
-    "top": CommandAt("databus.relay.top_cli:top", "Watch a relay in the terminal."),
+    "top": CommandAt("databus.relay.cli.top:top", "Watch a relay in the terminal."),
 }
 
 

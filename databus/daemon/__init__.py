@@ -1,1 +1,1 @@
-"""What every daemon shares: HTTP with its limits, access, TLS, logs, files and the end of a process."""
+"""What every daemon shares: HTTP and its limits, access, TLS, logs, files, a clean end."""

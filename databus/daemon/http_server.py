@@ -31,8 +31,8 @@ from tornado.httputil import (
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
-from databus.daemon.http import SLICE_BYTES
 from databus.conf.settings import HttpSettings
+from databus.daemon.http import SLICE_BYTES
 from databus.daemon.tls import server_context
 from databus.schemas.errors import SettingsError
 

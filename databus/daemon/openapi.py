@@ -30,9 +30,9 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import models_json_schema
 
 from databus import __version__
+from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.http import ApiHandler, decode_parameters
-from databus.conf.settings import HttpSettings
 from databus.schemas.errors import InvalidParameterError
 
 _IN_PATH = re.compile(r"\{([A-Za-z]+)\}")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from databus.daemon.access import Access, Role
 from databus.conf.settings import HttpSettings
+from databus.daemon.access import Access, Role
 from databus.schemas.errors import ForbiddenError, UnauthorizedError
 
 

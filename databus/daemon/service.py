@@ -26,14 +26,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tornado.web import Application
 
+from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.access import Role
 from databus.daemon.descriptors import fit_connections
+from databus.daemon.fair_queue import Turns
 from databus.daemon.http import ApiHandler, UnknownCommandHandler
 from databus.daemon.http_server import BoundedServer, ServerMetrics, listen, make_server
-from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.tls import server_context
 from databus.daemon.tokens import make_access
-from databus.daemon.fair_queue import Turns
 from databus.schemas.errors import SettingsError
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.access import Access
 from databus.daemon.log_setup import hide
-from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.schemas.errors import SettingsError
 
 MIN_TOKEN_CHARS = 16

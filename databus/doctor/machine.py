@@ -25,11 +25,11 @@ from pathlib import Path
 from cryptography import x509
 
 from databus import __version__
-from databus.conf.units import size_text
 from databus.cli.api_client import Server
-from databus.doctor.checks import Check, error, errors, ok, warning
-from databus.daemon.private_files import wide_files
 from databus.conf.settings import HttpSettings
+from databus.conf.units import size_text
+from databus.daemon.private_files import wide_files
+from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.schemas.errors import DatabusError
 
 DISTRIBUTION = "databus-cdc"
@@ -43,7 +43,7 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _OF_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "glusterfs", "ceph"})
 _COMPILED: Mapping[str, str] = {
     "databus.relay.sources.mysql.stream.lane": "a MySQL source is thirty to forty times slower",
-    "databus.relay.ring_core": "reading the ring is slower",
+    "databus.relay.ring._core": "reading the ring is slower",
     "databus.schemas.stream._row_cutter": "clients decode rows slower",
 }
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from databus.cli.api_client import Server
-from databus.doctor.checks import Check, Verdict, error, has_errors, ok, warning
-from databus.doctor.machine import ASK_S, Machine
 from databus.conf.settings import ServerAccessSettings
 from databus.daemon.tokens import read_token
+from databus.doctor.checks import Check, Verdict, error, has_errors, ok, warning
+from databus.doctor.machine import ASK_S, Machine
 from databus.schemas.errors import DatabusError
 
 CLOCK_WARNING_S = 3.0  # an answer says whole seconds

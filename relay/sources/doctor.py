@@ -9,10 +9,10 @@ from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
+from databus.conf.settings import PhysicalSourceSettings
+from databus.daemon.faults import as_sqlite_errors
 from databus.doctor.checks import Check, error, errors, ok
 from databus.doctor.machine import Machine
-from databus.daemon.faults import as_sqlite_errors
-from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.sqlite.catalog import table_names, table_of
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError

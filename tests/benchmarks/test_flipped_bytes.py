@@ -15,8 +15,8 @@ from databus.bootstrap.store_watch import StoreWatch
 from databus.client import checkpoints
 from databus.registry import sqlite_store
 from databus.registry.sqlite_store import SqliteStore
-from databus.relay import ring_recovery
-from databus.relay.ring_check import RingCheck
+from databus.relay.ring import recovery as ring_recovery
+from databus.relay.ring.check import RingCheck
 
 WIDE_BYTES = 1 << 20
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import traced_relay
 from benchmarks.latency import Run, Stamps, breakdown_of, figures_of, join
-from databus.relay.ring import Ring
-from databus.relay.stream import StreamJob
+from databus.relay.ring.ring import Ring
+from databus.relay.serving.databus.stream import StreamJob
 from tests.relay.ring_model import batch_of, make_window
 
 MS = 1_000_000

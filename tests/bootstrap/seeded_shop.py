@@ -16,7 +16,7 @@ from databus.bootstrap.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.encoder import WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.relay.sources.table_scan import TableScan, open_scan

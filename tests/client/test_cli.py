@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner, Result
 
+from databus.cli.main import main
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.consumer import Op
-from databus.cli.main import main
 from databus.demo.processes import free_port
 from databus.schemas.event.metadata import EventMetadata, Notes, encode_metadata, metadata_part
 from tests.client.fake_relay import FakeRelay

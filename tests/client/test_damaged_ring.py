@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay import ring_recovery
+from databus.relay.ring import recovery as ring_recovery
 from databus.schemas.errors import ScnNotFoundError
 from tests.client.test_with_relay import SOURCE, RunningRelay, database, insert, make_client
 from tests.relay.test_ring_check import flip, old_byte

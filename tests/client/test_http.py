@@ -20,8 +20,8 @@ from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Result
 from databus.client.http import health_of, make_service
 from databus.client.states import Lifecycle
-from databus.daemon.client_report import ClientReport
 from databus.conf.settings import ClientHttpSettings
+from databus.daemon.client_report import ClientReport
 from databus.schemas.errors import SettingsError
 from tests.api_fuzz import check_answer, fuzz, operations_of
 from tests.client.fake_relay import FakeRelay

@@ -18,10 +18,10 @@ import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Op
-from databus.daemon.service import serve
 from databus.conf.settings import RelaySettings, build_settings
-from databus.relay.http import make_service
+from databus.daemon.service import serve
 from databus.relay.relay import Relay
+from databus.relay.serving.databus.handlers import make_service
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.filters import ModFilter
 from tests.client.shop import wait_until

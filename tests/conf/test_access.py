@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from databus.daemon.access import Access, Role
 from databus.conf.settings import HttpSettings, ServerAccessSettings, build_settings
+from databus.daemon.access import Access, Role
 from databus.daemon.tokens import make_access, read_token
-from databus.relay.http import CONTROLS, SERVICES
+from databus.relay.serving.databus.handlers import CONTROLS, SERVICES
 from databus.schemas.errors import SettingsError
 from tests.relay.fakes import Answer, ServedRelay, get, post
 

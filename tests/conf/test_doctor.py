@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from databus.conf.settings import HttpSettings
 from databus.doctor import machine as doctor_machine
 from databus.doctor.checks import Check, Verdict, errors, has_errors, ok, verdict_line
 from databus.doctor.machine import (
@@ -25,7 +26,6 @@ from databus.doctor.machine import (
     filesystem_of,
 )
 from databus.doctor.servers import check_clock
-from databus.conf.settings import HttpSettings
 from tests.relay.sources.certificates import write_certificates
 
 DAY_S = 86400.0

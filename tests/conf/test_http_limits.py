@@ -20,8 +20,8 @@ import pytest
 from databus.daemon import descriptors
 from databus.daemon.descriptors import fit_connections
 from databus.daemon.http import ApiHandler
-from databus.relay.measure import MeasureJob
-from databus.relay.stream import StreamJob
+from databus.relay.serving.databus.measure import MeasureJob
+from databus.relay.serving.databus.stream import StreamJob
 from databus.schemas.errors import SettingsError
 from tests.conf.test_access import said, served
 from tests.conf.test_service import Daemon

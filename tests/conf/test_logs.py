@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from databus.daemon.log_setup import JsonFormatter, LogFormat, TextFormatter, about, hide, redact
 from databus.conf.settings import PhysicalSourceSettings, ServerAccessSettings
+from databus.daemon.log_setup import JsonFormatter, LogFormat, TextFormatter, about, hide, redact
 from databus.daemon.tokens import read_token
 from databus.relay.sources.mysql.server.connection import address_of, connect
 from databus.schemas.errors import ConsumerError, SourceError
@@ -194,5 +194,5 @@ def test_a_relay_logs_json_with_source_and_scn(tmp_path: Path, by_setting: bool)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
     assert record["physical_source"] == "dice"
-    assert record["logger"] == "databus.relay.capture"
+    assert record["logger"] == "databus.relay.capture.capture"
     assert record["level"] in ("warning", "error")

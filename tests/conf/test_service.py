@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from databus.conf.settings import HttpSettings
 from databus.daemon import service as service_shell
 from databus.daemon.http import ApiHandler, accepts_gzip
 from databus.daemon.service import Health, Life, Phase, Service
-from databus.conf.settings import HttpSettings
 from databus.schemas.errors import ScnNotFoundError, SettingsError
 from tests.relay.fakes import ServiceThread, connect, get, wait_until
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from databus.conf.units import parse_size_bytes
 from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,
@@ -22,6 +21,7 @@ from databus.conf.settings import (
     build_settings,
     load_settings,
 )
+from databus.conf.units import parse_size_bytes
 from databus.schemas.errors import SettingsError
 from tools.repository import ROOT
 

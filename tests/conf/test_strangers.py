@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from databus.bootstrap import http as bootstrap_http
-from databus.relay import http as relay_http
+from databus.relay.serving.databus import handlers as relay_http
 from tests.bootstrap.filled import PERSON, SEEDED_SCN
 from tests.bootstrap.serving import ServedStore
 from tests.bootstrap.walking import snapshot_at

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from databus.client import DatabusClient
 from databus.client.cli import tail
 from databus.client.spark.blocking import Server, ServerPool
-from databus.daemon.credentials import ServerAccess
 from databus.conf.settings import HttpSettings, ServerAccessSettings
+from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import server_context
 from databus.schemas.errors import DatabusError, ServerError, SettingsError
 from tests.conf.certificates import Certificates, make_certificates

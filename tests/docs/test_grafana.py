@@ -18,7 +18,7 @@ from databus.client.metrics import make_metrics as client_metrics
 from databus.client.spark.query_figures import QueryFigures
 from databus.client.spark.query_figures import make_metrics as spark_metrics
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
-from databus.relay.http import make_service as make_relay
+from databus.relay.serving.databus.handlers import make_service as make_relay
 from tests.bootstrap.serving import ServedStore
 from tests.docs.markdown import ROOT, block_for
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until

@@ -9,12 +9,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
-from databus.daemon.access import Role
-from databus.daemon.openapi import Call, Endpoint, api_routes
-from databus.daemon.client_report import ClientReport, RegistrationReport
-from databus.daemon.service import Health, Service
 from databus.conf.settings import HttpSettings
-from databus.relay.api_models import (
+from databus.daemon.access import Role
+from databus.daemon.client_report import ClientReport, RegistrationReport
+from databus.daemon.openapi import Call, Endpoint, api_routes
+from databus.daemon.service import Health, Service
+from databus.relay.admin.models import (
     Clients,
     ClientState,
     ClientView,
@@ -34,7 +34,7 @@ from databus.relay.api_models import (
     SchemaVersionView,
     SourceSchemas,
 )
-from databus.relay.page import page_routes
+from databus.relay.admin.page import page_routes
 from databus.schemas.errors import UnknownSourceError
 from tests.relay.fakes import ServiceThread
 

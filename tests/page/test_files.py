@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.page import FOLDER
+from databus.relay.admin.page import FOLDER
 from tests.page.fake_relay import FakeRelay
 from tests.relay.fakes import get
 

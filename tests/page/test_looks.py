@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from databus.relay.api_models import Problem
+from databus.relay.admin.models import Problem
 from tests.page.browsing import DESK, PHONE, visiting
 from tests.page.fake_relay import FakeRelay, make_client, make_row, make_source
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from databus.relay.api_models import DrainView, Problem
+from databus.relay.admin.models import DrainView, Problem
 from databus.schemas.errors import DatabusError
 from tests.page.browsing import text_of, visiting
 from tests.page.fake_relay import (

@@ -6,7 +6,7 @@ import time
 
 from playwright.sync_api import Browser, expect
 
-from databus.relay.api_models import History
+from databus.relay.admin.models import History
 from tests.page.browsing import visiting
 from tests.page.fake_relay import FakeRelay
 

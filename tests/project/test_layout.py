@@ -13,7 +13,7 @@ SWITCHED_OFF = re.compile(r"^#\s*(?:mypy:.*(?:ignore-errors|disable)|type:\s*ign
 
 
 def test_every_python_file_of_the_repository_is_found(tmp_path: Path) -> None:
-    ours = ["setup.py", "relay/ring.py", "relay/fast.pyi", "tests/relay/deep/test_ring.py"]
+    ours = ["setup.py", "relay/ring/ring.py", "relay/fast.pyi", "tests/relay/deep/test_ring.py"]
     others = ["build/x.py", ".venv/x.py", "relay/__pycache__/x.py", "dist/x.py", "notes.txt"]
     for name in ours + others:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

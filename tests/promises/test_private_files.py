@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from databus.bootstrap.store import Store
-from databus.doctor.machine import MACHINE, Growth, check_folder
 from databus.daemon.private_files import make_folder, make_private
-from databus.relay.max_scn import SqliteMaxScn
+from databus.doctor.machine import MACHINE, Growth, check_folder
+from databus.relay.capture.max_scn import SqliteMaxScn
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until
 
 WIDE_OPEN = ["bash", "-c", 'umask 000; exec "$@"', "-"]

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from databus.cli.api_client import named_server
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.top import draw
-from databus.relay.top_cli import picture_of
+from databus.relay.cli.top import picture_of
+from databus.relay.cli.top_view import draw
 from tests.mariadb_server import Database, connect
 from tests.promises.running import (
     Remembering,

@@ -6,7 +6,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from databus.relay import ring, ring_core, ring_layout, ring_walk, sieve
+from databus.relay.ring import (
+    _core as ring_core,
+)
+from databus.relay.ring import (
+    event_selector as sieve,
+)
+from databus.relay.ring import (
+    events as ring_walk,
+)
+from databus.relay.ring import (
+    layout as ring_layout,
+)
+from databus.relay.ring import (
+    ring,
+)
 
 WAYS = ("compiled", "python")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.daemon.http_server import BoundedServer
 from databus.daemon.service import Service, serve
-from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
-from databus.relay.http import make_service
 from databus.relay.relay import Relay
+from databus.relay.serving.databus.handlers import make_service
 from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.relay.sources.standing import LogLook, Standing
 from databus.schemas.event.metadata import Op

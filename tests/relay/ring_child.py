@@ -17,8 +17,8 @@ import random
 import sys
 from pathlib import Path
 
-from databus.relay.ring import Ring
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
 from databus.schemas.errors import ScnNotFoundError
 from tests.relay.compiled import ring_work
 from tests.relay.ring_model import append_in_pieces, batch_of, split_events, window_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from databus.relay.ring import EncodedWindow, Ring, WindowBatch
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import EncodedWindow, Ring, WindowBatch
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part

@@ -17,10 +17,10 @@ import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databus.daemon.openapi import EndpointHandler
 from databus.conf.settings import RelaySettings, build_settings
-from databus.relay.http import COMMANDS, make_service, routes
+from databus.daemon.openapi import EndpointHandler
 from databus.relay.relay import Relay
+from databus.relay.serving.databus.handlers import COMMANDS, make_service, routes
 from tests.api_fuzz import check_answer, fuzz, operations_of
 from tests.promises.running import Shop
 from tests.relay.fakes import ServiceThread, get, wait_until

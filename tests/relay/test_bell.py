@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from databus.relay.bell import Bell
+from databus.relay.capture.notifier import Bell
 
 
 def test_a_ring_wakes_who_listens() -> None:

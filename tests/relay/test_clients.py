@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from databus.daemon.client_report import ClientReport, RegistrationReport
-from databus.relay.api_models import ClientState
-from databus.relay.client_view import RingMark, client_view
-from databus.relay.clients import (
+from databus.relay.admin.client_status import RingMark, client_view
+from databus.relay.admin.models import ClientState
+from databus.relay.monitoring.clients import (
     FORGOTTEN_AFTER_S,
     MOST_CLIENTS,
     MOST_STREAMS,

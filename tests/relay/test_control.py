@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from databus.conf.settings import RelaySettings, build_settings
-from databus.relay.http import make_service
 from databus.relay.relay import Relay
+from databus.relay.serving.databus.handlers import make_service
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.stream.stream_reader import walk

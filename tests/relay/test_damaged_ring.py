@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from databus.relay import ring_recovery, ring_watch
-from databus.relay.capture import Clock
-from databus.relay.ring import Ring
-from databus.relay.ring_watch import RingWatch
+from databus.relay.capture.capture import Clock
+from databus.relay.ring import recovery as ring_recovery
+from databus.relay.ring import watch as ring_watch
+from databus.relay.ring.ring import Ring
+from databus.relay.ring.watch import RingWatch
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RingError
 from databus.schemas.stream.stream_reader import walk

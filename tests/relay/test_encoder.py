@@ -8,7 +8,7 @@ import pytest
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.encoder import UnfitRowError, WindowEncoder
+from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
 from databus.relay.sources.source import (
     Change,
     Origin,

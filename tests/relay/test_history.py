@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from databus.relay.history import LEVELS, Sample, SourceHistory
+from databus.relay.monitoring.history import LEVELS, Sample, SourceHistory
 
 
 def sample(at: float, events: int = 0, delay_s: float = 0.0) -> Sample:

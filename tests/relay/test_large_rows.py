@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databus.relay.large_rows import LargeRows
+from databus.relay.monitoring.large_rows import LargeRows
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from databus.relay.log_watch import LogWatch
+from databus.relay.capture.log_monitor import LogWatch
 from databus.relay.sources.source import Newest
 from databus.relay.sources.standing import Holding, Standing
 from databus.schemas.errors import SourceUnavailableError
@@ -52,7 +52,7 @@ def watch_over(*script: Standing | Exception) -> LogWatch:
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
     """Return what was logged as warnings so far."""
-    with caplog.at_level(logging.WARNING, "databus.relay.log_watch"):
+    with caplog.at_level(logging.WARNING, "databus.relay.capture.log_monitor"):
         yield lambda: [record.getMessage() for record in caplog.records]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
+from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.relay import measure
-from databus.relay.measure import BACK_NS, Measured, MeasureJob
-from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
-from databus.relay.ring_reader import RingReader
-from databus.relay.row_count import Limits, RowCount
-from databus.relay.sieve import Sieve
-from databus.relay.stream import StreamJob, run
-from databus.relay.stream_parameters import MeasureRequest, Selection
+from databus.relay.ring.event_selector import Sieve
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
+from databus.relay.ring.row_count import Limits, RowCount
+from databus.relay.serving.databus import measure
+from databus.relay.serving.databus.measure import BACK_NS, Measured, MeasureJob
+from databus.relay.serving.databus.parameters import MeasureRequest, Selection
+from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.control import ddl_event, end_of_period

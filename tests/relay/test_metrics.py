@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from databus.relay.client_metrics import MOST_NAMES
-from databus.relay.clients import Caller
+from databus.relay.admin.client_metrics import MOST_NAMES
+from databus.relay.monitoring.clients import Caller
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay
 from tests.relay.test_api import put_some

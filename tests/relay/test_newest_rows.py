@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from databus.registry.registry import SchemaRegistry
-from databus.relay.api_models import RowView
-from databus.relay.newest_rows import NewestRows
+from databus.relay.admin.models import RowView
+from databus.relay.admin.newest_rows import NewestRows
 from databus.relay.sources.source import Origin, RowChange, TableEmptied, Transaction
 from databus.schemas.event.metadata import Op
 from tests.relay.fakes import ORDERS, PERSON, ServedRelay, insert, transaction

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from databus.relay.problems import MOST_KEPT, ProblemLog
+from databus.relay.monitoring.errors import MOST_KEPT, ProblemLog
 from databus.schemas.errors import ScnNotFoundError, SourceStoppedError
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from databus.relay import ring_reader
-from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
-from databus.relay.ring_layout import MASK, NEWEST_SCN, TAIL
-from databus.relay.ring_reader import RingReader
-from databus.relay.ring_walk import find_event, last_end
+from databus.relay.ring import reader as ring_reader
+from databus.relay.ring.events import find_event, last_end
+from databus.relay.ring.layout import MASK, NEWEST_SCN, TAIL
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.schemas.errors import (
     RingCorruptError,
     RingError,

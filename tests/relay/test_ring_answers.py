@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from databus.relay import ring_reader, sieve
-from databus.relay.ring import Ring
-from databus.relay.ring_layout import FIRST, MASK, NEXT, TAIL
-from databus.relay.ring_reader import RingReader
-from databus.relay.row_count import Limits, RowCount
+from databus.relay.ring import event_selector as sieve
+from databus.relay.ring import reader as ring_reader
+from databus.relay.ring.layout import FIRST, MASK, NEXT, TAIL
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
+from databus.relay.ring.row_count import Limits, RowCount
 from databus.schemas.errors import (
     DamagedWindowsError,
     ProtocolError,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.ring import Ring, WindowBatch
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring, WindowBatch
 from databus.schemas.errors import ProtocolError, RingError, TransactionTooLargeError
 from tests.relay.ring_model import (
     append_in_pieces,

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from databus.conf.settings import HttpSettings
-from databus.relay import ring_recovery
 from databus.relay.catalog import Catalog
-from databus.relay.measure import MeasureJob
-from databus.relay.ring import Ring
-from databus.relay.ring_check import Block, RingCheck
-from databus.relay.ring_layout import open_file
-from databus.relay.ring_reader import RingReader
-from databus.relay.stream import StreamJob, run
-from databus.relay.stream_parameters import Selection, parse_measure_request
+from databus.relay.ring import recovery as ring_recovery
+from databus.relay.ring.check import Block, RingCheck
+from databus.relay.ring.layout import open_file
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
+from databus.relay.serving.databus.measure import MeasureJob
+from databus.relay.serving.databus.parameters import Selection, parse_measure_request
+from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.event.v2 import TIMESTAMP_OFFSET

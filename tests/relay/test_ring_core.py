@@ -15,14 +15,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.relay import ring_core, ring_layout, ring_walk, sieve
-from databus.relay.ring_core import RingData
-from databus.relay.ring_layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
-from databus.relay.ring_stamp import stamp_events
-from databus.relay.ring_walk import find_event, find_run, last_end, sound_windows
-from databus.relay.scn_index import IndexEntry, ScnIndex
-from databus.relay.sieve import Sieve, may_have_ddl, sift
-from databus.relay.stream_parameters import Selection
+from databus.relay.ring import (
+    _core as ring_core,
+)
+from databus.relay.ring import (
+    event_selector as sieve,
+)
+from databus.relay.ring import (
+    events as ring_walk,
+)
+from databus.relay.ring import (
+    layout as ring_layout,
+)
+from databus.relay.ring._core import RingData
+from databus.relay.ring.event_selector import Sieve, may_have_ddl, sift
+from databus.relay.ring.events import find_event, find_run, last_end, sound_windows
+from databus.relay.ring.layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
+from databus.relay.ring.scn_index import IndexEntry, ScnIndex
+from databus.relay.ring.stamp import stamp_events
+from databus.relay.serving.databus.parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, InvalidParameterError, ProtocolError
 from databus.schemas.event.control import ddl_event, end_of_period

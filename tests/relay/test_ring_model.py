@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from databus.relay.ring import Ring
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
 from databus.schemas.errors import TransactionTooLargeError
 from tests.relay.compiled import ring_work
 from tests.relay.ring_model import (

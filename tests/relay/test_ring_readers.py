@@ -12,8 +12,8 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from databus.relay.ring import Ring
-from databus.relay.ring_reader import RingReader
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
 from tests.relay.ring_child import follow
 from tests.relay.ring_model import make_window, window_of
 

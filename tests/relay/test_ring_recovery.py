@@ -19,9 +19,8 @@ from typing import Any
 
 import pytest
 
-from databus.relay import ring_recovery
-from databus.relay.ring import EncodedWindow, Ring
-from databus.relay.ring_layout import (
+from databus.relay.ring import recovery as ring_recovery
+from databus.relay.ring.layout import (
     FIRST,
     HEAD,
     MASK,
@@ -32,9 +31,10 @@ from databus.relay.ring_layout import (
     Layout,
     open_file,
 )
-from databus.relay.ring_reader import RingReader
-from databus.relay.ring_recovery import RingState, recover
-from databus.relay.scn_index import IndexEntry
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.recovery import RingState, recover
+from databus.relay.ring.ring import EncodedWindow, Ring
+from databus.relay.ring.scn_index import IndexEntry
 from databus.schemas.errors import RingCorruptError, ScnNotFoundError
 from tests.relay.instructions import looks_at_each_instruction
 from tests.relay.ring_model import (
@@ -235,7 +235,7 @@ def test_after_the_machine_went_down_every_byte_is_checked(
     image: RingImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Damage in an old block of a large ring is looked for after a reboot, not after a kill."""
-    monkeypatch.setattr("databus.relay.ring_recovery._CHECKED_BYTES", 0)
+    monkeypatch.setattr("databus.relay.ring.recovery._CHECKED_BYTES", 0)
     starts = image.starts()
     hit = image.prev_scn + 3
     image.path.write_bytes(damaged_at(image.content, image.in_file(starts[hit]) + 60, 0x01))
@@ -304,7 +304,7 @@ def test_a_quick_look_checks_so_many_bytes_and_two_blocks_at_least(
     for number, entry in enumerate(entries):
         damaged = damaged_at(image.content, image.in_file(entry.position) + 60, 0x01)
         for checked_bytes in (image.tail - entry.position, image.tail - entry.position - 1, 0):
-            monkeypatch.setattr("databus.relay.ring_recovery._CHECKED_BYTES", checked_bytes)
+            monkeypatch.setattr("databus.relay.ring.recovery._CHECKED_BYTES", checked_bytes)
             image.path.write_bytes(damaged)
             is_seen = checked_bytes + entry.position >= image.tail or number >= len(entries) - 2
             assert bool(recover_as(image.path, None).dropped) == is_seen
@@ -497,7 +497,7 @@ def test_a_recovery_killed_at_any_instruction_ends_as_one_that_was_not(
     image: RingImage, harm: Callable[[RingImage], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that a quick look sees it.
-    monkeypatch.setattr("databus.relay.ring_recovery._CHECKED_BYTES", CAPACITY)
+    monkeypatch.setattr("databus.relay.ring.recovery._CHECKED_BYTES", CAPACITY)
     expected, expected_blocks = image.open_with(harm(image)), blocks(image.path)
     assert expected is not None
     image.path.write_bytes(harm(image))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.ring import Ring
-from databus.relay.ring_layout import REPLACED
-from databus.relay.ring_reader import RingReader
-from databus.relay.stream import StreamJob
-from databus.relay.stream_parameters import Selection
+from databus.relay.ring.layout import REPLACED
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
+from databus.relay.serving.databus.parameters import Selection
+from databus.relay.serving.databus.stream import StreamJob
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import RingError, ScnNotFoundError
 from databus.schemas.stream.stream_reader import walk

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import databus.relay
-from databus.relay.ring_layout import PAGE_BYTES, UNKNOWN_SCN
-from databus.relay.scn_index import IndexEntry, ScnIndex
+from databus.relay.ring.layout import PAGE_BYTES, UNKNOWN_SCN
+from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 
 SLOTS = 8
 BEGIN = PAGE_BYTES // 8
@@ -101,6 +101,6 @@ def test_no_part_of_a_ring_needs_the_compiled_module(
     importlib.import_module(full_name)
     monkeypatch.setattr(databus.relay, name, None)  # and put back what there was
     monkeypatch.delitem(sys.modules, full_name)
-    monkeypatch.setitem(sys.modules, "databus.relay.ring_core", None)
+    monkeypatch.setitem(sys.modules, "databus.relay.ring._core", None)
     monkeypatch.delattr(databus.relay, "ring_core", raising=False)
     assert importlib.import_module(full_name).__doc__

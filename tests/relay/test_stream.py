@@ -9,14 +9,15 @@ import pytest
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay import ring_reader, stream
-from databus.relay.encoder import WindowEncoder
-from databus.relay.ring import UNKNOWN_SCN, EncodedWindow, Ring
-from databus.relay.ring_reader import RingReader
-from databus.relay.ring_walk import find_event
-from databus.relay.stream import StreamJob, run
-from databus.relay.stream_parameters import Selection
-from databus.relay.stream_together import TogetherJob, TogetherResponse
+from databus.relay.capture.window_encoder import WindowEncoder
+from databus.relay.ring import reader as ring_reader
+from databus.relay.ring.events import find_event
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
+from databus.relay.serving.databus import stream
+from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
+from databus.relay.serving.databus.parameters import Selection
+from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event import v1 as event_v1

@@ -17,10 +17,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from databus.relay.ring import EncodedWindow, Ring
-from databus.relay.ring_reader import RingReader
-from databus.relay.stream import StreamJob, run
-from databus.relay.stream_parameters import Selection
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import EncodedWindow, Ring
+from databus.relay.serving.databus.parameters import Selection
+from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.event.control import ddl_event, end_of_period

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from databus.conf.settings import HttpSettings, PhysicalSourceSettings
 from databus.relay.catalog import make_catalog
-from databus.relay.stream_parameters import (
+from databus.relay.serving.databus.parameters import (
     StreamRequest,
     parse_source_list,
     parse_stream_request,

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from databus.cli.main import main
 from databus.demo.processes import child_environment, python_module
-from databus.relay.api_models import (
+from databus.relay.admin.models import (
     AwaitedSource,
     ClientPosition,
     ClientState,
@@ -31,7 +31,7 @@ from databus.relay.api_models import (
     SourceName,
     Trouble,
 )
-from databus.relay.top import Picture, draw, worst_position
+from databus.relay.cli.top_view import Picture, draw, worst_position
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 
 PATIENCE_S = 20.0

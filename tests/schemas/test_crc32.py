@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.relay.ring_core import checksum
+from databus.relay.ring._core import checksum
 
 BYTES = random.Random(1).randbytes(4096)
 FIRST_SUMS = (0, 1, 0xFFFFFFFF, 0x12345678)

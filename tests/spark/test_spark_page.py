@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from databus.client.spark.query_figures import QueryFigures, make_metrics
 from databus.cli.main import main
+from databus.client.spark.query_figures import QueryFigures, make_metrics
 from databus.demo.processes import free_port, wait_until
 from databus.demo.stage import Stage
 from tests.docs.markdown import ROOT, Block, block_for, blocks_of

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from databus.cli.main import main
 from databus.client.spark.sql.job_file import parse_job
 from databus.client.spark.sql.run import run
 from databus.client.spark.targets.target import open_target
-from databus.cli.main import main
 from databus.demo.processes import wait_until
 from databus.demo.stage import Stage
 from databus.schemas.errors import SettingsError

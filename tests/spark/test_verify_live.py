@@ -16,13 +16,13 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from databus.cli.main import main
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
 from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.repair import How, RepairOptions, repair
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.verify import VerifyOptions, verify
-from databus.cli.main import main
 from databus.conf.settings import RelaySettings, load_settings
 from databus.schemas.errors import SettingsError
 from tests.spark.table_shop import TableShop, table_shop

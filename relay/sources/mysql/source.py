@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from databus.daemon.faults import is_transient
 from databus.conf.settings import PhysicalSourceSettings
+from databus.daemon.faults import is_transient
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.same_log import SameLog, wrong_connection
 from databus.relay.sources.mysql.server.catalog import ServerCatalog

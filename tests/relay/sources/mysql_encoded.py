@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.encoder import WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import Captured, Transaction
 from databus.schemas.avro_rows import row_codec

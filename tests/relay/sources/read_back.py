@@ -13,7 +13,7 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.registry.version import SchemaVersion
-from databus.relay.encoder import WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import (
     Captured,

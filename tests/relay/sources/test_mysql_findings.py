@@ -316,7 +316,7 @@ def test_rows_that_come_and_go_with_a_partition_stop_capture(
 @pytest.fixture
 def log_lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
     """Return what capture has logged so far."""
-    with caplog.at_level(logging.INFO, "databus.relay.capture"):
+    with caplog.at_level(logging.INFO, "databus.relay.capture.capture"):
         yield lambda: [f"{r.levelname} {r.getMessage()}" for r in caplog.records]
 
 

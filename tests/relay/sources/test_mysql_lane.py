@@ -20,7 +20,7 @@ from pymysqlreplication.constants import BINLOG
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.registry.version import SchemaVersion
-from databus.relay.encoder import WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.stream.assembly import Assembler
 from databus.relay.sources.mysql.stream.lane import PIECE_BYTES

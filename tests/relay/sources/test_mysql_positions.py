@@ -14,7 +14,7 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.encoder import WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition, binlog_position

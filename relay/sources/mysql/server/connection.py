@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.connections import Connection
 
-from databus.daemon.log_setup import hide
 from databus.conf.settings import PhysicalSourceSettings
+from databus.daemon.log_setup import hide
 from databus.relay.sources.mysql.server.checks import GRANT_HINT
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from databus.conf.settings import PhysicalSourceSettings, is_loopback
 from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.doctor.servers import check_clock
-from databus.conf.settings import PhysicalSourceSettings, is_loopback
 from databus.relay.sources.mysql.rows.layout import Definition
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (

@@ -1,0 +1,1 @@
+"""The admin API, the page, metrics, and what changes a running relay."""

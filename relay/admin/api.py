@@ -1,0 +1,373 @@
+"""The relay's JSON API, `/api/v1`: what there is to see of a running relay, and to do with it.
+
+One table of endpoints; what each answers is made by the module that knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from databus import __version__
+from databus.daemon.access import Role
+from databus.daemon.client_report import ClientReport
+from databus.daemon.openapi import Call, Endpoint, with_document
+from databus.registry.differences import differences, is_compatible
+from databus.registry.version import SchemaVersion
+from databus.relay.admin.client_status import client_view
+from databus.relay.admin.control import Control, drain_view
+from databus.relay.admin.models import (
+    Clients,
+    ClientView,
+    ColumnChange,
+    DrainView,
+    History,
+    HistoryQuery,
+    PhysicalSources,
+    PhysicalSourceView,
+    Problem,
+    Problems,
+    RelayView,
+    Restart,
+    Rows,
+    RowsQuery,
+    Schemas,
+    SchemaVersionView,
+    SourceName,
+    SourceSchemas,
+    Trouble,
+)
+from databus.relay.admin.newest_rows import NewestRows
+from databus.relay.admin.source_status import physical_source_view, ring_marks, take_sample
+from databus.relay.monitoring.clients import Caller, StreamKey
+from databus.relay.relay import PhysicalSource, Relay
+from databus.schemas.errors import InvalidParameterError, UnknownSourceError
+
+ROOT = "/api/v1"
+TITLE = "Databus relay"
+DESCRIPTION = (
+    "What a running relay is doing, and what may be done with it. SCNs are strings of digits: "
+    "they may be beyond 2**53. Times are seconds since 1970, sizes bytes, rates per second."
+)
+_UNUSABLE = {503: "Its files cannot be used; the text says what to do"}
+_NO_SUCH = {404: "There is no such physical source"} | _UNUSABLE
+_ONE = f"{ROOT}/physicalSources/{{name}}"
+
+_CLIENTS_A_TURN = 100
+
+Answer = TypeVar("Answer")
+
+
+class RelayApi:
+    """The endpoints of one relay."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._control = Control(relay)
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the table of all endpoints, that of their document included."""
+        table = [*self._others(), *self._sources(), *self._to_do(), *self._from_clients()]
+        return with_document(table, TITLE, DESCRIPTION)
+
+    def _sources(self) -> Sequence[Endpoint]:
+        return (
+            Endpoint(
+                "GET",
+                f"{ROOT}/physicalSources",
+                "All physical sources: capture, ring, the database's log",
+                PhysicalSources,
+                self.physical_sources,
+            ),
+            Endpoint(
+                "GET",
+                _ONE,
+                "One physical source",
+                PhysicalSourceView,
+                self.physical_source,
+                errors=_NO_SUCH,
+            ),
+            Endpoint(
+                "GET",
+                f"{_ONE}/history",
+                "Rates, lag and the ring's filling over time",
+                History,
+                self.history,
+                query=HistoryQuery,
+                errors=_NO_SUCH,
+            ),
+            Endpoint(
+                "GET",
+                f"{_ONE}/rows",
+                "The newest rows of a source, as far as they lie at the ring's end",
+                Rows,
+                self.rows,
+                query=RowsQuery,
+                errors={404: "There is no such physical source, or no such source of it"}
+                | _UNUSABLE,
+            ),
+        )
+
+    def _others(self) -> Sequence[Endpoint]:
+        return (
+            Endpoint("GET", f"{ROOT}/relay", "The relay as a whole", RelayView, self.relay),
+            Endpoint(
+                "GET",
+                f"{ROOT}/schemas",
+                "The schemas of all sources, and what each version changed",
+                Schemas,
+                self.schemas,
+            ),
+            Endpoint("GET", f"{ROOT}/clients", "Everybody who reads", Clients, self.clients),
+            Endpoint(
+                "GET",
+                f"{ROOT}/problems",
+                "The last errors, with their positions",
+                Problems,
+                self.problems,
+            ),
+        )
+
+    def _to_do(self) -> Sequence[Endpoint]:
+        verbs = (
+            ("pause", "Let capture rest; the ring is served on", self.pause),
+            ("resume", "Go on after a pause, a drain or an error", self.resume),
+            ("drain", "Let capture rest, and say who has yet to read what there is", self.drain),
+        )
+        restart = "Empty the ring, and capture again what comes after an SCN"
+        return (
+            *(
+                Endpoint(
+                    "POST",
+                    f"{_ONE}/{verb}",
+                    text,
+                    PhysicalSourceView,
+                    do,
+                    role=Role.ADMIN,
+                    errors=_NO_SUCH,
+                )
+                for verb, text, do in verbs
+            ),
+            Endpoint(
+                "POST",
+                f"{_ONE}/restart",
+                restart,
+                PhysicalSourceView,
+                self.restart,
+                role=Role.ADMIN,
+                body=Restart,
+                errors=_NO_SUCH | {409: "The source does not have what comes after that SCN"},
+            ),
+        )
+
+    def _from_clients(self) -> Sequence[Endpoint]:
+        return (
+            Endpoint(
+                "POST",
+                f"{ROOT}/clients/{{id}}",
+                "What a client tells of itself",
+                ClientView,
+                self.report,
+                body=ClientReport,
+            ),
+        )
+
+    def tick(self) -> None:
+        """Remember how things are now; once a second, on the loop."""
+        at = self._at()
+        samples = {name: take_sample(s, at) for name, s in self._relay.physical_sources.items()}
+        self._relay.observed.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
+
+    async def relay(self, call: Call) -> RelayView:
+        """Return how the relay is as a whole."""
+        relay = self._relay
+        traffic = relay.traffic
+        served = relay.observed.served
+        troubles = relay.troubles
+        return RelayView(
+            name=call.asker.host,
+            version=__version__,
+            process_id=os.getpid(),
+            started_at=traffic.started_at_s,
+            is_healthy=not troubles,
+            is_ready=relay.is_ready,
+            troubles=[Trouble.model_validate(one, from_attributes=True) for one in troubles],
+            role="admin" if call.asker.role is Role.ADMIN else "reader",
+            clients=len(relay.observed.clients),
+            held_requests=traffic.held_requests,
+            stream_requests=traffic.stream_requests,
+            served_bytes=traffic.stream_bytes,
+            served_bytes_per_s=served.rate(self._now_s(), traffic.stream_bytes),
+        )
+
+    async def physical_sources(self, _call: Call) -> PhysicalSources:
+        """Return all physical sources."""
+        found = [self._view(source) for source in self._relay.physical_sources.values()]
+        return PhysicalSources(physical_sources=found)
+
+    async def physical_source(self, call: Call) -> PhysicalSourceView:
+        """Return one physical source."""
+        return self._view(self._find(call))
+
+    async def history(self, call: Call) -> History:
+        """Return figures over time."""
+        source = self._find(call)
+        steps = self._relay.observed.histories[source.name].steps(call.query.seconds)
+        later = steps.samples[1:]
+        return History(
+            physical_source=source.name,
+            step_s=steps.step_s,
+            at=steps.times(),
+            events_per_s=steps.rates(lambda sample: sample.events),
+            bytes_per_s=steps.rates(lambda sample: sample.size_bytes),
+            delay_s=[sample.delay_s for sample in later],
+            behind_s=[sample.behind_s for sample in later],
+            used_bytes=[sample.used_bytes for sample in later],
+            capacity_bytes=source.reader.capacity_bytes,
+        )
+
+    async def rows(self, call: Call) -> Rows:
+        """Return the newest rows of a source."""
+        physical = self._find(call)
+        ids = self._relay.catalog.src_ids_of(physical.name)
+        name = call.query.source
+        if name not in ids:
+            raise UnknownSourceError(name, list(ids))
+        schema_by_id = self._relay.registry.by_id
+        job = NewestRows(physical.reader, name, ids[name], call.query.limit, schema_by_id)
+        return Rows(rows=await _in_steps(job.step))
+
+    async def pause(self, call: Call) -> PhysicalSourceView:
+        """Let capture rest."""
+        return await self._do(call, self._control.pause)
+
+    async def resume(self, call: Call) -> PhysicalSourceView:
+        """Go on capturing."""
+        return await self._do(call, self._control.resume)
+
+    async def drain(self, call: Call) -> PhysicalSourceView:
+        """Let capture rest until clients have read what there is."""
+        return await self._do(call, self._control.drain)
+
+    async def restart(self, call: Call) -> PhysicalSourceView:
+        """Empty the ring and capture again from an SCN on."""
+        source = self._find(call)
+        await _in_thread(self._control.restart, source, call.body.scn)
+        source.reader.follow()
+        self._relay.observed.clients.forget_positions(source.name)
+        source.bell.ring()  # whoever is held looks again, where he is now
+        return self._view(source)
+
+    async def _do(self, call: Call, act: Callable[[PhysicalSource], None]) -> PhysicalSourceView:
+        source = self._find(call)
+        await _in_thread(act, source)
+        return self._view(source)
+
+    async def schemas(self, _call: Call) -> Schemas:
+        """Return the schemas of all sources."""
+        catalog, registry = self._relay.catalog, self._relay.registry
+        return Schemas(
+            sources=[
+                SourceSchemas(
+                    source=name,
+                    id=src_id,
+                    physical_source=physical,
+                    versions=_version_views(registry.versions(name)),
+                )
+                for physical in catalog.members
+                for name, src_id in catalog.src_ids_of(physical).items()
+            ]
+        )
+
+    async def clients(self, _call: Call) -> Clients:
+        """Return everybody who has read of late."""
+        rings, now_s, at = ring_marks(self._relay), self._now_s(), self._at()
+        found = []
+        for client in self._relay.observed.clients:
+            found.append(client_view(client, rings, self._names_of, now_s, at))
+            if len(found) % _CLIENTS_A_TURN == 0:
+                await asyncio.sleep(0)  # 2000 of them would hold up everybody else
+        return Clients(clients=found)
+
+    async def report(self, call: Call) -> ClientView:
+        """Keep what a client tells of itself."""
+        report: ClientReport = call.body
+        if report.id != call.path["id"]:
+            raise InvalidParameterError("id", report.id, f"that of the path, {call.path['id']!r}")
+        now_s, at = self._now_s(), self._at()
+        caller = Caller(report.id, call.asker.address, call.asker.agent)
+        client = self._relay.observed.clients.reported(caller, report, now_s)
+        for registration in report.registrations:
+            if registration.problem and registration.problem != client.last_error:
+                self._relay.observed.clients.failed(client, now_s, registration.problem)
+                self._relay.observed.problems.note_text(
+                    at, "", registration.problem, client=client.name, scn=registration.scn
+                )
+        return client_view(client, ring_marks(self._relay), self._names_of, now_s, at)
+
+    async def problems(self, _call: Call) -> Problems:
+        """Return the last errors."""
+        noted = self._relay.observed.problems.newest_first()
+        return Problems(
+            problems=[Problem.model_validate(one, from_attributes=True) for one in noted]
+        )
+
+    def _find(self, call: Call) -> PhysicalSource:
+        return self._relay.physical_source(call.path["name"])
+
+    def _view(self, source: PhysicalSource) -> PhysicalSourceView:
+        ids = self._relay.catalog.src_ids_of(source.name)
+        sources = [SourceName(name=name, id=src_id) for name, src_id in ids.items()]
+        history = self._relay.observed.histories[source.name]
+        problem = self._relay.problem_of(source.name)
+        drain, at = self._drain(source), self._at()
+        return physical_source_view(source, sources, history, drain, problem, at)
+
+    def _drain(self, source: PhysicalSource) -> DrainView | None:
+        if source.name not in self._relay.draining:
+            return None
+        return drain_view(source, self._relay.observed.clients, self._now_s())
+
+    def _names_of(self, key: StreamKey) -> list[str]:
+        catalog = self._relay.catalog
+        if key.src_ids is None:
+            return list(catalog.members[key.physical_source])
+        return [catalog.name_of(src_id) for src_id in sorted(key.src_ids)]
+
+    def _now_s(self) -> float:
+        return self._relay.clock.monotonic_s()
+
+    def _at(self) -> float:
+        return self._relay.clock.wall_ns() / 1e9
+
+
+def _version_views(versions: Sequence[SchemaVersion]) -> list[SchemaVersionView]:
+    found = []
+    before: str | None = None
+    for version in versions:
+        changes = () if before is None else differences(before, version.text)
+        found.append(
+            SchemaVersionView(
+                version=version.version,
+                schema_id=version.schema_id.hex(),
+                since_scn=version.start_scn if version.start_scn > 0 else None,
+                is_compatible=before is None or is_compatible(before, version.text),
+                changes=[ColumnChange.model_validate(c, from_attributes=True) for c in changes],
+                schema_text=version.text,
+            )
+        )
+        before = version.text
+    return found
+
+
+async def _in_thread(act: Callable[..., None], *arguments: object) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, act, *arguments)
+
+
+async def _in_steps(step: Callable[[], Answer | None]) -> Answer:
+    """Run to the end, the others' requests taking their turns in between."""
+    while (answer := step()) is None:
+        await asyncio.sleep(0)
+    return answer

@@ -1,0 +1,190 @@
+"""A relay's figures in Prometheus' form, read at the moment they are asked for.
+
+Nothing is counted twice and nothing is updated on the data path: the collector
+looks at what the relay knows anyway. An SCN beyond 2**53 loses its last digits
+here, as every number in Prometheus does; `/controlSources/status` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from databus.daemon.process_metrics import add_process_metrics
+from databus.relay.admin.client_metrics import client_metrics
+from databus.relay.admin.source_status import take_sample
+from databus.relay.capture.status import CaptureStatus, State
+from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.sources.standing import Standing
+
+_LABELS = ["physical_source"]
+
+Figure = Callable[[PhysicalSource], float]
+
+
+def _warnings(source: PhysicalSource) -> float:
+    return len(source.capture.status.warnings) + bool(source.watch.standing.warning)
+
+
+_COUNTERS: tuple[tuple[str, str, Figure], ...] = (
+    ("events", "Row changes captured", lambda s: s.capture.status.events),
+    ("windows", "Windows with data captured", lambda s: s.capture.status.windows),
+    ("captured_bytes", "Bytes of windows captured", lambda s: s.capture.status.size_bytes),
+    ("reconnects", "Times the source could not be reached", lambda s: s.capture.status.reconnects),
+)
+_GAUGES: tuple[tuple[str, str, Figure], ...] = (
+    ("last_scn", "SCN of the newest window", lambda s: s.capture.status.scn),
+    ("ring_min_scn", "SCN of the oldest window held", lambda s: s.reader.min_scn),
+    ("ring_max_scn", "SCN of the newest window held", lambda s: s.reader.max_scn),
+    ("ring_prev_scn", "Newest SCN no longer held", lambda s: s.reader.prev_scn),
+    ("ring_used_bytes", "Bytes of windows held", lambda s: s.reader.tail - s.reader.head),
+    ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.reader.capacity_bytes),
+    ("held_requests", "Requests waiting for news", lambda s: s.bell.waiting),
+    ("source_warnings", "Warnings of the last look at the database", _warnings),
+    (
+        "connected",
+        "1 while the database is heard of: without it nobody knows how far behind the ring is",
+        lambda s: s.capture.status.is_connected,
+    ),
+)
+# Left out when not known: a lag that nobody knows is not 0.
+_KNOWN_GAUGES: tuple[tuple[str, str, Callable[[CaptureStatus], float | None]], ...] = (
+    ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.known_delay_s),
+    ("heard_seconds", "Unix time at which the database was last heard of", lambda s: s.heard_at),
+)
+# Of the last look at the database's log, once a minute; left out when not known, too.
+_LOG_GAUGES: tuple[tuple[str, str, Callable[[Standing], float | None]], ...] = (
+    ("log_behind_bytes", "Bytes of the database's log not in the ring", lambda s: s.behind_bytes),
+    (
+        "log_behind_seconds",
+        "How far the newest window is behind the end of the database's log; 0 at its end",
+        lambda s: s.behind_s,
+    ),
+    (
+        "log_hours_left",
+        "Hours until the database may purge what is to be read next; +Inf = it does not",
+        lambda s: s.hours_left,
+    ),
+)
+
+
+class RelayCollector(Collector):
+    """Collects one relay's figures."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every figure as it is now."""
+        sources = self._relay.physical_sources.values()
+        for name, text, figure in _COUNTERS:
+            counter = CounterMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source in sources:
+                counter.add_metric([source.name], figure(source))
+            yield counter
+        for name, text, figure in _GAUGES:
+            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source in sources:
+                gauge.add_metric([source.name], figure(source))
+            yield gauge
+        yield from self._known()
+        yield from self._of_late()
+        yield from self._checked()
+        yield from self._logs()
+        yield self._states()
+        yield from self._traffic()
+        yield from client_metrics(self._relay)
+
+    def _known(self) -> Iterator[Metric]:
+        for name, text, figure in _KNOWN_GAUGES:
+            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source in self._relay.physical_sources.values():
+                value = figure(source.capture.status)
+                if value is not None:
+                    gauge.add_metric([source.name], value)
+            yield gauge
+
+    def _of_late(self) -> Iterator[Metric]:
+        """Yield what depends on the time: rates over the last seconds, and the oldest's age."""
+        relay = self._relay
+        at = relay.clock.wall_ns() / 1e9
+        rates = GaugeMetricFamily(
+            "databus_relay_captured_bytes_per_second",
+            "Bytes of windows captured in a second, of late",
+            labels=_LABELS,
+        )
+        ages = GaugeMetricFamily(
+            "databus_relay_ring_oldest_age_seconds",
+            "How old the oldest window held is: so far back a consumer may be",
+            labels=_LABELS,
+        )
+        for name, source in relay.physical_sources.items():
+            of_late = relay.observed.histories[name].rates(take_sample(source, at))
+            rates.add_metric([name], of_late.size_bytes)
+            oldest_ns = source.reader.first_timestamp_ns
+            if oldest_ns > 0:
+                ages.add_metric([name], max(0.0, at - oldest_ns / 1e9))
+        yield rates
+        yield ages
+
+    def _checked(self) -> Iterator[Metric]:
+        """Yield what the slow look at the rings' files has found."""
+        relay, watched = self._relay, self._relay.ring_watch.watched
+        counter = CounterMetricFamily(
+            "databus_relay_ring_checked_bytes", "Bytes of rings looked at again", labels=_LABELS
+        )
+        ages = GaugeMetricFamily(
+            "databus_relay_ring_checked_age_seconds",
+            "Since when all of the ring's file was looked at last",
+            labels=_LABELS,
+        )
+        damaged = GaugeMetricFamily(
+            "databus_relay_ring_is_damaged", "1: windows cannot be read", labels=_LABELS
+        )
+        for name in relay.physical_sources:
+            counter.add_metric([name], watched[name].checked_bytes)
+            round_at_s = watched[name].round_at_s
+            if round_at_s is not None:
+                ages.add_metric([name], relay.clock.monotonic_s() - round_at_s)
+            damaged.add_metric([name], float(bool(relay.damage_of(name))))
+        yield from (counter, ages, damaged)
+
+    def _logs(self) -> Iterator[Metric]:
+        standings = {s.name: s.standing for s in self._relay.physical_sources.values()}
+        for name, text, figure in _LOG_GAUGES:
+            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
+            for source, standing in standings.items():
+                value = figure(standing)
+                if value is not None:
+                    gauge.add_metric([source], value)
+            yield gauge
+
+    def _states(self) -> Metric:
+        states = GaugeMetricFamily(
+            "databus_relay_source_state", "1 for the state it is in", labels=[*_LABELS, "state"]
+        )
+        now = {s.name: s.capture.status.state for s in self._relay.physical_sources.values()}
+        for name, is_in in (now | dict.fromkeys(self._relay.unusable, State.ERROR)).items():
+            for state in State:
+                states.add_metric([name, state.value], float(state is is_in))
+        return states
+
+    def _traffic(self) -> Iterator[Metric]:
+        traffic = self._relay.traffic
+        for name, text, value in (
+            ("stream_requests", "Stream requests answered", traffic.stream_requests),
+            ("stream_bytes", "Bytes of events served, uncompressed", traffic.stream_bytes),
+            ("scn_not_found", "Stream requests for what is gone", traffic.scn_not_found),
+        ):
+            yield CounterMetricFamily(f"databus_relay_{name}", text, value=value)
+
+
+def make_metrics(relay: Relay) -> CollectorRegistry:
+    """Return a registry of its own for one relay: two in a process do not mix."""
+    metrics = CollectorRegistry()
+    metrics.register(RelayCollector(relay))
+    add_process_metrics(metrics)
+    return metrics

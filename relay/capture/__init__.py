@@ -1,0 +1,1 @@
+"""From a source's log to the ring, one loop for each physical source."""

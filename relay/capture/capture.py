@@ -1,0 +1,488 @@
+"""The capture loop: one thread per physical source, from its log into its ring.
+
+open → read → encode → append → MaxSCN → notify. What passes by itself, a source
+that cannot be reached or a disk that is full, is tried again for ever, with
+back-off (`conf.faults` says what that is), and its state says so. Anything else
+puts this one source into the error state once it was met twice (`doubts` says
+why), with the text of what to do, and leaves the rest of the relay alone.
+`unpause` tries again.
+
+The ring decides what is new. Capture begins after the older of the ring's
+newest SCN and MaxSCN and drops what the ring has already, so that a restart
+neither loses nor doubles a window. With both goes what the source's log was at
+some SCN (`schemas/log_mark.py`); the source proves, before it yields anything, that its log
+still is that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.daemon.faults import is_of_this_machine, is_transient
+from databus.daemon.log_setup import about
+from databus.relay.capture.capture_ring import CaptureRing, newest_of
+from databus.relay.capture.doubts import Doubts, as_doubt
+from databus.relay.capture.heartbeat import IdleAdvance
+from databus.relay.capture.log_place import LogPlace
+from databus.relay.capture.max_scn import MaxScnStore
+from databus.relay.capture.status import TROUBLED, CaptureStatus, State
+from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
+from databus.relay.monitoring.large_rows import LargeRows
+from databus.relay.sources.source import (
+    Captured,
+    MarkedSource,
+    Source,
+    Transaction,
+    WindowSource,
+)
+from databus.relay.sources.standing import Findings
+from databus.schemas.errors import DatabusError, SourceStoppedError
+from databus.schemas.log_mark import LogMark
+from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 1 << 20  # appended at once; the windows of one read are seldom more
+JITTER = 0.2
+# Sources are read, and servers say that they are alive, each second.
+HEARD_WITHIN_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time, so that tests can say what it is."""
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    wall_ns: Callable[[], int] = time.time_ns
+
+
+def _ignore(_problem: Exception) -> None:
+    """Tell nobody."""
+
+
+class Capture:
+    """Reads one physical source into one ring, on its own thread.
+
+    `on_append` is called on that thread after each append, `on_problem` with each
+    error that capture rests or tries again after; they must not block.
+    The public methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        settings: PhysicalSourceSettings,
+        open_source: Callable[[PhysicalSourceSettings], Source],
+        ring: CaptureRing,
+        encoder: WindowEncoder,
+        max_scn: MaxScnStore,
+        on_append: Callable[[], None],
+        flush_s: float = 1.0,
+        clock: Clock = Clock(),
+        on_problem: Callable[[Exception], None] = _ignore,
+        large_rows: LargeRows | None = None,
+    ) -> None:
+        self._settings = settings
+        self._open_source = open_source
+        self._ring = ring
+        self._encoder = encoder
+        self._max_scn = max_scn
+        self._on_append = on_append
+        self._flush_s = flush_s
+        self._clock = clock
+        self._on_problem, self._large_rows = on_problem, large_rows
+        self._changed = threading.Condition(threading.RLock())
+        self._wanted = State.RUNNING
+        self._state = State.STOPPED
+        self._problem = ""
+        self._since: float | None = None
+        self._next_try_at: float | None = None
+        self._heard_at_s: float | None = None
+        self.place = LogPlace(settings.name, ring)
+        self._doubts = Doubts()
+        self._windows = self._events = self._size_bytes = self._reconnects = 0
+        self._delay_s = 0.0
+        self._warnings: tuple[str, ...] = ()
+        self._was_opened = False
+        self._thread: threading.Thread | None = None
+        self._idle = IdleAdvance()
+        self._is_unfinished = False
+        self._mark: LogMark | None = None  # the newest that the ring was given
+        self._saved_scn = -1
+        self._saved_at_s = float("-inf")
+        self._wait_s = settings.reconnect_min_s
+
+    @property
+    def status(self) -> CaptureStatus:
+        """How it is now."""
+        heard_at_s, wall_s = self._heard_at_s, self._wall_s()
+        silence_s = None if heard_at_s is None else self._clock.monotonic_s() - heard_at_s
+        return CaptureStatus(
+            self._state,
+            self._problem,
+            self._ring.max_scn,
+            self._ring.newest_timestamp_ns,
+            self._delay_s,
+            self._windows,
+            self._events,
+            self._size_bytes,
+            self._reconnects,
+            (*self._warnings, *(self._large_rows.warnings if self._large_rows else ())),
+            self._was_opened,
+            self.place.is_open and silence_s is not None and silence_s <= HEARD_WITHIN_S,
+            self._since,
+            self._next_try_at,
+            None if silence_s is None else wall_s - silence_s,
+        )
+
+    def start(self) -> None:
+        """Start the thread, or go on after `stop`; nothing when it runs."""
+        with self._changed:
+            self._wanted = State.RUNNING
+            if self._thread is not None:
+                self._changed.notify_all()
+                return
+            self._note(State.STARTING)
+            name = f"capture-{self._settings.name}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def pause(self) -> None:
+        """Stop reading and let go of the source until `unpause`."""
+        with self._changed:
+            if self._wanted is not State.STOPPED:
+                self._wanted = State.PAUSED
+                self._changed.notify_all()
+
+    def unpause(self) -> None:
+        """Go on after `pause`, or try again after an error."""
+        self.start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the thread, MaxSCN saved; returns whether it ended in time."""
+        with self._changed:
+            self._wanted = State.STOPPED
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(timeout_s)
+        return not thread.is_alive()
+
+    def save_soon(self) -> None:
+        """Save MaxSCN with the next look at the source, not when it is due."""
+        self._saved_at_s = float("-inf")
+
+    def wait_for(self, state: State, timeout_s: float) -> bool:
+        """Wait until it is in a state; returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._state is state, timeout_s)
+
+    def _run(self) -> None:
+        while not self._is_over():
+            try:
+                if self._wanted is State.RUNNING:
+                    if self._state not in TROUBLED:  # those end when it is open
+                        # After `unpause` an error stands until the source is open again.
+                        state = State.RETRYING if self._problem else State.STARTING
+                        self._note(state, self._problem)
+                    self._capture()
+                else:
+                    self._rest(State.PAUSED)
+            except Exception as error:
+                if is_transient(error):
+                    self._back_off(error)
+                elif self._doubts.is_confirmed(error, self._ring.max_scn):
+                    self._give_up(error)
+                else:
+                    self._back_off(as_doubt(error))
+
+    def _give_up(self, error: Exception) -> None:
+        """Rest until somebody has done what the error says."""
+        name = self._settings.name
+        text = str(error)
+        if isinstance(error, DatabusError):
+            log.error("capture of %s stopped: %s", name, error, extra=self._about(error))
+        else:
+            log.error("capture of %s failed", name, exc_info=error, extra=self._about())
+            text = f"internal error: {error!r}; see the log"
+        self._on_problem(error)
+        self._rest(State.ERROR, text)
+
+    def _is_over(self) -> bool:
+        with self._changed:
+            if self._wanted is not State.STOPPED:
+                return False
+            self._thread = None  # in the lock: a `start` from now on makes a new one
+            self._note(State.STOPPED)
+            return True
+
+    def _capture(self) -> None:
+        """Read until told otherwise; the source and MaxSCN are left in order."""
+        self._doubts.connecting()
+        self.place.connecting()
+        source = self._open_source(self._settings)
+        if isinstance(source, WindowSource):
+            source.write_with(self._encoder)
+        try:
+            begin = self._begin_scn()
+            self._expect_log(source)
+            self.place.begin(begin)
+            self._is_unfinished = False
+            self._saved_scn = -1  # the ring may have been emptied, and begin with older windows
+            source.open(begin, newest_of(self._ring))
+            self._note_findings(source)
+            for table in source.tables():
+                self._encoder.publish_first(table)
+            self._note_open()
+            while self._wanted is State.RUNNING:
+                captured = source.read()
+                self._heard_at_s = self._clock.monotonic_s() - getattr(source, "silence_s", 0.0)
+                self._take(captured)
+                self.place.check_doubt()
+                self._note_mark(source)
+                self._save_when_due()
+                self._wait_s = self._settings.reconnect_min_s
+        finally:
+            self.place.is_open = False
+            try:
+                source.close()
+            finally:
+                self._save_max_scn()
+
+    def _note_open(self) -> None:
+        self._doubts.opened()
+        self._was_opened = self.place.is_open = True
+        self._heard_at_s = self._clock.monotonic_s()
+        self._note(State.RUNNING)
+
+    def _begin_scn(self) -> int | None:
+        newest, saved = self._ring.max_scn, self._max_scn.load()
+        if newest < 0:
+            return saved
+        return newest if saved is None else min(newest, saved)
+
+    def _expect_log(self, source: Source) -> None:
+        """Tell a source what its log was; newest last."""
+        saved, kept = self._max_scn.mark(), self._ring.log_marks()
+        marks = sorted({*kept, *([saved] if saved is not None else [])})
+        self._mark = marks[-1] if marks else None
+        if isinstance(source, MarkedSource):
+            source.expect(marks)
+
+    def _note_mark(self, source: Source) -> None:
+        """Keep what the log is at the ring's newest window, where the source knows."""
+        if not isinstance(source, MarkedSource):
+            return
+        mark = source.mark_of(self._ring.max_scn)
+        if mark is not None and mark != self._mark:
+            self._ring.note_mark(mark)
+            self._mark = mark
+
+    def _note_findings(self, source: Source) -> None:
+        """Log what a source found as it was opened; warnings once, not at each reconnection."""
+        findings = getattr(source, "findings", Findings())
+        if findings.summary:
+            log.info("%s: %s", self._settings.name, findings.summary, extra=self._about())
+        for warning in findings.warnings:
+            if warning not in self._warnings:
+                log.warning("%s: %s", self._settings.name, warning, extra=self._about())
+        self._warnings = findings.warnings
+
+    def _take(self, captured: Sequence[Captured]) -> None:
+        batch: list[tuple[EncodedWindow, int]] = []
+        try:
+            batch_bytes = 0
+            for item in captured:
+                self._is_unfinished = isinstance(item, WindowPiece)
+                if not isinstance(item, Transaction):
+                    full, batch, batch_bytes = batch, [], 0
+                    self._append(full)
+                    self._take_written(item)
+                elif self._is_new(item):
+                    after_scn = batch[-1][0].scn if batch else self._ring.max_scn
+                    window = self._encode(item, after_scn)
+                    batch.append((window, len(item.changes)))
+                    batch_bytes += len(window.data)
+                    if batch_bytes >= BATCH_BYTES:
+                        # Out of hand first: those before one that fails are in; none comes twice.
+                        full, batch, batch_bytes = batch, [], 0
+                        self._append(full)
+        finally:
+            # What came before a transaction that cannot be encoded is good.
+            self._append(batch)
+        self._advance_idle()
+
+    def _save_when_due(self) -> None:
+        if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
+            self._save_max_scn()
+
+    def _take_written(self, item: WindowBatch | WindowPiece | WindowEnd) -> None:
+        """Take windows that the source has written itself."""
+        if isinstance(item, WindowPiece):
+            # One that the ring has already would push others out of it.
+            if item.begin_scn >= self._ring.max_scn:
+                self._ring.extend(item.at, item.data)
+                self._warn_of_large_rows(item.data)
+        elif isinstance(item, WindowEnd):
+            self.place.move_to(item.scn)
+            if item.scn > self._ring.max_scn:
+                with self._notifying():
+                    self._ring.finish(item.length, item.scn, item.timestamp_ns)
+                self._count(1, item.rows, item.length, item.timestamp_ns)
+        elif item.window_count:
+            self.place.move_to(item.first_scn)
+            self.place.scn = item.last_scn
+            new = item.after(self._ring.max_scn)
+            if new.window_count:
+                with self._notifying():
+                    self._ring.append_batch(new)
+                self._warn_of_large_rows(new.data)
+                self._count(new.window_count, new.row_count, len(new.data), new.last_timestamp_ns)
+
+    def _encode(self, transaction: Transaction, after_scn: int) -> EncodedWindow:
+        try:
+            return self._encoder.encode(transaction)
+        except UnfitRowError as error:
+            origin = transaction.origin
+            place = f"{origin.file}:{origin.offset}" if origin.file else ""
+            name = self._settings.name
+            evidence = f"{transaction.scn} {error}".encode()
+            raise SourceStoppedError(
+                name, after_scn, str(error), place, evidence=evidence, way_on=error.way_on
+            ) from error
+
+    def _is_new(self, transaction: Transaction) -> bool:
+        """Say whether its changes are to be appended; raises when the source went back."""
+        scn = transaction.scn
+        if scn == self.place.scn and not transaction.changes:
+            return False
+        self.place.move_to(scn)
+        if scn <= self._ring.max_scn:
+            return False
+        if not transaction.changes:
+            self.place.idle = transaction
+            return False
+        return True
+
+    def _advance_idle(self) -> None:
+        idle = self.place.idle
+        now_s = self._clock.monotonic_s()
+        # An empty window must not come into the middle of one that comes in pieces.
+        if idle is None or self._is_unfinished or not self._idle.is_due(now_s):
+            return
+        self.place.idle = None
+        if idle.scn > self._ring.max_scn:
+            with self._notifying():
+                self._ring.append([self._encoder.encode(idle)])
+            self._idle.empty_appended(now_s)
+
+    def _append(self, batch: Sequence[tuple[EncodedWindow, int]]) -> None:
+        """Append windows, each with how many rows it has; what the ring took is counted."""
+        if not batch:
+            return
+        try:
+            with self._notifying():
+                self._ring.append([window for window, _ in batch])
+        finally:
+            newest = self._ring.max_scn
+            taken = [(window, rows) for window, rows in batch if window.scn <= newest]
+            if taken:
+                rows = sum(rows for _, rows in taken)
+                size_bytes = sum(len(window.data) for window, _ in taken)
+                self._count(len(taken), rows, size_bytes, taken[-1][0].timestamp_ns)
+            self._warn_of_large_rows(*(window.data for window, _ in taken))
+
+    def _warn_of_large_rows(self, *written: bytes) -> None:
+        for data in written:
+            for warning in self._large_rows.look_at(data) if self._large_rows else ():
+                log.warning("%s: %s", self._settings.name, warning, extra=self._about())
+
+    @contextmanager
+    def _notifying(self) -> Iterator[None]:
+        """Tell of what was appended, also when one in the middle was too large."""
+        before = self._ring.max_scn
+        try:
+            yield
+        finally:
+            if self._ring.max_scn != before:
+                self._on_append()
+
+    def _count(self, windows: int, events: int, size_bytes: int, timestamp_ns: int) -> None:
+        self._idle.data_appended(self._clock.monotonic_s())
+        self._windows += windows
+        self._events += events
+        self._size_bytes += size_bytes
+        self._delay_s = max(0, self._clock.wall_ns() - timestamp_ns) / 1e9
+
+    def _save_max_scn(self) -> None:
+        """Save MaxSCN if it rose; a full disk keeps nobody from reading on: it is tried again."""
+        scn = self._ring.max_scn
+        if scn > self._saved_scn:
+            try:
+                self._max_scn.save(scn, self._ring.newest_timestamp_ns, self._mark)
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                self._tell_unsaved(error)
+            else:
+                self._saved_scn = scn
+                if self._state is State.RETRYING and self.place.is_open:
+                    self._note(State.RUNNING)
+        self._saved_at_s = self._clock.monotonic_s()
+
+    def _tell_unsaved(self, error: Exception) -> None:
+        """Say that MaxSCN is not saved; what the ring has is safe, and readers get it."""
+        if not self.place.is_open:
+            log.warning("%s: %s", self._settings.name, error, extra=self._about())
+            return
+        if self._state is not State.RETRYING:
+            log.warning("%s: %s; tried again", self._settings.name, error, extra=self._about())
+            self._on_problem(error)
+        self._note(State.RETRYING, str(error), self._flush_s)
+
+    def _wall_s(self) -> float:
+        return self._clock.wall_ns() / 1e9
+
+    def _about(self, error: DatabusError | None = None) -> dict[str, Any]:
+        """Return what a record of the log is about: an error's place, or the newest window."""
+        return about(physical_source=self._settings.name, scn=self._ring.max_scn, error=error)
+
+    def _note(self, state: State, problem: str = "", wait_s: float | None = None) -> None:
+        """Take a state; `wait_s` = so long until the next try."""
+        with self._changed:
+            now = self._wall_s()
+            if state is not self._state or self._since is None:
+                self._since = now
+            self._state, self._problem = state, problem
+            self._next_try_at = None if wait_s is None else now + wait_s
+            self._changed.notify_all()
+
+    def _rest(self, state: State, problem: str = "") -> None:
+        """Wait, in a state, until something else is wanted."""
+        with self._changed:
+            if state is State.ERROR and self._wanted is State.RUNNING:
+                self._wanted = State.ERROR
+            self._note(state, problem)
+            self._changed.wait_for(lambda: self._wanted in (State.RUNNING, State.STOPPED))
+
+    def _back_off(self, error: Exception) -> None:
+        """Say what is wrong, and wait until the next try."""
+        text = str(error) or repr(error)
+        wait_s = self._wait_s * (1 - JITTER * random.random())  # never beyond the longest
+        is_away = is_transient(error) and not is_of_this_machine(error)
+        name, what = self._settings.name, "is not available" if is_away else "could not go on"
+        log.warning("%s %s, next try in %.1f s: %s", name, what, wait_s, text, extra=self._about())
+        self._reconnects += 1
+        self._on_problem(error)
+        self._note(State.UNREACHABLE if is_away else State.RETRYING, text, wait_s)
+        self._wait_s = min(self._settings.reconnect_max_s, 2 * self._wait_s)
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted is not State.RUNNING, wait_s)

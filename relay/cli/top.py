@@ -1,0 +1,149 @@
+"""`databus top`: a relay in the terminal, live."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+from rich.console import Console
+from rich.live import Live
+
+from databus.cli.api_client import Server, access_options, named_server
+from databus.relay.admin.models import Clients, PhysicalSources, Problems, RelayView
+from databus.relay.cli.top_view import Picture, draw
+from databus.schemas.errors import ServerError
+
+DEFAULT_RELAY = "http://127.0.0.1:11115"
+PIPE_COLUMNS = 80
+QUIT_KEYS = frozenset("qQ\x03\x04")
+
+# Waits for so many seconds at most; returns whether it is the end.
+Wait = Callable[[float], bool]
+
+
+@click.command()
+@click.option("--relay", default=DEFAULT_RELAY, show_default=True, help="URL of the relay.")
+@access_options
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds from one picture to the next.",
+)
+@click.option("--once", is_flag=True, help="Print one picture and end.")
+def top(
+    relay: str, token_file: Path | None, tls_ca: Path | None, every_s: float, once: bool
+) -> None:
+    """Show a relay live: its databases, its clients, its problems. `q` ends it.
+
+    `lag` is from commit to ring, `unread` what the database's log has beyond
+    it, `may sleep` how long a consumer may be away before it falls out of the
+    ring; of a client `edge` is its distance to that: 100 % at the newest
+    window, 0 % falls out.
+
+    Example: `databus top --relay http://127.0.0.1:11115`, or
+    `databus top --once | head -4`.
+    """
+    server = named_server(relay, token_file, tls_ca)
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(highlight=False, width=PIPE_COLUMNS)
+    if once:
+        console.print(draw(relay, picture_of(server)))
+        return
+    with suppress(KeyboardInterrupt, BrokenPipeError), keys() as wait:
+        if console.is_terminal:
+            _show_live(server, console, every_s, wait)
+        else:
+            _print_on(server, console, every_s, wait)
+
+
+def picture_of(server: Server) -> Picture:
+    """Ask for everything; raises ServerError when the relay does not answer as one of these."""
+    try:
+        return Picture(
+            at_s=time.time(),
+            relay=RelayView.model_validate(server.get("/api/v1/relay")),
+            sources=PhysicalSources.model_validate(
+                server.get("/api/v1/physicalSources")
+            ).physical_sources,
+            clients=Clients.model_validate(server.get("/api/v1/clients")).clients,
+            problems=Problems.model_validate(server.get("/api/v1/problems")).problems,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = f"answers otherwise than this version expects ({place}: {first['msg']})"
+        raise ServerError(server.url, problem) from None
+
+
+@contextmanager
+def keys() -> Iterator[Wait]:
+    """Give a wait that a key of `QUIT_KEYS` ends; without a terminal to type at, plain time."""
+    if not sys.stdin.isatty():
+        yield _sleep
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield lambda seconds: _is_quit(descriptor, seconds)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def _is_quit(descriptor: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        readable, _, _ = select.select([descriptor], [], [], left)
+        if readable:
+            typed = os.read(descriptor, 64).decode(errors="replace")
+            # Nothing to read from what is readable: the terminal is gone.
+            if not typed or QUIT_KEYS & set(typed):
+                return True
+    return False
+
+
+def _pictures(server: Server) -> Iterator[tuple[Picture | None, str]]:
+    """Yield the newest picture, and why there is no newer one."""
+    picture: Picture | None = None
+    while True:
+        trouble = ""
+        try:
+            picture = picture_of(server)
+        except ServerError as error:
+            trouble = str(error)
+        yield picture, trouble
+
+
+def _show_live(server: Server, console: Console, every_s: float, wait: Wait) -> None:
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for picture, trouble in _pictures(server):
+            live.update(draw(server.url, picture, trouble, console.height), refresh=True)
+            if wait(every_s):
+                return
+
+
+def _print_on(server: Server, console: Console, every_s: float, wait: Wait) -> None:
+    for picture, trouble in _pictures(server):
+        console.print(draw(server.url, picture, trouble))
+        console.print()
+        console.file.flush()
+        if wait(every_s):
+            return

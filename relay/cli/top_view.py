@@ -1,0 +1,211 @@
+"""How `databus top` shows a relay: what its API answers, drawn for a terminal. Pure.
+
+What needs somebody comes first: of the clients those that have fallen out of
+the ring, then those that are about to. All lines fit into 80 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from databus.conf.units import count_text, duration_text, share_text, size_text
+from databus.relay.admin.models import (
+    ClientPosition,
+    ClientState,
+    ClientView,
+    PhysicalSourceView,
+    Problem,
+    RelayView,
+    Trouble,
+)
+
+PROBLEMS_SHOWN = 5
+ERRORS_SHOWN = 3  # of clients
+LEAST_CLIENTS_SHOWN = 5
+# Lines that are there whatever there is: titles, headings, gaps.
+_FRAME_LINES = 10 + ERRORS_SHOWN
+_STATES = {
+    ClientState.FALLEN: "bold red",
+    ClientState.FALLING: "red",
+    ClientState.BOOTSTRAPPING: "cyan",
+    ClientState.BEHIND: "yellow",
+    ClientState.SILENT: "dim",
+    ClientState.WAITING: "yellow",
+    ClientState.LIVE: "green",
+}
+_URGENCY = {state: number for number, state in enumerate(_STATES)}
+_CAPTURE = {
+    "starting": "yellow",
+    "running": "green",
+    "silent": "yellow",
+    "paused": "yellow",
+    "stopped": "yellow",
+    "retrying": "red",
+    "unreachable": "bold red",
+    "error": "bold red",
+}
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a relay said at one moment (`at_s`, Unix seconds)."""
+
+    at_s: float
+    relay: RelayView
+    sources: Sequence[PhysicalSourceView]
+    clients: Sequence[ClientView]
+    problems: Sequence[Problem]
+
+
+def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) -> RenderableType:
+    """Return the whole screen; `trouble` says why the picture is an old one.
+
+    `height` in lines limits how many clients are shown; 0 = all of them.
+    """
+    parts: list[RenderableType] = []
+    if trouble:
+        parts.append(_cut(f"NO ANSWER: {trouble}; it is asked again", "bold red"))
+    if picture is None:
+        return Group(*parts, _cut(f"waiting for {url}", "dim"))
+    style = "dim" if trouble else ""
+    parts.append(_head(url, picture))
+    parts += [_trouble(trouble, picture.at_s) for trouble in picture.relay.troubles]
+    parts += ["", _sources(picture.sources, style), *_warnings(picture.sources)]
+    problems = picture.problems[:PROBLEMS_SHOWN]
+    lines = len(picture.sources) + len(problems) + 3 * len(picture.relay.troubles) + _FRAME_LINES
+    most = max(LEAST_CLIENTS_SHOWN, height - lines) if height else len(picture.clients)
+    parts += ["", *_clients(picture.clients, most, style)]
+    if problems:
+        parts += ["", _cut("problems, the newest first", "bold"), *map(_problem, problems)]
+    return Group(*parts)
+
+
+def _head(url: str, picture: Picture) -> Text:
+    relay = picture.relay
+    health = ("healthy", "green") if relay.is_healthy else ("NOT HEALTHY", "bold red")
+    head = Text.assemble(
+        ("databus top ", "bold"),
+        f"{url} {relay.version}, up {duration_text(max(0.0, picture.at_s - relay.started_at))}, ",
+        health,
+        f"\n{datetime.fromtimestamp(picture.at_s):%H:%M:%S}  {relay.clients} clients, "
+        f"{relay.held_requests} requests held, "
+        f"{size_text(relay.served_bytes_per_s)}/s served",
+    )
+    head.no_wrap, head.overflow = True, "ellipsis"
+    return head
+
+
+def _sources(sources: Sequence[PhysicalSourceView], style: str) -> Table:
+    table = _table("database", "state", style=style)
+    for name in ("rows/s", "bytes/s", "lag", "unread", "ring", "may sleep"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for source in sources:
+        ring, log = source.ring, source.log
+        table.add_row(
+            source.name,
+            Text(word := _word(source), _CAPTURE.get(word, "")),
+            count_text(source.events_per_s),
+            size_text(source.bytes_per_s),
+            UNKNOWN if source.delay_s is None else duration_text(source.delay_s),
+            UNKNOWN if log.behind_bytes is None else size_text(log.behind_bytes),
+            share_text(ring.used_bytes / ring.capacity_bytes if ring.capacity_bytes else 0),
+            "-" if ring.sleep_s is None else duration_text(ring.sleep_s),
+        )
+    return table
+
+
+def _word(source: PhysicalSourceView) -> str:
+    is_silent = source.state == "running" and not source.is_connected
+    return "silent" if is_silent else source.state
+
+
+def _trouble(trouble: Trouble, now_s: float) -> Text:
+    """Return the cause, above all else: whose it is, since when, what becomes of it."""
+    since = (
+        "" if trouble.since is None else f" since {datetime.fromtimestamp(trouble.since):%H:%M:%S}"
+    )
+    next_s = None if trouble.next_try_at is None else max(0.0, trouble.next_try_at - now_s)
+    then = "" if next_s is None else f" (next try in {duration_text(next_s)})"
+    text = " ".join(trouble.text.split())
+    name = f"{trouble.physical_source} is {trouble.state}{since}{then}"
+    return Text(f"{name}: {text}", "bold red")
+
+
+def _warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for source in sources:
+        if source.log.warning:
+            lines.append(_cut(f"{source.name}: {source.log.warning}", "yellow"))
+        if source.drain is not None:
+            waiting = ", ".join(source.drain.waiting_for) or "nobody"
+            lines.append(_cut(f"{source.name}: drains, waits for {waiting}", "cyan"))
+    return lines
+
+
+def _clients(clients: Sequence[ClientView], most: int, style: str) -> list[RenderableType]:
+    if not clients:
+        return [_cut("no client has been seen", "dim")]
+    table = _table("client", "state", style=style)
+    for name in ("behind", "edge", "falls in", "bytes/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = sorted(clients, key=lambda one: (_URGENCY[one.state], one.name))[:most]
+    for client in shown:
+        place = worst_position(client.positions)
+        table.add_row(
+            client.name or client.id,
+            Text(client.state.value, _STATES[client.state]),
+            _behind(place),
+            "-" if place is None or place.edge_share is None else share_text(place.edge_share),
+            "-" if place is None or place.falls_in_s is None else duration_text(place.falls_in_s),
+            size_text(client.bytes_per_s),
+        )
+    rest = len(clients) - len(shown)
+    more = [_cut(f"and {rest} more clients, which are better off", "dim")] if rest else []
+    wrong = [one for one in shown if one.last_error and one.state is not ClientState.LIVE]
+    said = [_cut(f"{one.name or one.id}: {one.last_error}", "red") for one in wrong]
+    return [table, *more, *said[:ERRORS_SHOWN]]
+
+
+def worst_position(positions: Sequence[ClientPosition]) -> ClientPosition | None:
+    """Return the position that is nearest to the edge of its ring; None when there is none."""
+
+    def distance(position: ClientPosition) -> float:
+        return 1.0 if position.edge_share is None else position.edge_share
+
+    return min(positions, key=distance, default=None)
+
+
+def _behind(place: ClientPosition | None) -> str:
+    if place is None:
+        return "-"
+    if place.waits_for is not None:
+        return UNKNOWN
+    if place.behind_s is not None:
+        return duration_text(place.behind_s)
+    return "-" if place.behind_bytes is None else size_text(place.behind_bytes)
+
+
+def _problem(problem: Problem) -> Text:
+    where = problem.client or problem.physical_source or "relay"
+    times = f" ({problem.count} times)" if problem.count > 1 else ""
+    at = "" if problem.scn is None else f" scn {problem.scn}"
+    text = " ".join(problem.text.split())
+    return _cut(f"{datetime.fromtimestamp(problem.at):%H:%M:%S} {where}{at}{times}: {text}", "red")
+
+
+def _table(first: str, second: str, style: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", style=style)
+    table.add_column(first, no_wrap=True, overflow="ellipsis", min_width=12, max_width=26)
+    table.add_column(second, no_wrap=True)
+    return table
+
+
+def _cut(text: str, style: str) -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")

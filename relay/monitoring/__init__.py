@@ -1,0 +1,1 @@
+"""What a relay knows of its clients, of errors, and of the time before."""

@@ -1,0 +1,132 @@
+"""A physical source's figures over time: each second of the last ten minutes, then coarser. Pure.
+
+Three rows of samples, a second, ten seconds and a minute apart, each of fixed
+length: a day takes about 3,500 samples, however long the relay runs. What is
+counted is kept as counters, so a coarser step has the mean rate of all of it;
+of what is not, a step keeps the largest, so that no peak is lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from databus.relay.monitoring.rate_counter import SECONDS
+
+# Seconds between samples, and how many steps are kept.
+LEVELS = ((1, 600), (10, 360), (60, 1440))
+_MINUTES_S = 300.0
+
+
+class Sample(NamedTuple):
+    """A source at one moment: counters since the start, and how things stand.
+
+    `written_bytes` is the ring's tail, which rises by what is appended.
+    """
+
+    at: float  # seconds since 1970
+    events: int
+    windows: int
+    size_bytes: int
+    written_bytes: int
+    used_bytes: int
+    delay_s: float | None
+    behind_s: float | None
+
+
+class Rates(NamedTuple):
+    """Per second, over the last few seconds."""
+
+    events: float = 0.0
+    windows: float = 0.0
+    size_bytes: float = 0.0
+    written_bytes: float = 0.0
+
+
+class Steps(NamedTuple):
+    """Samples of one level, the oldest first; the first of them only says where rates begin."""
+
+    step_s: float
+    samples: Sequence[Sample]
+
+    def times(self) -> list[float]:
+        """Return when each step ended."""
+        return [sample.at for sample in self.samples[1:]]
+
+    def rates(self, counter: Callable[[Sample], int]) -> list[float | None]:
+        """Return by how much a counter rose in each step, per second."""
+        return [_rate(before, after, counter) for before, after in pairwise(self.samples)]
+
+
+class _Level:
+    """The samples of one step."""
+
+    def __init__(self, step_s: int, count: int) -> None:
+        self.step_s = step_s
+        self.samples: deque[Sample] = deque(maxlen=count + 1)
+        self._last_step = -1
+        self._delay_s: float | None = None
+        self._behind_s: float | None = None
+
+    def add(self, now_s: float, sample: Sample) -> None:
+        self._delay_s = _larger(self._delay_s, sample.delay_s)
+        self._behind_s = _larger(self._behind_s, sample.behind_s)
+        # Half a second early is no reason to leave a step out: timers are not exact.
+        step = int((now_s + 0.5) // self.step_s)
+        if step == self._last_step:
+            return
+        self._last_step = step
+        self.samples.append(sample._replace(delay_s=self._delay_s, behind_s=self._behind_s))
+        self._delay_s = self._behind_s = None
+
+
+def _larger(before: float | None, value: float | None) -> float | None:
+    """Return the larger of what is known."""
+    known = [one for one in (before, value) if one is not None]
+    return max(known, default=None)
+
+
+class SourceHistory:
+    """The samples of one physical source. One thread."""
+
+    def __init__(self) -> None:
+        self._levels = [_Level(step_s, count) for step_s, count in LEVELS]
+
+    def add(self, now_s: float, sample: Sample) -> None:
+        """Keep a sample; `now_s` is of a clock that never goes back."""
+        for level in self._levels:
+            level.add(now_s, sample)
+
+    def steps(self, seconds: int) -> Steps:
+        """Return the finest steps that reach back so far, or as far as there are any."""
+        level = next(
+            (x for x in self._levels if x.step_s * (x.samples.maxlen or 1) > seconds),
+            self._levels[-1],
+        )
+        return Steps(float(level.step_s), list(level.samples)[-seconds // level.step_s - 1 :])
+
+    def rates(self, now: Sample) -> Rates:
+        """Return the rates from a few seconds ago until now."""
+        recent = self._levels[0].samples
+        if not recent:
+            return Rates()
+        then = recent[-min(SECONDS, len(recent))]
+        return Rates(
+            _rate(then, now, lambda s: s.events),
+            _rate(then, now, lambda s: s.windows),
+            _rate(then, now, lambda s: s.size_bytes),
+            _rate(then, now, lambda s: s.written_bytes),
+        )
+
+    def rate_of_minutes(self, now: Sample) -> float:
+        """Return how many bytes a second went into the ring in the last five minutes."""
+        then = next((s for s in self._levels[0].samples if s.at >= now.at - _MINUTES_S), now)
+        return _rate(then, now, lambda s: s.written_bytes)
+
+
+def _rate(before: Sample, after: Sample, counter: Callable[[Sample], int]) -> float:
+    passed_s = after.at - before.at
+    # A wall clock may be set back, a counter of a ring that was emptied begins anew.
+    return max(0.0, (counter(after) - counter(before)) / passed_s) if passed_s > 0 else 0.0

@@ -1,0 +1,82 @@
+"""What a relay remembers of what went on: figures over time, clients, problems.
+
+All of it is for people and monitoring; nothing of the data path depends on it.
+Used on the loop's thread, but for `problems`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from databus.relay.monitoring.clients import ClientTable
+from databus.relay.monitoring.errors import ProblemLog
+from databus.relay.monitoring.history import Sample, SourceHistory
+from databus.relay.monitoring.rate_counter import Recent
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is remembered; of fixed size, whatever happens."""
+
+    histories: Mapping[str, SourceHistory]
+    clients: ClientTable = field(default_factory=ClientTable)
+    problems: ProblemLog = field(default_factory=ProblemLog)
+    served: Recent = field(default_factory=Recent)
+
+    @classmethod
+    def of(cls, physical_sources: Iterable[str]) -> Observed:
+        """Return the memory of a relay with these physical sources."""
+        return cls({name: SourceHistory() for name in physical_sources})
+
+    def tick(self, now_s: float, samples: Mapping[str, Sample], served_bytes: int) -> None:
+        """Remember how things are now, once a second."""
+        for name, sample in samples.items():
+            self.histories[name].add(now_s, sample)
+        self.served.tick(now_s, served_bytes)
+        self.clients.tick(now_s)
+
+
+class Ticker:
+    """Calls something once a second, on the loop; an error of it is logged and ends nothing."""
+
+    def __init__(
+        self,
+        tick: Callable[[], None],
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tick = tick
+        self._every_s = every_s
+        self._clock = clock
+        self._next_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Start; on the loop's thread."""
+        if self._timer is None:
+            self._next_s = self._clock()
+            self._run()
+
+    def stop(self) -> None:
+        """Stop; on the loop's thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        try:
+            self._tick()
+        except Exception:
+            log.exception("the figures of this second are lost")
+        now_s = self._clock()
+        # A loop that was held up for long does not catch up on what it missed.
+        self._next_s = max(self._next_s + self._every_s, now_s)
+        self._timer = asyncio.get_running_loop().call_later(self._next_s - now_s, self._run)

@@ -1,0 +1,236 @@
+"""Which bytes of a ring may be believed: a file at rest may have changed under it.
+
+What was written since the ring was opened was never at rest. What lies before
+that is checked, a block at a time, before anybody is given a byte of it: every
+CRC, and that the block's windows are those between its index entry and the
+next one's. What was found sound is remembered, as stretches of positions.
+
+Where a block is damaged nothing from the first window on that is not whole can
+be told apart: it is refused up to the block's end. Windows before and behind
+it are as good as ever.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from threading import Lock
+from typing import NamedTuple
+
+from databus.relay.ring.events import SoundWindow, sound_windows
+from databus.relay.ring.layout import FIRST, HEAD, NEWEST_SCN, NEXT, TAIL, RingFile
+from databus.relay.ring.scn_index import IndexEntry, ScnIndex
+from databus.schemas.errors import DamagedWindowsError, RingCorruptError
+
+
+class Damage(NamedTuple):
+    """A stretch that cannot be read: windows after `after_scn`, up to `until_scn`."""
+
+    begin: int
+    end: int
+    after_scn: int
+    until_scn: int
+
+
+class Block(NamedTuple):
+    """One block: its index entry, the next one's if there is one, and where it ends."""
+
+    number: int
+    entry: IndexEntry
+    following: IndexEntry | None
+    end: int
+
+
+class RingCheck:
+    """What is known of one ring file, as of its opening. Any thread may call."""
+
+    def __init__(self, ring_file: RingFile, index: ScnIndex) -> None:
+        self._file = ring_file
+        self._index = index
+        self._cells = ring_file.cells
+        self._lock = Lock()
+        self._written_from: int = ring_file.cells[TAIL]
+        self._begins: list[int] = []  # of stretches that are sound, and their ends
+        self._ends: list[int] = []
+        self._damages: list[Damage] = []
+
+    def damages(self) -> list[Damage]:
+        """Return what was found damaged and is still in the ring, the oldest first."""
+        head: int = self._cells[HEAD]
+        return sorted(damage for damage in self._damages if damage.end > head)
+
+    def distrust(self, begin: int, end: int) -> None:
+        """Forget what is known of a stretch: it is checked again before it is given.
+
+        For who found the file changed by another look at it, and for what a consumer was
+        given and comes back for: it may have come to harm since it was written or checked.
+        """
+        with self._lock:
+            self._forget(begin, min(end, self._cells[TAIL]))
+
+    def reach(self, position: int, end: int) -> int:
+        """Return how far from `position` towards `end` the bytes may be believed.
+
+        A whole window ends there when that is not `end`. Raises
+        DamagedWindowsError when not even the first of them may be, RingCorruptError
+        when the index is damaged. What the writer has passed is nobody's to check.
+        """
+        at = position
+        while at < end and at < self._written_from:
+            known = self._known_until(at)
+            if known is None:
+                known = self._check_at(at)
+            if known is None:
+                return end
+            if known <= at:
+                return self._stop_at(position, at)
+            at = known
+        return end
+
+    def block_reach(self, position: int, tail: int) -> int:
+        """Return where the block of `position` ends, or damage in it begins; raises as `reach`.
+
+        `tail` where all of it was written since the ring was opened.
+        """
+        if position >= self._written_from:
+            return tail
+        block = self._block_at(position)
+        return tail if block is None else self.reach(position, min(block.end, tail))
+
+    def check_block(self, number: int) -> int:
+        """Check a block, whatever is known of it; returns its length, 0 when it has gone."""
+        entry = self._index.get(number)
+        block = None if entry is None else self._block_at(entry.position)
+        if block is None:
+            if self._cells[FIRST] <= number < self._cells[NEXT] and entry is None:
+                raise RingCorruptError(str(self._file.path), "its index is damaged")
+            return 0
+        self._look_at(block)
+        return block.end - block.entry.position
+
+    def check_at(self, position: int) -> None:
+        """Check the block of a position again; raises DamagedWindowsError when it is damaged."""
+        block = self._block_at(position)
+        if block is None:
+            return
+        self._look_at(block)
+        for damage in self.damages():
+            if block.entry.position <= damage.begin < block.end:
+                raise self.error(damage)
+
+    def _stop_at(self, position: int, at: int) -> int:
+        if at > position:
+            return at
+        found = next((d for d in self.damages() if d.begin <= at < d.end), None)
+        if found is None:  # the writer has come by
+            return at
+        raise self.error(found)
+
+    def error(self, damage: Damage) -> DamagedWindowsError:
+        """Return what to tell of a damage."""
+        layout = self._file.layout
+        return DamagedWindowsError(
+            str(self._file.path),
+            layout.name,
+            (damage.after_scn, damage.until_scn),
+            layout.data_at + damage.begin % layout.capacity_bytes,
+        )
+
+    def _known_until(self, position: int) -> int | None:
+        """Return where the sound stretch ends that has `position`, or itself within damage."""
+        with self._lock:
+            number = bisect_right(self._begins, position) - 1
+            if number >= 0 and position < self._ends[number]:
+                return self._ends[number]
+            is_damaged = any(d.begin <= position < d.end for d in self._damages)
+        return position if is_damaged else None
+
+    def _check_at(self, position: int) -> int | None:
+        block = self._block_at(position)
+        if block is None:
+            return None
+        self._look_at(block)
+        return self._known_until(position)
+
+    def _block_at(self, position: int) -> Block | None:
+        """Return the block that has a position; None when the writer has passed it."""
+        cells, index = self._cells, self._index
+        while True:
+            first, end, tail = cells[FIRST], cells[NEXT], cells[TAIL]
+            if position < cells[HEAD] or position >= tail or first == end:
+                return None
+            number = index.find_position(position, first, end)
+            entry = index.get(number)
+            following = index.get(number + 1) if number + 1 < end else None
+            if cells[FIRST] > number or cells[HEAD] > position:
+                return None
+            is_whole = entry is not None and entry.position <= position
+            if following is None and number + 1 < end:
+                is_whole = False
+            if entry is None or not is_whole:
+                raise RingCorruptError(str(self._file.path), "its index is damaged")
+            if following is not None and following.position >= tail:  # not published yet
+                following = None
+            stop = tail if following is None else following.position
+            if position < stop:
+                return Block(number, entry, following, stop)
+
+    def _look_at(self, block: Block) -> None:
+        entry, following = block.entry, block.following
+        newest = self._file.scn(NEWEST_SCN)
+        first: SoundWindow | None = None
+        last: SoundWindow | None = None
+        for window in sound_windows(self._file, entry.position, block.end, entry.prev_scn):
+            first, last = first or window, window
+        if self._cells[HEAD] > entry.position:
+            return
+        is_first = first is not None and first.scn == entry.scn
+        sound_end = last.end if last is not None and is_first else entry.position
+        scn = last.scn if last is not None and is_first else entry.prev_scn
+        is_all = sound_end == block.end and (following is None or following.prev_scn == scn)
+        with self._lock:
+            if is_all:
+                self._note_sound(entry.position, block.end)
+                return
+            if sound_end == block.end:  # whole windows, but not those that there were
+                sound_end, scn = entry.position, entry.prev_scn
+            self._note_sound(entry.position, sound_end)
+            until_scn = newest if following is None else following.prev_scn
+            self._note_damage(Damage(sound_end, block.end, scn, until_scn))
+
+    def _note_sound(self, begin: int, end: int) -> None:
+        end = min(end, self._written_from)
+        if begin >= end:
+            return
+        low = bisect_right(self._begins, begin)
+        if low and self._ends[low - 1] >= begin:
+            low -= 1
+        high = bisect_right(self._begins, end)
+        if low < high:
+            begin = min(begin, self._begins[low])
+            end = max(end, self._ends[high - 1])
+        self._begins[low:high], self._ends[low:high] = [begin], [end]
+
+    def _note_damage(self, damage: Damage) -> None:
+        if damage in self._damages:
+            return
+        head = self._cells[HEAD]
+        self._damages = [d for d in self._damages if d.end > head and d.begin != damage.begin]
+        self._damages.append(damage)
+        self._forget(damage.begin, damage.end)
+
+    def _forget(self, begin: int, end: int) -> None:
+        """Take a stretch out of those that are sound; what was written since is so but for it."""
+        if end > self._written_from:
+            written_from, self._written_from = self._written_from, end
+            self._note_sound(written_from, begin)
+        self._cut_sound(begin, end)
+
+    def _cut_sound(self, cut_begin: int, cut_end: int) -> None:
+        stretches = list(zip(self._begins, self._ends, strict=True))
+        self._begins.clear()
+        self._ends.clear()
+        for begin, end in stretches:
+            for low, high in ((begin, min(end, cut_begin)), (max(begin, cut_end), end)):
+                if low < high:
+                    self._begins.append(low)
+                    self._ends.append(high)

@@ -1,0 +1,209 @@
+"""Go through the events in a ring, by their headers alone or checking every byte.
+
+`Step`s come from the headers: enough for a reader to find its place, because
+what lies between head and tail was checked when the ring was opened or was
+written since. `sound_windows` trusts nothing: it is what a restart goes by.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from databus.relay.ring.layout import UNKNOWN_SCN, RingFile
+from databus.schemas.errors import ProtocolError
+from databus.schemas.event.event import EOP_SRC_ID
+from databus.schemas.event.v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
+from databus.schemas.windows import MARK, EncodedWindow
+
+# Of an event's header: version, magic, length, src_id, SCN.
+_STEP = struct.Struct(">BI12xI10xi2xq")
+# Those, and what is needed to check it: header length, both CRCs, timestamp.
+_CHECK = struct.Struct(">BIIIIIHqihq")
+_TIMESTAMP = struct.Struct(">q")
+
+_new = tuple.__new__  # skips a named tuple's own constructor: these are made per event
+
+_HEADERS_BYTES = 32 << 10  # copied at a time to walk by headers
+_CHECKED_BYTES = 1 << 20  # copied at a time to check
+
+
+class Step(NamedTuple):
+    """One event on the way: where it begins, its length, and whose it is."""
+
+    position: int
+    length: int
+    scn: int
+    is_eop: bool
+
+
+class SoundWindow(NamedTuple):
+    """A whole window, every CRC in it right."""
+
+    scn: int
+    start: int
+    end: int
+    timestamp_ns: int
+
+
+def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
+    """Yield the events of [position, end), which must begin and end at an event.
+
+    Raises ProtocolError when something else lies there: damage, or a writer
+    that has come by (the caller looks at head to know which).
+    """
+    while position < end:
+        chunk = ring_file.copy_out(position, min(_HEADERS_BYTES, end - position))
+        at, last = 0, len(chunk) - SMALLEST_BYTES
+        while at <= last:
+            version, magic, length, src_id, scn = _STEP.unpack_from(chunk, at)
+            if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
+                raise ProtocolError("no event begins here", position + at)
+            if length > end - position - at:
+                raise ProtocolError("an event is cut", position + at)
+            yield _new(Step, (position + at, length, scn, src_id == EOP_SRC_ID))
+            at += length
+        if at == 0:
+            raise ProtocolError("an event is cut", position)
+        position += at
+
+
+def find_event(
+    ring_file: RingFile, position: int, end: int, scn: int, to_skip: int
+) -> tuple[int, int]:
+    """Return where the first event after a point lies, and the SCN of the last one looked at.
+
+    That is the event behind `to_skip` events of window `scn`, all of it when
+    negative, or else the first one of a newer window; `end` when there is none.
+    The SCN is UNKNOWN_SCN when nothing was looked at. Raises as `steps`.
+    """
+    if ring_file.core is not None:
+        return ring_file.core.find_event(position, end, scn, to_skip)
+    newest = UNKNOWN_SCN
+    for event in steps(ring_file, position, end):
+        newest = event.scn
+        if newest < scn:
+            continue
+        if newest > scn or to_skip == 0:
+            return event.position, newest
+        to_skip -= 1
+    return end, newest
+
+
+def last_end(ring_file: RingFile, position: int, end: int, limit: int) -> int:
+    """Return where the last window ends that ends by `limit`; `position` when none does.
+
+    Raises as `steps`.
+    """
+    if ring_file.core is not None:
+        return ring_file.core.last_end(position, end, limit)
+    found = position
+    for event in steps(ring_file, position, end):
+        stop = event.position + event.length
+        if stop > limit:
+            break
+        if event.is_eop:
+            found = stop
+    return found
+
+
+def find_run(marks: bytes, number: int, newest: int, limit: int) -> int:
+    """Return the first window of a batch, from `number` on, that is no mere continuation.
+
+    It ends beyond `limit` in the batch's data, or its SCN is not above the one
+    before it (`newest` is that before `number`), or there is none.
+    """
+    for scn, end, _, _ in MARK.iter_unpack(memoryview(marks)[number * MARK.size :]):
+        if scn <= newest or end > limit:
+            break
+        newest = scn
+        number += 1
+    return number
+
+
+def scn_at(ring_file: RingFile, position: int) -> int:
+    """Return the SCN in the header of the event at `position`, or UNKNOWN_SCN if none is there."""
+    version, magic, _, _, scn = _STEP.unpack(ring_file.copy_out(position, _STEP.size))
+    return scn if version == VERSION and magic == MAGIC else UNKNOWN_SCN
+
+
+def timestamp_at(ring_file: RingFile, position: int) -> int:
+    """Return the timestamp of the event that begins at `position`."""
+    timestamp_ns: int = _TIMESTAMP.unpack(ring_file.copy_out(position + TIMESTAMP_OFFSET, 8))[0]
+    return timestamp_ns
+
+
+def sound_windows(
+    ring_file: RingFile, position: int, end: int, after_scn: int
+) -> Iterator[SoundWindow]:
+    """Yield the whole windows from `position` on, up to the first damage or `end`.
+
+    Sound: CRCs right, all events of one SCN, the last one an EOP, the SCN
+    larger than the one before. That is also what tells a window from one of an
+    earlier lap that happens to lie on an event boundary.
+    """
+    core = ring_file.core
+    if core is None:
+        yield from _sound_windows(ring_file, position, end, after_scn)
+        return
+    while found := core.check_windows(position, end, after_scn):
+        yield from map(SoundWindow._make, found)
+        after_scn, _, position, _ = found[-1]
+
+
+def _sound_windows(
+    ring_file: RingFile, position: int, end: int, after_scn: int
+) -> Iterator[SoundWindow]:
+    start, scn = position, after_scn
+    for event in _checked(ring_file, position, end):
+        if event.position == start:
+            if event.scn <= scn:
+                return
+            scn = event.scn
+        elif event.scn != scn:
+            return
+        if event.is_eop:
+            stop = event.position + event.length
+            yield SoundWindow(scn, start, stop, timestamp_at(ring_file, event.position))
+            start = stop
+
+
+def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
+    """Yield events whose CRCs are right, up to the first that isn't one."""
+    chunk, base = b"", position
+    while end - position >= SMALLEST_BYTES:
+        at = position - base
+        if len(chunk) - at < KEY_OFFSET:
+            base, at = position, 0
+            chunk = ring_file.copy_out(position, min(_CHECKED_BYTES, end - position))
+        fields = _CHECK.unpack_from(chunk, at)
+        header_length, length = fields[2], fields[5]
+        if not SMALLEST_BYTES <= header_length <= length <= end - position:
+            return
+        if len(chunk) - at < length:
+            base, at = position, 0
+            chunk = ring_file.copy_out(position, max(length, min(_CHECKED_BYTES, end - position)))
+        version, magic, _, header_crc, body_crc, _, _, _, src_id, _, scn = fields
+        header_end = at + header_length
+        if (
+            version != VERSION
+            or magic != MAGIC
+            or crc32(chunk[at + 13 : header_end]) != header_crc
+            or crc32(chunk[header_end : at + length]) != body_crc
+        ):
+            return
+        yield _new(Step, (position, length, scn, src_id == EOP_SRC_ID))
+        position += length
+
+
+def windows_between(ring_file: RingFile, position: int, end: int) -> Iterator[EncodedWindow]:
+    """Yield the windows of [position, end) as they were appended."""
+    start = position
+    for event in steps(ring_file, position, end):
+        if event.is_eop:
+            stop = event.position + event.length
+            data = ring_file.copy_out(start, stop - start)
+            yield EncodedWindow(event.scn, data, timestamp_at(ring_file, event.position))
+            start = stop

@@ -1,0 +1,296 @@
+"""What the bytes of a ring file are, and the file mapped into memory.
+
+One file per physical source: a header page, the SCN index, the data. This
+module knows where things lie and how a cell is stored; it has no opinion on
+which windows are in the ring (`ring`, `ring_reader`) or whether what it finds
+can be believed (`ring_recovery`).
+
+    0        header page, 4096 bytes
+    4096     SCN index: `index_slots` entries of 32 bytes (see `scn_index`)
+    data_at  data, `capacity_bytes`; on a page boundary
+
+Header page, little-endian; the first part never changes after creation:
+
+    0    8s    magic
+    8    I     layout version
+    12   I     0x01020304, to know another byte order by
+    16   Q     capacity_bytes
+    24   Q     block_bytes
+    32   Q     index_slots
+    40   256s  name of the physical source, UTF-8, zero-filled
+    296  I     CRC32 of bytes 0 to 296
+    512        live cells, 8 bytes each (the numbers below are cell numbers)
+    1024       two marks of the source's log (`schemas/log_mark.py`), 1024 bytes each, written
+               in turn: length (I), CRC32 of the text (I), the text, which says what SCN it is of
+
+Positions in the data are logical: they only ever grow, and byte `p` lies at
+`data_at + p % capacity_bytes`. The data wraps byte by byte: an event may lie
+across the end of the file.
+
+A live cell is written with one aligned 8-byte store (a memoryview cast to "Q"
+compiles to one `mov`; `struct` would write it byte by byte), so a reader in
+another process sees the old number or the new one. Cells that a restart
+depends on are followed by their complement, written *before* them: a kill
+between the two stores, or a damaged byte, is seen as a pair that doesn't match.
+
+The order of stores is what makes readers safe. It is program order on x86-64,
+the machine this is built and tested for; `open_file` refuses other byte orders.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from databus.schemas.errors import RingCorruptError, RingError
+from databus.schemas.event.v2 import Buffer
+from databus.schemas.log_mark import LogMark
+
+try:
+    from databus.relay.ring._core import RingData
+except ImportError:  # not built: `ring_walk`, `ring_stamp` and `sieve` do it themselves
+    RingData = None  # type: ignore[assignment,misc]
+
+PAGE_BYTES = 4096
+MAX_BLOCKS = 65536  # bounds the index, and with it the time to check it at a restart
+MASK = (1 << 64) - 1
+UNKNOWN_SCN = -1
+LARGE_BYTES = 2 << 20  # pieces that are copied without the GIL: it takes about a millisecond
+
+_STATIC = struct.Struct("<8sIIQQQ256s")
+_CRC = struct.Struct("<I")
+_MAGIC = b"DBUSRING"
+_VERSION = 1
+_BYTE_ORDER = 0x01020304
+
+# Live cells. Those marked with a star are pairs: number, complement.
+TAIL = 64  # * logical offset of the next write; the last thing written
+HEAD = 66  # * logical offset of the oldest window
+FIRST = 68  # * number of the oldest index entry; points to head
+NEXT = 70  # * number of the next index entry to be written
+PREV_SCN = 72  # * newest SCN no longer held, while the ring is empty; else FIRST's entry says it
+NEWEST_SCN = 74  # of the window that ends at tail
+NEWEST_TIMESTAMP = 75
+GENERATION = 76  # how often a writer opened the file: positions remembered before may be stale
+WRITER_PID = 77
+UNSOUND = 78  # not 0 while a recovery is at work
+REPLACED = 79  # not 0 once another file takes this one's name: of other size, or emptied
+BOOT_ID = 80  # two cells: the machine run during which the last writer opened the file
+PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
+
+_MARKS = (1024, 2048)
+_MARK_BYTES = 1024
+_MARK_HEAD = struct.Struct("<II")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The part of the header that never changes."""
+
+    name: str
+    capacity_bytes: int
+    block_bytes: int
+
+    @classmethod
+    def choose(cls, name: str, capacity_bytes: int, block_bytes: int | None) -> Layout:
+        """Return the layout of a new ring.
+
+        A block is what is evicted at a time and what a reader scans at most to
+        find an SCN: 32 KiB, less in a tiny ring, more in one of over 2 GiB. A
+        larger one makes appending cheaper, and each search dearer.
+        """
+        if capacity_bytes < 64 or len(name.encode()) > 256:
+            raise RingError(f"ring {name}: {capacity_bytes} bytes is no capacity")
+        chosen = block_bytes or max(min(32768, capacity_bytes // 64), capacity_bytes // MAX_BLOCKS)
+        return cls(name, capacity_bytes, min(max(chosen, 64), capacity_bytes))
+
+    @property
+    def index_slots(self) -> int:
+        """Entries the index has room for.
+
+        Two blocks that follow each other are together longer than block_bytes,
+        so there are never more than twice as many as whole blocks fit.
+        """
+        return 2 * (self.capacity_bytes // self.block_bytes) + 4
+
+    @property
+    def data_at(self) -> int:
+        """Where the data begins in the file."""
+        index_bytes = self.index_slots * 32
+        return PAGE_BYTES + -(-index_bytes // PAGE_BYTES) * PAGE_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the file."""
+        return self.data_at + self.capacity_bytes
+
+    def encode(self) -> bytes:
+        """Return the first bytes of the header."""
+        sizes = (self.capacity_bytes, self.block_bytes, self.index_slots)
+        static = _STATIC.pack(_MAGIC, _VERSION, _BYTE_ORDER, *sizes, self.name.encode())
+        return static + _CRC.pack(zlib.crc32(static))
+
+    @classmethod
+    def decode(cls, path: Path, page: bytes) -> Layout:
+        """Read the first bytes of a header; raises RingCorruptError."""
+        if len(page) < PAGE_BYTES:
+            raise RingCorruptError(str(path), f"the header is cut at byte {len(page)}")
+        magic, version, order, capacity, block, slots, name = _STATIC.unpack_from(page)
+        if magic != _MAGIC:
+            raise RingCorruptError(str(path), "it does not begin as a ring does")
+        if order != _BYTE_ORDER:
+            raise RingCorruptError(str(path), "written on a machine of another byte order")
+        if version != _VERSION:
+            raise RingCorruptError(str(path), f"layout version {version}, not {_VERSION}")
+        if _CRC.unpack_from(page, _STATIC.size)[0] != zlib.crc32(page[: _STATIC.size]):
+            raise RingCorruptError(str(path), "the header's checksum is wrong")
+        layout = cls(name.rstrip(b"\0").decode(), capacity, block)
+        if slots != layout.index_slots:
+            raise RingCorruptError(str(path), f"{slots} index slots, not {layout.index_slots}")
+        return layout
+
+
+class RingFile:
+    """A ring file mapped into memory: cells by number, data by logical position.
+
+    `core` does per event what would be slow in Python; None where it was not built.
+    """
+
+    def __init__(self, path: Path, layout: Layout, fd: int, writable: bool) -> None:
+        self.path = path
+        self.layout = layout
+        self.capacity_bytes = layout.capacity_bytes
+        self.data_at = layout.data_at
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self.mapping = mmap.mmap(fd, layout.file_bytes, access=access)
+        self._bytes = memoryview(self.mapping)
+        self._fixed = self._bytes[: self.data_at]
+        self.cells = self._fixed.cast("Q")
+        self.core: RingData | None = None
+        if RingData is not None:
+            self.core = RingData(self.mapping, self.data_at, self.capacity_bytes, writable)
+
+    def close(self) -> None:
+        """Unmap the file; may be called twice."""
+        if self.core is not None:
+            self.core.release()
+        for view in (self.cells, self._fixed, self._bytes):
+            view.release()
+        self.mapping.close()
+
+    def put(self, cell: int, value: int) -> None:
+        """Store a pair: the complement, then the number."""
+        self.cells[cell + 1] = ~value & MASK
+        self.cells[cell] = value & MASK
+
+    def is_sound(self, cell: int) -> bool:
+        """Say whether a pair matches."""
+        return self.cells[cell] ^ self.cells[cell + 1] == MASK
+
+    def candidates(self, cell: int) -> set[int]:
+        """Return what a pair may stand for: one number when it is sound, else two."""
+        return {self.cells[cell], self.cells[cell + 1] ^ MASK}
+
+    def scn(self, cell: int) -> int:
+        """Return a cell that holds an SCN, or UNKNOWN_SCN."""
+        value = self.cells[cell]
+        return value if value < 1 << 63 else UNKNOWN_SCN
+
+    def marks(self) -> list[LogMark]:
+        """Return the marks of the source's log that are whole, the older one first."""
+        return sorted(mark for mark in map(self._mark, _MARKS) if mark is not None)
+
+    def put_mark(self, mark: LogMark) -> None:
+        """Keep a mark of the source's log, in the place of the older one."""
+        older = min(_MARKS, key=lambda at: found.scn if (found := self._mark(at)) else UNKNOWN_SCN)
+        text = mark.encode().encode()[: _MARK_BYTES - _MARK_HEAD.size]
+        # Killed between the two, the CRC does not match, and there is the other one.
+        self.mapping[older : older + _MARK_HEAD.size] = _MARK_HEAD.pack(len(text), zlib.crc32(text))
+        self.mapping[older + _MARK_HEAD.size : older + _MARK_HEAD.size + len(text)] = text
+
+    def _mark(self, at: int) -> LogMark | None:
+        length, crc = _MARK_HEAD.unpack_from(self.mapping, at)
+        if not 0 < length <= _MARK_BYTES - _MARK_HEAD.size:
+            return None
+        text = self.mapping[at + _MARK_HEAD.size : at + _MARK_HEAD.size + length]
+        if zlib.crc32(text) != crc:
+            return None
+        try:
+            return LogMark.decode(text.decode("ascii", "replace"))
+        except ValueError:
+            return None
+
+    def copy_out(self, position: int, length: int) -> bytes:
+        """Copy bytes out of the data, around its end when they lie there."""
+        if length >= LARGE_BYTES and self.core is not None:
+            return self.core.copy_out(position, length)
+        at = position % self.capacity_bytes + self.data_at
+        end = self.layout.file_bytes
+        if at + length <= end:
+            return self.mapping[at : at + length]
+        beyond = at + length - end
+        return self.mapping[at:end] + self.mapping[self.data_at : self.data_at + beyond]
+
+    def copy_in(self, position: int, data: Buffer) -> None:
+        """Copy bytes into the data, around its end when they don't fit before it."""
+        if len(data) >= LARGE_BYTES and self.core is not None:
+            self.core.copy_in(position, data)
+            return
+        at = position % self.capacity_bytes + self.data_at
+        room = self.layout.file_bytes - at
+        if len(data) <= room:
+            self.mapping[at : at + len(data)] = data
+            return
+        self.mapping[at : at + room] = data[:room]
+        self.mapping[self.data_at : self.data_at + len(data) - room] = data[room:]
+
+
+def open_file(path: Path, fd: int, writable: bool) -> RingFile:
+    """Map an open ring file; raises RingCorruptError when the header can't be believed.
+
+    The file must be as long as its header says: a page beyond its end would
+    kill the process (SIGBUS).
+    """
+    if sys.byteorder != "little":
+        raise RingError(f"ring {path}: this machine is not little-endian")
+    layout = Layout.decode(path, os.pread(fd, PAGE_BYTES, 0))
+    size = os.fstat(fd).st_size
+    if size < layout.file_bytes:
+        if not writable:
+            raise RingCorruptError(str(path), f"{size} of {layout.file_bytes} bytes are there")
+        _allocate(path, fd, layout.file_bytes)
+    ring_file = RingFile(path, layout, fd, writable)
+    if size < layout.file_bytes:
+        ring_file.cells[UNSOUND] = 1
+    return ring_file
+
+
+def create_file(
+    path: Path, fd: int, layout: Layout, start_scn: int, start_position: int = 0
+) -> None:
+    """Fill an empty file with an empty ring.
+
+    Every block is allocated now: a full disk is an error here, and not a
+    killed process when a window is written (SIGBUS).
+    """
+    _allocate(path, fd, layout.file_bytes)
+    os.pwrite(fd, layout.encode(), 0)
+    cells = {TAIL: start_position, HEAD: start_position, FIRST: 0, NEXT: 0}
+    cells[PREV_SCN] = start_scn & MASK
+    for cell, value in cells.items():
+        os.pwrite(fd, struct.pack("<QQ", value, value ^ MASK), cell * 8)
+
+
+def _allocate(path: Path, fd: int, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        raise RingError(
+            f"ring {path}: cannot have {size} bytes of disk: {error}; make room for them, or lower "
+            "ring_bytes of this physical source"
+        ) from error

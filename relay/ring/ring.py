@@ -1,0 +1,458 @@
+"""The ring: the newest windows of one physical source, in a memory-mapped file.
+
+`Ring` is the one writer. It never waits for a reader, and readers (`RingReader`)
+see whole windows only, because of the order in which it stores:
+
+1. Room is made first: head moves past whole blocks, and is published, before
+   a byte of theirs is overwritten. A reader that copies and then finds head
+   where it was has copied what it meant to.
+2. At the start of a block its index entry, then the window's bytes, then tail,
+   in one 8-byte store. An entry at tail or past it counts for nobody, and there
+   is at most one: tail is published before each block.
+3. A window too large to be held in memory is written beyond tail as it comes
+   (`extend`), where no reader and no restart looks; room is made for it as for
+   any other. Its events have no SCN yet. `finish` stamps them there, and only
+   then come the index entry, if it begins a block, and tail.
+
+`prev_scn` is the SCN that the oldest block's index entry names: the *newest*
+SCN no longer held. (Databus set it to the oldest evicted window's, so that a
+slow client was served on with windows silently missing.)
+
+The file survives the process: killed at any instruction, it opens again with
+every published window and no half of one (`ring_recovery`). Nothing is synced
+to disk on the way; what a machine going down takes along is found by the CRCs,
+and capture goes on from the ring's newest SCN.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from databus.daemon.log_setup import about
+from databus.relay.ring.check import RingCheck
+from databus.relay.ring.events import windows_between
+from databus.relay.ring.layout import (
+    FIRST,
+    GENERATION,
+    HEAD,
+    MASK,
+    NEWEST_SCN,
+    NEWEST_TIMESTAMP,
+    NEXT,
+    PREV_SCN,
+    REPLACED,
+    TAIL,
+    UNKNOWN_SCN,
+    WRITER_PID,
+    Layout,
+    RingFile,
+    create_file,
+    open_file,
+)
+from databus.relay.ring.lock import discard, make_locked, open_locked, take_name
+from databus.relay.ring.recovery import recover
+from databus.relay.ring.scn_index import IndexEntry, ScnIndex
+from databus.relay.ring.stamp import stamp_events
+from databus.schemas.errors import RingError, TransactionTooLargeError
+from databus.schemas.event.v2 import Buffer
+from databus.schemas.log_mark import LogMark
+from databus.schemas.windows import MARK, EncodedWindow, WindowBatch
+
+try:
+    from databus.relay.ring._core import find_run
+except ImportError:  # not built
+    from databus.relay.ring.events import find_run
+
+log = logging.getLogger(__name__)
+
+__all__ = ["UNKNOWN_SCN", "EncodedWindow", "Ring", "WindowBatch"]
+
+
+class Ring:
+    """The writer of a ring file. One thread at a time may call it."""
+
+    def __init__(self, ring_file: RingFile, fd: int) -> None:
+        self._file = ring_file
+        self._fd = fd
+        self._cells = ring_file.cells
+        self._mapping = ring_file.mapping
+        layout = ring_file.layout
+        self._capacity_bytes, self._block_bytes = layout.capacity_bytes, layout.block_bytes
+        self._index_slots = layout.index_slots
+        self._index = ScnIndex(ring_file.cells, layout.index_slots, ring_file.core)
+        state = recover(ring_file)
+        self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
+        self._newest, self._timestamp_ns = state[5:7]
+        self.dropped = state.dropped  # what damage has cost, in words; "" when it has cost nothing
+        if self.dropped:
+            log.warning("%s", self.dropped, extra=about(physical_source=layout.name))
+        self._unfinished_bytes = 0
+        self._block_end = self._end_of_last_block()
+        self._see_barrier(self._tail)
+        self._cells[REPLACED] = 0  # a writer may have been killed before the new file had the name
+        self._cells[WRITER_PID] = os.getpid()
+        self._cells[GENERATION] += 1
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        name: str,
+        capacity_bytes: int,
+        block_bytes: int | None = None,
+        *,
+        start_scn: int = UNKNOWN_SCN,
+    ) -> Ring:
+        """Open the ring at `path`, or make it.
+
+        A ring of another capacity is copied into one of this capacity, the
+        newest windows that fit. `start_scn` is the SCN after which capture
+        starts, for a new ring: 0 says that every window of the source since
+        its beginning will be in it. Without it, a client that asks for
+        anything before the first window appended gets ScnNotFound.
+
+        Raises RingError when another process has it open, or the disk is full;
+        RingCorruptError when the file is damaged beyond use.
+        """
+        wanted = Layout.choose(name, capacity_bytes, block_bytes)
+        fd = open_locked(path)
+        if fd is None:
+            return _make(path, wanted, start_scn, None)
+        ring = _open(path, fd)
+        if ring.name != name:
+            ring.close()
+            raise RingError(f"ring {path} is of physical source {ring.name!r}, not {name!r}")
+        if ring.capacity_bytes == capacity_bytes:
+            return ring
+        try:
+            return _make(path, wanted, UNKNOWN_SCN, ring)
+        finally:
+            ring.close()
+
+    def close(self) -> None:
+        """Unmap the file and let another writer have it; may be called twice."""
+        if self._fd >= 0:
+            self._file.close()
+            os.close(self._fd)
+            self._fd = -1
+
+    def restart_after(self, scn: int) -> None:
+        """Forget every window: the ring is empty, and begins after `scn`, wherever that is.
+
+        It goes into a new file, which takes the name once it is whole: killed at any
+        instruction, there is the ring as it was or the new one. Readers are told
+        to open it again. Positions go on from where they were, so that one of
+        before is never taken for one of now.
+
+        Raises RingError when there is no room on the disk for both files: then
+        nothing has changed.
+        """
+        fresh = _make(self._file.path, self._file.layout, scn, self, is_copied=False)
+        old_file, old_fd = self._file, self._fd
+        self.__dict__ = fresh.__dict__
+        old_file.close()
+        os.close(old_fd)
+
+    def note_mark(self, mark: LogMark) -> None:
+        """Keep what the source's log is at an SCN that was appended."""
+        self._file.put_mark(mark)
+
+    def log_marks(self) -> list[LogMark]:
+        """Return what is kept of the source's log; it may be of other SCNs than the newest."""
+        return self._file.marks()
+
+    def append(self, windows: Iterable[EncodedWindow]) -> None:
+        """Append windows and publish them.
+
+        Raises TransactionTooLargeError for a window that no eviction makes room
+        for and RingError for one whose SCN does not rise; the windows before it
+        are in, nothing of it is.
+        """
+        self._unfinished_bytes = 0
+        mapping = self._mapping
+        newest, tail, barrier, shift = self._newest, self._tail, self._barrier, self._shift
+        timestamp_ns = self._timestamp_ns
+        try:
+            for scn, data, window_timestamp_ns in windows:
+                if scn <= newest:
+                    self._check_rises(scn, newest)
+                end = tail + len(data)
+                if end <= barrier:
+                    mapping[tail + shift : end + shift] = data
+                else:
+                    # Published first: evicting may pass it.
+                    self._publish(tail, newest, timestamp_ns)
+                    self._write_at_barrier(scn, data)
+                    barrier, shift = self._barrier, self._shift
+                tail = end
+                newest = scn
+                timestamp_ns = window_timestamp_ns
+        finally:
+            # `_publish`, written out: a call is a tenth of appending one window.
+            if newest != self._newest:
+                cells = self._cells
+                cells[TAIL + 1] = tail ^ MASK
+                cells[NEWEST_SCN] = newest
+                cells[NEWEST_TIMESTAMP] = timestamp_ns
+                cells[TAIL] = tail
+                self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
+
+    def append_batch(self, batch: WindowBatch) -> None:
+        """Append the windows of a batch and publish them; raises what `append` does."""
+        self._unfinished_bytes = 0
+        data, marks = memoryview(batch.data), batch.marks
+        number, begin, count = 0, 0, batch.window_count
+        while number < count:
+            # All windows that only need copying, at once; the one after them begins a block.
+            room_end = begin + self._barrier - self._tail
+            run_end = find_run(marks, number, self._newest, room_end)
+            if run_end > number:
+                number = run_end
+                scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, (number - 1) * MARK.size)
+                tail = self._tail + stop - begin
+                self._mapping[self._tail + self._shift : tail + self._shift] = data[begin:stop]
+                self._publish(tail, scn, timestamp_ns)
+            else:
+                scn, stop, timestamp_ns, _ = MARK.unpack_from(marks, number * MARK.size)
+                number += 1
+                self._check_rises(scn, self._newest)
+                self._write_at_barrier(scn, data[begin:stop])
+                self._publish(self._tail + stop - begin, scn, timestamp_ns)
+            begin = stop
+
+    def extend(self, at: int, data: Buffer) -> None:
+        """Write bytes of the window that is not finished, `at` bytes behind its beginning.
+
+        What was written beyond them is forgotten; so is all of it when another
+        window is appended. No reader sees any of it. What is in its way is
+        evicted.
+
+        Raises TransactionTooLargeError when the ring cannot hold so much, with
+        the newest SCN, as this window has none yet: nothing is changed. Raises
+        RingError when `at` would leave a gap.
+        """
+        size, capacity, tail = at + len(data), self._capacity_bytes, self._tail
+        if not 0 <= at <= self._unfinished_bytes:
+            raise RingError(
+                f"ring {self.name}: bytes at {at} of a window of which "
+                f"{self._unfinished_bytes} are written"
+            )
+        if size > capacity:
+            raise TransactionTooLargeError(self.name, self._newest, size, capacity, is_whole=False)
+        if tail + size > self._head + capacity:
+            self._evict(tail + size - capacity)
+            if self._first == self._next:
+                # The block that tail lies in is gone too: what comes next begins one.
+                self._block_end = tail
+                self._see_barrier(tail)
+        self._file.copy_in(tail + at, data)
+        self._unfinished_bytes = size
+
+    def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
+        """Stamp the events of the unfinished window, `length` bytes with its EOP, and publish it.
+
+        Raises RingError for an SCN that does not rise and for a length that was
+        not written, ProtocolError when it is not whole events, an EOP the last:
+        then nothing is published, and it can only be written again.
+        """
+        self._check_rises(scn, self._newest)
+        if not 0 < length <= self._unfinished_bytes:
+            raise RingError(
+                f"ring {self.name}: window {scn} has {self._unfinished_bytes} bytes, not {length}"
+            )
+        end = self._tail + length
+        stamp_events(self._file, self._tail, end, scn, timestamp_ns)
+        self._unfinished_bytes = 0
+        if end > self._block_end:
+            self._begin_block(scn, length)
+        self._publish(end, scn, timestamp_ns)
+        self._see_barrier(end)
+
+    @property
+    def name(self) -> str:
+        """Name of the physical source."""
+        return self._file.layout.name
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Size of the data region: the largest window that fits."""
+        return self._capacity_bytes
+
+    @property
+    def head(self) -> int:
+        """Logical position of the oldest window."""
+        return self._head
+
+    @property
+    def tail(self) -> int:
+        """Logical position where the newest window ends; equal to head when empty."""
+        return self._tail
+
+    @property
+    def min_scn(self) -> int:
+        """SCN of the oldest window; -1 when the ring is empty."""
+        entry = self._index.get(self._first) if self._first < self._next else None
+        return UNKNOWN_SCN if entry is None else entry.scn
+
+    @property
+    def max_scn(self) -> int:
+        """SCN of the newest window ever appended, or capture's start; -1 when unknown."""
+        return self._newest
+
+    @property
+    def newest_timestamp_ns(self) -> int:
+        """Timestamp of that window; 0 when there never was one."""
+        return self._timestamp_ns
+
+    @property
+    def prev_scn(self) -> int:
+        """Newest SCN no longer held, or capture's start; -1 when unknown."""
+        return self._prev_scn
+
+    def _publish(self, tail: int, newest: int, timestamp_ns: int) -> None:
+        # The complement first and tail last: see RingReader.newest.
+        cells = self._cells
+        cells[TAIL + 1] = tail ^ MASK
+        cells[NEWEST_SCN] = newest & MASK
+        cells[NEWEST_TIMESTAMP] = timestamp_ns
+        cells[TAIL] = tail
+        self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
+
+    def _check_rises(self, scn: int, newest: int) -> None:
+        if scn <= newest:
+            raise RingError(f"ring {self.name}: window {scn} comes after {newest}: SCNs must rise")
+
+    def _write_at_barrier(self, scn: int, data: Buffer) -> None:
+        """Write a window that begins a block, or lies across the end of the file."""
+        tail, size = self._tail, len(data)
+        if tail + size > self._block_end:
+            if size > self._capacity_bytes:
+                raise TransactionTooLargeError(self.name, scn, size, self._capacity_bytes)
+            self._begin_block(scn, size)
+        self._file.copy_in(tail, data)
+        self._see_barrier(tail + size)
+
+    def _begin_block(self, scn: int, size: int) -> None:
+        """Make room for a block that begins at tail with a window of this size; index it."""
+        tail, capacity = self._tail, self._capacity_bytes
+        # Room for the whole block, so that its other windows need not look.
+        room = min(max(size, self._block_bytes), capacity)
+        self._evict(tail + room - capacity)
+        self._block_end = tail + room
+        # Readers and restarts take no notice of an entry at tail or past it.
+        number = self._next
+        self._index.put(number, IndexEntry(scn, tail, self._newest))
+        self._next = number + 1
+        self._cells[NEXT + 1] = MASK ^ number + 1
+        self._cells[NEXT] = number + 1
+
+    def _evict(self, needed_head: int) -> None:
+        """Give up whole blocks until head is at `needed_head`, and an index slot is free."""
+        first, head, end = self._first, self._head, self._next
+        oldest_slot = end - self._index_slots + 1
+        if head >= needed_head and first >= oldest_slot:
+            return
+        while head < needed_head or first < oldest_slot:
+            first += 1
+            if first < end:
+                head, prev_scn = self._index.begin_of(first)
+            else:
+                head, prev_scn = self._tail, self._newest
+                # An empty ring has no entry to say it: before the last one goes.
+                self._file.put(PREV_SCN, prev_scn)
+        # A restart goes by the entry that FIRST names, so head comes after it.
+        cells = self._cells
+        cells[FIRST + 1] = MASK ^ first
+        cells[FIRST] = first
+        cells[HEAD + 1] = MASK ^ head
+        cells[HEAD] = head
+        self._first, self._head, self._prev_scn = first, head, prev_scn
+
+    def _see_barrier(self, tail: int) -> None:
+        """Note up to where windows need nothing but copying: the block's or the file's end."""
+        in_lap = tail % self._capacity_bytes
+        lap_end = tail - in_lap + self._capacity_bytes
+        self._shift = self._file.data_at + in_lap - tail
+        self._barrier = lap_end if lap_end < self._block_end else self._block_end
+
+    def _end_of_last_block(self) -> int:
+        """Return up to where the block begun before a restart may grow."""
+        entry = self._index.get(self._next - 1) if self._first < self._next else None
+        if entry is None:
+            return self._tail
+        return min(entry.position + self._block_bytes, self._head + self._capacity_bytes)
+
+    def _windows_that_fit(self, capacity_bytes: int) -> tuple[int, int]:
+        """Return where the newest whole blocks of so many bytes begin, and the SCN before.
+
+        What lies before damage is left out: nobody must go on across it unawares.
+        """
+        position, prev_scn = self._tail, self._newest
+        check = RingCheck(self._file, self._index)
+        for number in range(self._next - 1, self._first - 1, -1):
+            entry = self._index.get(number)
+            if entry is None or self._tail - entry.position > capacity_bytes:
+                break
+            check.check_block(number)
+            if found := check.damages():
+                self.dropped = f"{check.error(found[0])}; of another size, it begins behind that"
+                log.warning("%s", self.dropped, extra=about(physical_source=self.name))
+                break
+            position, prev_scn = entry.position, entry.prev_scn
+        return position, prev_scn
+
+
+def _open(path: Path, fd: int) -> Ring:
+    """Open an existing ring; closes `fd` when that fails."""
+    ring_file = None
+    try:
+        ring_file = open_file(path, fd, writable=True)
+        return Ring(ring_file, fd)
+    except BaseException:
+        if ring_file is not None:
+            ring_file.close()
+        os.close(fd)
+        raise
+
+
+def _make(
+    path: Path, layout: Layout, start_scn: int, old: Ring | None, *, is_copied: bool = True
+) -> Ring:
+    """Make a ring, with the newest windows of `old`; it takes the name once it is whole.
+
+    Without them (`is_copied` false) its positions begin where those of `old` end.
+    """
+    position = 0
+    if old is not None and is_copied:
+        position, start_scn = old._windows_that_fit(layout.capacity_bytes)
+    fd = make_locked(path)
+    try:
+        create_file(path, fd, layout, start_scn, old.tail if old and not is_copied else 0)
+        ring = _open(path, os.dup(fd))
+    except BaseException:
+        discard(path)
+        raise
+    finally:
+        os.close(fd)
+    try:
+        if old is not None:
+            if is_copied:
+                for window in windows_between(old._file, position, old.tail):
+                    ring.append((window,))
+                for mark in old.log_marks():
+                    ring.note_mark(mark)
+                ring.dropped = old.dropped
+            # Tells its readers to open again. Before the name is taken: one that was
+            # told too early finds the old file again, one that was not would read it for ever.
+            old._cells[REPLACED] = 1
+        take_name(path, ring._fd)
+    except BaseException:
+        if old is not None:
+            old._cells[REPLACED] = 0
+        ring.close()
+        discard(path)
+        raise
+    return ring

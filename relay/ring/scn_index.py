@@ -1,0 +1,114 @@
+"""The SCN index of a ring: sparse, sorted, SCN → where its window begins.
+
+One entry for each block of windows, in a circle of `index_slots` slots; entry
+`n` lies in slot `n % index_slots`. Four 8-byte words:
+
+    0  SCN of the block's first window
+    1  logical position of that window
+    2  SCN of the window before it
+    3  check word over the other three and n
+
+Word 2 is what `prev_scn` becomes when everything before the block is evicted:
+the *newest* SCN no longer held, stored beside the position it goes with, so
+that the two cannot disagree. The check word holds n, so an entry that has been
+overwritten by a later lap, or a slot never written, is not taken for entry n.
+
+Nothing here evicts or publishes; `first` and `next` come from the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from databus.relay.ring.layout import MASK, PAGE_BYTES, UNKNOWN_SCN
+
+if TYPE_CHECKING:
+    from databus.relay.ring._core import RingData
+
+_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+_SALT = 0x27D4EB2F165667C5
+
+
+class IndexEntry(NamedTuple):
+    """A block's first window: its SCN, its logical position, the SCN before it."""
+
+    scn: int
+    position: int
+    prev_scn: int
+
+
+class ScnIndex:
+    """The index's entries, in the cells of a mapped ring file."""
+
+    def __init__(self, cells: memoryview, slots: int, core: RingData | None = None) -> None:
+        self._cells = cells
+        self._slots = slots
+        self._core = core
+
+    def put(self, number: int, entry: IndexEntry) -> None:
+        """Write an entry; it counts once NEXT is past it."""
+        at = self._at(number)
+        scn, position, prev_scn = entry
+        cells = self._cells
+        cells[at] = scn
+        cells[at + 1] = position
+        cells[at + 2] = prev_scn & MASK
+        cells[at + 3] = _check(number, scn, position, prev_scn & MASK)
+
+    def get(self, number: int) -> IndexEntry | None:
+        """Return entry `number`; None when its slot holds another one, or damage."""
+        if self._core is not None:
+            words = self._core.index_entry(number, self._slots)
+            return None if words is None else IndexEntry._make(words)
+        at, cells = self._at(number), self._cells
+        scn, position, prev_scn = cells[at], cells[at + 1], cells[at + 2]
+        if cells[at + 3] != _check(number, scn, position, prev_scn):
+            return None
+        return IndexEntry(scn, position, prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN)
+
+    def begin_of(self, number: int) -> tuple[int, int]:
+        """Return an entry's position and prev_scn, unchecked: for the writer of both."""
+        at = self._at(number)
+        prev_scn = self._cells[at + 2]
+        return self._cells[at + 1], prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN
+
+    def wipe(self, number: int) -> None:
+        """Make the slot of entry `number` hold no entry."""
+        at = self._at(number)
+        for word in range(at, at + 4):
+            self._cells[word] = 0
+
+    def find_scn(self, scn: int, first: int, end: int) -> int:
+        """Return the last entry in [first, end) that begins at or before `scn`.
+
+        `first` when none does. The caller then looks whether FIRST moved
+        meanwhile: entries before it may have been overwritten during the search.
+        """
+        return self._bisect(0, scn, first, end)
+
+    def find_position(self, position: int, first: int, end: int) -> int:
+        """Return the last entry in [first, end) that begins at or before `position`."""
+        return self._bisect(1, position, first, end)
+
+    def _bisect(self, word: int, wanted: int, first: int, end: int) -> int:
+        if self._core is not None:
+            return self._core.index_bisect(word, wanted, first, end, self._slots)
+        cells, slots = self._cells, self._slots
+        base = PAGE_BYTES // 8 + word
+        low, high = first, end - 1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if cells[base + middle % slots * 4] <= wanted:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _at(self, number: int) -> int:
+        return PAGE_BYTES // 8 + number % self._slots * 4
+
+
+def _check(number: int, scn: int, position: int, prev_scn: int) -> int:
+    # Odd factors: a change of any single word always changes the sum.
+    a, b, c, d = _FACTORS
+    return (number * a + scn * b + position * c + prev_scn * d + _SALT) & MASK

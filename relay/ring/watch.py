@@ -1,0 +1,166 @@
+"""A slow look at every ring, all day: does its file still have what was written to it?
+
+What was at rest is checked before it is served (`ring_check`); this finds damage
+before anybody asks for it, also in what was written since the start. One thread
+for all rings, which works a fiftieth of the time. It has readers of its own, so that
+a ring may be emptied and closed meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from databus.daemon.faults import is_transient
+from databus.daemon.log_setup import about
+from databus.relay.capture.capture import Clock
+from databus.relay.ring.check import Damage
+from databus.relay.ring.reader import RingReader
+from databus.schemas.errors import DamagedWindowsError, DatabusError, RingCorruptError
+
+log = logging.getLogger(__name__)
+
+SHARE = 0.02  # of the time
+REST_S = 600.0  # between two rounds
+RETRY_S = 2.0  # the same, while a problem passes by itself
+_AT_A_TIME_S = 0.005
+
+
+Found = tuple[Damage, DamagedWindowsError]
+
+
+@dataclass(slots=True)
+class Watched:
+    """What is known of one ring. `round_at_s` is when all of it had been looked at."""
+
+    checked_bytes: int = 0
+    round_at_s: float | None = None
+    damages: tuple[Found, ...] = ()
+    problem: str = ""  # what kept it from being looked at
+    is_passing: bool = False  # the problem: no descriptor left, say
+    told: set[str] = field(default_factory=set)
+
+    def note(self, found: Sequence[Found], reached: int) -> list[DatabusError]:
+        """Keep what is damaged up to a position, and what was behind it; returns what is new."""
+        behind = [one for one in self.damages if one[0].begin >= reached]
+        self.damages = (*found, *behind)
+        new = [error for _, error in found if str(error) not in self.told]
+        self.told.update(map(str, new))
+        return list(new)
+
+
+class RingWatch:
+    """Looks at rings until it is stopped.
+
+    `on_problem` is called on the watch's thread with a ring's name, what is new, and
+    up to where everything is to be checked again before it is served.
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, Path],
+        on_problem: Callable[[str, DatabusError, int], None],
+        clock: Clock,
+        share: float = SHARE,
+    ) -> None:
+        self._paths = paths
+        self._on_problem = on_problem
+        self._clock = clock
+        self._share = share
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.watched = {name: Watched() for name in paths}
+
+    def start(self) -> None:
+        """Start looking; nothing when it is started."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ring-watch", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread; returns whether it ended in time."""
+        self._stopped.set()
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def look_at(self, name: str) -> None:
+        """Look at all of one ring."""
+        watched = self.watched[name]
+        try:
+            reader = RingReader.open(self._paths[name])
+        except DatabusError as error:
+            self._note_problem(name, error)
+            return
+        try:
+            is_whole = self._look(name, watched, reader)
+        except RingCorruptError as error:
+            if not reader.is_replaced:
+                self._note_problem(name, error)
+        else:
+            if is_whole:
+                watched.problem, watched.round_at_s = "", self._clock.monotonic_s()
+        finally:
+            reader.close()
+
+    def forget(self, name: str) -> None:
+        """Take nothing for damaged any more: a ring was begun anew."""
+        watched = self.watched[name]
+        watched.problem, watched.damages = "", ()
+
+    def _look(self, name: str, watched: Watched, reader: RingReader) -> bool:
+        """Look at each block; False when it was stopped, or another ring took the name."""
+        extent, check = reader.extent(), reader.check
+        reached, spent_s = extent.head, 0.0
+        for number in range(extent.first, extent.end):
+            began_s = self._clock.monotonic_s()
+            length = check.check_block(number)
+            spent_s += self._clock.monotonic_s() - began_s
+            watched.checked_bytes += length
+            reached += length
+            if reader.is_replaced:
+                watched.damages = ()
+                return False
+            if spent_s >= _AT_A_TIME_S:
+                self._take_note(name, watched, reader, reached)
+                if self._stopped.wait(spent_s / self._share):
+                    return False
+                spent_s = 0.0
+        self._take_note(name, watched, reader, extent.tail)
+        return True
+
+    def _take_note(self, name: str, watched: Watched, reader: RingReader, reached: int) -> None:
+        found = [(damage, reader.check.error(damage)) for damage in reader.check.damages()]
+        for error in watched.note(found, reached):
+            self._tell(name, error, max(damage.end for damage, _ in found))
+
+    def _note_problem(self, name: str, error: DatabusError) -> None:
+        watched = self.watched[name]
+        watched.is_passing = is_transient(error)
+        if str(error) != watched.problem:
+            watched.problem = str(error)
+            self._tell(name, error, 0)
+
+    def _tell(self, name: str, error: DatabusError, until: int) -> None:
+        if not self._stopped.is_set():
+            log.error("%s", error, extra=about(physical_source=name))
+            self._on_problem(name, error, until)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            for name in self._paths:
+                if not self._stopped.is_set():
+                    self._look_or_say_why_not(name)
+            passing = any(one.problem and one.is_passing for one in self.watched.values())
+            self._stopped.wait(RETRY_S if passing else REST_S)
+
+    def _look_or_say_why_not(self, name: str) -> None:
+        try:
+            self.look_at(name)
+        except Exception as error:  # one ring must not keep the others from being looked at
+            log.exception("looking at the ring failed", extra=about(physical_source=name))
+            self.watched[name].problem = f"internal error: {error!r}; see the log"

@@ -1,0 +1,1 @@
+"""How consumers are served, whatever protocol they speak."""

@@ -1,0 +1,1 @@
+"""The Databus protocol over HTTP."""

@@ -1,0 +1,461 @@
+"""The relay over HTTP: the commands of the Databus protocol, and a few more.
+
+Handlers are thin: read the parameters (which raises), ask the code that knows,
+write. Ring reads run inline on the loop: each is a bounded memory copy, far
+cheaper than handing it to a thread. `routes` is the table of all commands;
+`/health` and `/metrics` come with the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from databus.conf.settings import HttpSettings
+from databus.daemon.access import Role
+from databus.daemon.client_report import CLIENT_ID
+from databus.daemon.http import ApiHandler, CommandHandler
+from databus.daemon.openapi import api_routes
+from databus.daemon.service import Health, Service
+from databus.relay.admin.api import RelayApi
+from databus.relay.admin.metrics import make_metrics
+from databus.relay.admin.page import page_routes
+from databus.relay.monitoring.clients import Caller, caller_of
+from databus.relay.monitoring.monitor import Ticker
+from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.ring.event_selector import Position
+from databus.relay.serving.databus.measure import Measured, MeasureJob
+from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
+from databus.relay.serving.databus.parameters import (
+    StreamRequest,
+    parse_measure_request,
+    parse_source_list,
+    parse_stream_request,
+)
+from databus.relay.serving.databus.stream import StreamJob, StreamResponse
+from databus.relay.serving.request_tracker import Reading
+from databus.schemas.errors import (
+    InvalidParameterError,
+    ScnNotFoundError,
+    UnknownCommandError,
+)
+from databus.schemas.event.metadata import with_metadata_schemas
+from databus.schemas.protocol import parse_protocol_version
+from databus.schemas.rendering import choose_render
+
+PARTITION = "0"
+CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
+OWN_FILES = 32
+FILES_OF_A_SOURCE = 16  # its database's connections, its MaxSCN, what it asks the registry for
+SERVICES = ("saveMetaState", "runGC")  # and to the relay
+
+Response = StreamResponse | TogetherResponse
+Job = StreamJob | TogetherJob
+Answer = TypeVar("Answer")
+
+
+class RelayHandler(CommandHandler):
+    """The parent of the relay's handlers."""
+
+    relay: Relay
+
+    def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
+        """Take the relay to ask."""
+        super().initialize(limits)
+        self.relay = relay
+
+    async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
+        """Run to the end, the others' requests taking their turns in between."""
+        while True:
+            began = time.perf_counter()
+            answer = step()
+            self.turns.spent(time.perf_counter() - began)
+            if answer is not None:
+                return answer
+            await self.turns.take()
+
+
+class SourcesHandler(RelayHandler):
+    """`/sources`: names and ids."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with every source of the relay."""
+        ids = self.relay.catalog.ids
+        await self.send_json([{"name": name, "id": src_id} for name, src_id in ids.items()])
+
+
+class RegisterHandler(RelayHandler):
+    """`/register`: every version of the schemas of the sources asked for. Keeps nothing."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer in the form of the protocol version asked for."""
+        parameters = self.parameters()
+        version = parse_protocol_version(parameters)
+        schemas = self._schemas(parse_source_list(parameters, self.relay.catalog))
+        self.set_header("x-dbus-protocol-version", str(version))
+        await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
+
+    def _schemas(self, src_ids: Sequence[int]) -> list[dict[str, Any]]:
+        catalog, registry = self.relay.catalog, self.relay.registry
+        return [
+            {"id": src_id, "version": version.version, "schema": version.text}
+            for src_id in src_ids
+            for version in registry.versions(catalog.name_of(src_id))
+        ]
+
+
+class StreamHandler(RelayHandler):
+    """`/stream`: events from a position on, held for a while when there are none."""
+
+    def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
+        """Take the relay to ask."""
+        super().initialize(limits, relay)
+        self._gone = asyncio.Event()  # set when the client is
+
+    def on_connection_close(self) -> None:
+        """Let go of a held request whose client is gone."""
+        super().on_connection_close()
+        self._gone.set()
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with events and where to go on."""
+        with Reading(self.relay, self._caller()) as self._reading:
+            parameters = self.parameters()
+            request = parse_stream_request(parameters, self.relay.catalog, self.limits)
+            self._reading.asks(parameters.get("filters", ""))
+            response = await self._respond(request)
+            if self._gone.is_set():
+                return
+            for name, value in response_headers(response).items():
+                self.set_header(name, value)
+            self._reading.serves(len(response.body))
+            await self.send(response.body, request.form.content_type)
+
+    def _caller(self) -> Caller:
+        headers = self.request.headers
+        agent, address = headers.get("User-Agent", ""), self.request.remote_ip or ""
+        return caller_of(headers.get(CLIENT_ID), address, agent)
+
+    def _make_jobs(self, request: StreamRequest) -> list[StreamJob]:
+        registry = self.relay.registry
+        render = choose_render(request.form, lambda schema_id: registry.by_id(schema_id).text)
+        size_bytes = request.form.size_bytes
+        return [
+            StreamJob(self.relay.physical_source(s.physical_source).reader, s, size_bytes, render)
+            for s in request.selections
+        ]
+
+    async def _respond(self, request: StreamRequest) -> Response:
+        jobs = self._make_jobs(request)
+        if not request.wait_ms:
+            return await self.in_time(self._look(jobs, request))
+        end = time.monotonic() + request.wait_ms / 1000
+        while True:
+            with contextlib.ExitStack() as listening:
+                # Before the look at the ring, so that nothing falls in between.
+                rings = [
+                    listening.enter_context(
+                        self.relay.physical_source(s.physical_source).bell.listen()
+                    )
+                    for s in request.selections
+                ]
+                response = await self.in_time(self._look(jobs, request))
+                left_s = end - time.monotonic()
+                if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
+                    return response
+                await self._hold(rings, left_s)
+                if self._gone.is_set():
+                    return response
+
+    async def _look(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:
+        """Look at the rings, the others' requests taking their turns in between."""
+        job: Job = jobs[0]
+        if request.is_together:
+            job = TogetherJob(jobs, request.form.size_bytes)
+        await self.turns.take()
+        try:
+            job.start()
+        finally:
+            self._reading.looks(jobs)
+        return await self.in_steps(job.step)
+
+    async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
+        gone = asyncio.ensure_future(self._gone.wait())
+        self.relay.traffic.held_requests += 1
+        try:
+            futures: list[asyncio.Future[Any]] = [*rings, gone]
+            await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.relay.traffic.held_requests -= 1
+            gone.cancel()
+
+
+def response_headers(response: Response) -> dict[str, str]:
+    """Return the headers that say what the body cannot."""
+    headers = {}
+    if response.resume:
+        headers["x-databus-resume"] = _resume_text(response.resume)
+    if response.pending_event_bytes is not None:
+        headers["x-dbus-pending-event-size"] = str(response.pending_event_bytes)
+    if response.is_ahead:
+        headers["x-databus-ahead"] = "true"
+    return headers
+
+
+def _resume_text(resume: Position | Mapping[str, Position]) -> str:
+    if isinstance(resume, Mapping):
+        return json.dumps(resume, separators=(",", ":"))
+    return f"{resume[0]},{resume[1]}"
+
+
+class MeasureHandler(RelayHandler):
+    """`/measure`: how far so many rows reach, for who plans what to read."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the window that they end with, and how many they are."""
+        request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
+        reader = self.relay.physical_source(request.selection.physical_source).reader
+        try:
+            measured = await self.in_time(self.in_steps(MeasureJob(reader, request).step))
+        except ScnNotFoundError:
+            self.relay.traffic.scn_not_found += 1
+            raise
+        if measured.is_ahead:
+            self.set_header("x-databus-ahead", "true")
+        await self.send_json(_measured_json(measured))
+
+
+def _measured_json(measured: Measured) -> dict[str, int]:
+    return {
+        "fromScn": measured.from_scn,
+        "scn": measured.scn,
+        "rows": measured.rows,
+        "bytes": measured.size_bytes,
+        "timestampNs": measured.timestamp_ns,
+        "maxScn": measured.max_scn,
+        "maxTimestampNs": measured.max_timestamp_ns,
+    }
+
+
+class PhysicalSourcesHandler(RelayHandler):
+    """`/physicalSources`: what is captured, and the sources of each."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with every physical source."""
+        await self.send_json(
+            [
+                {
+                    "name": source.name,
+                    "uri": source.uri,
+                    "partition": int(PARTITION),
+                    "sources": [
+                        {"name": name, "id": src_id}
+                        for name, src_id in self.relay.catalog.src_ids_of(source.name).items()
+                    ],
+                }
+                for source in self.relay.settings.physical_sources
+            ]
+        )
+
+
+class BufferInfoHandler(RelayHandler):
+    """`/bufferInfo/inbound/<physical source>/<partition>`: what its ring holds."""
+
+    async def answer(self, *path: str) -> None:
+        """Answer with SCNs and timestamps; timestamps are milliseconds, as Databus has them."""
+        name, partition = path
+        if partition != PARTITION:
+            raise InvalidParameterError("partition", partition, f"{PARTITION} is the only one")
+        reader = self.relay.physical_source(name).reader
+        await self.send_json(
+            {
+                "minScn": reader.min_scn,
+                "maxScn": reader.max_scn,
+                "timestampFirstEvent": reader.first_timestamp_ns // 1_000_000,
+                "timestampLatestEvent": reader.latest_timestamp_ns // 1_000_000,
+            }
+        )
+
+
+class StatsHandler(RelayHandler):
+    """`/containerStats/…` and `/relayStats/…`: counts, the path choosing a part of them."""
+
+    async def answer(self, *path: str) -> None:
+        """Answer with the part at the path; all of it without one."""
+        value: Any = self._counts()
+        for step in filter(None, path[0].split("/")):
+            if not isinstance(value, dict) or step not in value:
+                raise UnknownCommandError(self.request.path)
+            value = value[step]
+        await self.send_json(value)
+
+    def _counts(self) -> dict[str, Any]:
+        by_source = {
+            name: {key: status[key] for key in ("events", "windows", "bytes", "scn", "timestampNs")}
+            for name, status in self.relay.status().items()
+        }
+        total = {
+            key: sum(counts[key] for counts in by_source.values())
+            for key in ("events", "windows", "bytes")
+        }
+        traffic = self.relay.traffic
+        outbound = {
+            "streamRequests": traffic.stream_requests,
+            "bytes": traffic.stream_bytes,
+            "scnNotFound": traffic.scn_not_found,
+        }
+        return {
+            "inbound": {"events": {"total": total, "psources": by_source}},
+            "outbound": {"http": {"total": outbound, "clients": self._clients()}},
+            "uptimeSeconds": round(time.time() - traffic.started_at_s, 3),
+        }
+
+    def _clients(self) -> dict[str, dict[str, int]]:
+        return {
+            client.caller.id: {"streamRequests": client.requests, "bytes": client.served_bytes}
+            for client in self.relay.observed.clients
+        }
+
+
+class ControlSourcesHandler(RelayHandler):
+    """`/controlSources/<verb>`: look at, pause or stop capture, all or one (`source=<name>`)."""
+
+    def role_needed(self) -> Role:
+        """Return ADMIN for the verbs that change something."""
+        return Role.ADMIN if self.path_args[0] in CONTROLS else Role.READER
+
+    async def answer(self, *path: str) -> None:
+        """Do what the verb says and answer with the status after it."""
+        if path[0] not in ("status", *CONTROLS):
+            raise UnknownCommandError(self.request.path)
+        relay, name = self.relay, self.parameters().get("source", "")
+        every = relay.physical_sources.values()
+        chosen = [relay.physical_source(name)] if name else list(every)
+        for source in chosen:
+            await self._control(path[0], source)
+        status = self.relay.status()
+        await self.send_json({name: status[name]} if name else status)
+
+    async def _control(self, verb: str, source: PhysicalSource) -> None:
+        if verb == "status":
+            return
+        if verb == "shutdown":
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, source.capture.stop, 5.0)
+        elif verb == "pause":
+            source.capture.pause()
+        else:
+            self.relay.draining.discard(source.name)
+            source.capture.start()
+
+
+class RelayCommandHandler(RelayHandler):
+    """`/relayCommand/<verb>`: `saveMetaState`, `getPrevScn`, `runGC`."""
+
+    def role_needed(self) -> Role:
+        """Return ADMIN for the verbs that do something."""
+        return Role.ADMIN if self.path_args[0] in SERVICES else Role.READER
+
+    async def answer(self, *path: str) -> None:
+        """Do it and say so."""
+        if path[0] not in ("getPrevScn", *SERVICES):
+            raise UnknownCommandError(self.request.path)
+        sources = self.relay.physical_sources.values()
+        if path[0] == "getPrevScn":
+            await self.send_json({source.name: source.reader.prev_scn for source in sources})
+            return
+        if path[0] == "saveMetaState":
+            for source in sources:
+                source.capture.save_soon()
+        elif path[0] == "runGC":
+            gc.collect()
+        await self.send_json({"command": path[0], "result": "done"})
+
+
+class AdminHandler(RelayHandler):
+    """`/admin`: what load balancers of Databus relays look for."""
+
+    def role_needed(self) -> Role:
+        """Return NOBODY: a load balancer has no token, and it is told nothing."""
+        return Role.NOBODY
+
+    async def answer(self, *_path: str) -> None:
+        """Answer GOOD."""
+        await self.send(b"GOOD", "text/plain; charset=UTF-8")
+
+
+COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
+    ("/sources", SourcesHandler),
+    ("/register", RegisterHandler),
+    ("/stream", StreamHandler),
+    ("/measure", MeasureHandler),
+    ("/physicalSources", PhysicalSourcesHandler),
+    ("/bufferInfo/inbound/([^/]+)/([^/]+)", BufferInfoHandler),
+    ("/containerStats(?:/(.*))?", StatsHandler),
+    ("/relayStats(?:/(.*))?", StatsHandler),
+    ("/controlSources/([A-Za-z]+)", ControlSourcesHandler),
+    ("/relayCommand/([A-Za-z]+)", RelayCommandHandler),
+    ("/admin", AdminHandler),
+)
+
+
+def routes(
+    relay: Relay, api: RelayApi | None = None
+) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the relay's commands and its API, for tornado."""
+    limits = relay.settings.http
+    arguments = {"limits": limits, "relay": relay}
+    return [
+        *((path, handler, arguments) for path, handler in COMMANDS),
+        *api_routes((api or RelayApi(relay)).endpoints(), limits),
+        *page_routes(limits),
+    ]
+
+
+def health_of(relay: Relay) -> Health:
+    """Return what `/health` says: the worst state as the status, and each cause."""
+    troubles = relay.troubles
+    told = [
+        {
+            "physicalSource": one.physical_source,
+            "state": one.state.value,
+            "problem": one.text,
+            "since": one.since,
+            "nextTryAt": one.next_try_at,
+        }
+        for one in troubles
+    ]
+    word = troubles[0].state.value if troubles else ""
+    return Health(not troubles, {"troubles": told, "physicalSources": relay.status()}, word)
+
+
+def make_service(relay: Relay) -> Service:
+    """Return the relay as the service shell takes it."""
+    api = RelayApi(relay)
+    ticker = Ticker(api.tick)
+
+    def start() -> None:
+        relay.start()
+        ticker.start()
+
+    def let_go() -> None:
+        ticker.stop()
+        relay.let_go()
+
+    return Service(
+        name="relay",
+        http=relay.settings.http,
+        routes=routes(relay, api),
+        metrics=make_metrics(relay),
+        health=lambda: health_of(relay),
+        ready=lambda: Health(relay.is_ready, {"physicalSources": relay.status()}),
+        start=start,
+        let_go=let_go,
+        stop=relay.stop,
+        own_files=OWN_FILES + FILES_OF_A_SOURCE * len(relay.settings.physical_sources),
+    )

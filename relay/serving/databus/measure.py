@@ -1,0 +1,217 @@
+"""How far so many rows reach in a ring: what is asked by who plans a reading before it is done.
+
+A planner says where reading begins and how many rows and bytes it may bring; the
+answer is the window that such a reading ends with. Nothing is copied, and the
+ring is looked at in steps of bounded size, as by a `StreamJob`.
+
+The first window that has rows counts however large it is, and windows without
+any always do: a reading gets on, and brings something if there is something.
+
+A reading may begin at a time, too: after the newest window before the first
+one that was committed then or later. Commit times may go back from one window
+to the next. As long as they go back by less than `BACK_NS`, no window of that
+time or later is left out; some of an earlier time may come along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from databus.relay.ring.event_selector import NOTHING, Position, Sieve
+from databus.relay.ring.row_count import Limits, RowCount
+from databus.relay.ring.scn_index import IndexEntry
+from databus.relay.serving.databus.parameters import MeasureRequest, Selection
+from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
+
+# Parallel replicas and clocks that are set: a few minutes are looked through again.
+BACK_NS = 300 * 10**9
+
+
+class Extent(Protocol):
+    """What a ring holds, as of one moment."""
+
+    @property
+    def head(self) -> int:
+        """Where the oldest window begins."""
+
+    @property
+    def min_scn(self) -> int:
+        """The oldest window; negative when there is none."""
+
+    @property
+    def prev_scn(self) -> int:
+        """The newest window not held any more; negative when that isn't known."""
+
+
+class CountingReader(Protocol):
+    """What is asked of a ring's reader; `find` and `count` may raise ScnNotFoundError."""
+
+    @property
+    def latest_timestamp_ns(self) -> int:
+        """When the newest window was committed."""
+
+    def extent(self) -> Extent:
+        """Return what the ring holds."""
+
+    def newest(self) -> tuple[int, int]:
+        """Return the newest window's SCN and where it ends."""
+
+    def find(self, scn: int, window_offset: int) -> int | None:
+        """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+
+    def count(
+        self, so_far: RowCount, max_bytes: int, tail: int, sieve: Sieve, limits: Limits
+    ) -> RowCount:
+        """Count the rows of so many bytes."""
+
+    def block_before(self, timestamp_ns: int) -> IndexEntry | None:
+        """Return a block that begins before a time, or the oldest; None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What to answer: `rows` lie in the windows after `from_scn` up to and with `scn`.
+
+    `from_scn` is -1 when the ring begins with its oldest window and nobody knows
+    which one came before it. `size_bytes` are of the rows' events alone.
+    `timestamp_ns` is when window `scn` was committed, 0 when that was not looked at.
+    """
+
+    from_scn: int
+    scn: int
+    rows: int
+    size_bytes: int
+    timestamp_ns: int
+    max_scn: int
+    max_timestamp_ns: int
+    is_ahead: bool = False
+
+
+class MeasureJob:
+    """One measuring of one ring, a bounded number of bytes a step."""
+
+    def __init__(self, reader: CountingReader, request: MeasureRequest) -> None:
+        self._reader = reader
+        self._selection = request.selection
+        self._limits = request.limits
+        self._since_ns = request.since_ns
+        self._steps = self._run()
+
+    def step(self) -> Measured | None:
+        """Look further; None when there is more to look at. Raises ScnNotFoundError."""
+        return next(self._steps)
+
+    def _run(self) -> Iterator[Measured | None]:
+        while True:
+            max_scn, tail = self._reader.newest()
+            begin = yield from self._find_begin(max_scn, tail)
+            try:
+                yield (yield from self._measure(begin, max_scn, tail))
+                return
+            except DamagedWindowsError:
+                raise  # they do not go away
+            except ScnNotFoundError:
+                if self._asked is not None:
+                    raise
+                # It began where the ring did, which is at another window by now.
+                yield None
+
+    def _measure(self, begin: _Begin, max_scn: int, tail: int) -> Generator[None, None, Measured]:
+        from_scn, position, limits = begin.scn, begin.position, self._limits
+        newest_ns = self._reader.latest_timestamp_ns
+        if position is None or position >= tail:
+            is_ahead = position is None and from_scn > max(max_scn, 0)
+            timestamp_ns = newest_ns if from_scn == max_scn else 0
+            return Measured(
+                from_scn, from_scn, 0, 0, timestamp_ns, max_scn, newest_ns, is_ahead=is_ahead
+            )
+        if from_scn < 0:
+            # Whoever reads it cannot say where he begins, and if the ring has gone on by
+            # then, he would miss rows unawares. So this is the oldest window alone: it is
+            # there or not.
+            limits = limits._replace(until_scn=min(limits.until_scn, begin.first_scn))
+        found = yield from self._count(RowCount(position), tail, self._selection, limits)
+        scn = from_scn if found.scn == NOTHING else found.scn
+        is_newest = scn == max_scn
+        return Measured(
+            from_scn,
+            scn,
+            found.rows,
+            found.size_bytes,
+            found.timestamp_ns,
+            max_scn,
+            found.timestamp_ns if is_newest and found.scn != NOTHING else newest_ns,
+        )
+
+    def _count(
+        self, so_far: RowCount, tail: int, selection: Selection, limits: Limits
+    ) -> Generator[None, None, RowCount]:
+        sieve = Sieve(selection, render=None)
+        step_bytes = STEP_BYTES if sieve.plan is None else COMPILED_STEP_BYTES
+        while True:
+            so_far = self._reader.count(so_far, step_bytes, tail, sieve, limits)
+            if so_far.is_over or so_far.position >= tail:
+                return so_far
+            yield
+
+    @property
+    def _asked(self) -> Position | None:
+        checkpoint = self._selection.checkpoint
+        if checkpoint.is_flexible or self._selection.from_latest:
+            return None
+        return checkpoint.window_scn, checkpoint.window_offset
+
+    def _find_begin(self, max_scn: int, tail: int) -> Generator[None, None, _Begin]:
+        if self._selection.from_latest:
+            return _Begin(max_scn, tail)
+        if self._asked is not None:
+            return _Begin(self._asked[0], self._reader.find(*self._asked))
+        if self._since_ns is None:
+            return self._oldest()
+        return (yield from self._find_time(self._since_ns))
+
+    def _oldest(self) -> _Begin:
+        extent = self._reader.extent()
+        return _Begin(extent.prev_scn, extent.head, extent.min_scn)
+
+    def _find_time(self, since_ns: int) -> Generator[None, None, _Begin]:
+        """Return where the windows of a time begin; raises ScnNotFoundError when some are gone."""
+        nothing = Selection(
+            self._selection.physical_source, Checkpoint.flexible(), src_ids=frozenset()
+        )
+        while True:
+            block = self._reader.block_before(since_ns - BACK_NS)
+            scn = NOTHING
+            if block is not None:
+                limits = Limits(before_ns=since_ns)
+                begin = RowCount(block.position)
+                _, tail = self._reader.newest()
+                try:
+                    scn = (yield from self._count(begin, tail, nothing, limits)).scn
+                    position = self._reader.find(scn, -1) if scn != NOTHING else None
+                except DamagedWindowsError:
+                    raise
+                except ScnNotFoundError:
+                    yield  # overtaken
+                    continue
+                if scn != NOTHING:
+                    return _Begin(scn, position)
+            oldest = self._oldest()
+            if oldest.scn > 0:
+                raise ScnNotFoundError(oldest.scn, oldest.first_scn)
+            return oldest
+
+
+class _Begin(NamedTuple):
+    """The window after which reading begins, and where that is; None when not here yet.
+
+    `first_scn` is the first window there when it is the oldest one.
+    """
+
+    scn: int
+    position: int | None
+    first_scn: int = NOTHING

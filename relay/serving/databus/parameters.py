@@ -1,0 +1,280 @@
+"""The query string of `/stream`, and of the other commands that name sources.
+
+Parameters come as text, already split at `&`; JSON in them may have arrived
+URL-encoded or not. What comes out is valid: everything wrong is refused here,
+with the parameter's name and the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from databus.conf.settings import HttpSettings
+from databus.relay.catalog import Catalog
+from databus.relay.ring.row_count import Limits
+from databus.schemas.checkpoint import Checkpoint, CheckpointMult
+from databus.schemas.errors import InvalidParameterError
+from databus.schemas.filters import EventFilter, parse_filters
+from databus.schemas.protocol import parse_bool, parse_form, parse_json, parse_number
+from databus.schemas.rendering import AnswerForm
+from databus.schemas.scn import MAX_SCN
+
+MAX_SUBSCRIPTIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read of one physical source, and from where.
+
+    `src_ids` is None when it is every source of it. `filters` has only those
+    that can turn something away. DDL events are left out unless `wants_ddl`.
+    Windows after `until_scn` are not read.
+    """
+
+    physical_source: str
+    checkpoint: Checkpoint
+    src_ids: frozenset[int] | None = None
+    filters: Mapping[int, EventFilter] = field(default_factory=dict)
+    from_latest: bool = False
+    wants_ddl: bool = False
+    until_scn: int = MAX_SCN
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """A valid stream request.
+
+    `is_together`: asked for with `checkPointMult`, so the way to go on is told
+    per physical source, however many there are.
+    """
+
+    selections: tuple[Selection, ...]
+    form: AnswerForm
+    wait_ms: int = 0
+    is_together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRequest:
+    """A valid request to count: how far from the selection's begin the limits reach.
+
+    `since_ns`: it begins with the first window committed at that time or later.
+    """
+
+    selection: Selection
+    limits: Limits
+    since_ns: int | None = None
+
+
+def parse_stream_request(
+    parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
+) -> StreamRequest:
+    """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    selections = _parse_selections(parameters, catalog, limits)
+    form = parse_form(parameters, "size", limits.max_response_bytes)
+    wait_ms = min(parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
+    return StreamRequest(selections, form, wait_ms, is_together="checkPointMult" in parameters)
+
+
+def parse_measure_request(
+    parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
+) -> MeasureRequest:
+    """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    if "checkPointMult" in parameters:
+        raise InvalidParameterError(
+            "checkPointMult",
+            parameters["checkPointMult"],
+            "physical sources are measured one at a time",
+        )
+    (selection,) = _parse_selections(parameters, catalog, limits)
+    since_ms = _parse_since(parameters, selection)
+    return MeasureRequest(
+        selection,
+        Limits(
+            rows=_parse_limit(parameters, "rows"),
+            size_bytes=_parse_limit(parameters, "bytes"),
+            until_scn=selection.until_scn,
+        ),
+        None if since_ms is None else min(since_ms * 1_000_000, MAX_SCN),
+    )
+
+
+def _parse_selections(
+    parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
+) -> tuple[Selection, ...]:
+    wanted = _wanted_ids(parameters, catalog)
+    filters = _parse_filters(parameters, limits)
+    from_latest = parse_bool(parameters, "streamFromLatestScn")
+    wants_ddl = parse_bool(parameters, "ddl")
+    checkpoints = _parse_checkpoints(parameters, wanted)
+    until_scn = _parse_until(parameters, checkpoints)
+    return tuple(
+        Selection(
+            physical_source=name,
+            checkpoint=checkpoints[name],
+            src_ids=_unless_all(ids, catalog.src_ids_of(name).values()),
+            filters={i: f for i, f in filters.items() if i in ids},
+            from_latest=from_latest,
+            wants_ddl=wants_ddl,
+            until_scn=until_scn,
+        )
+        for name, ids in wanted.items()
+    )
+
+
+def _parse_until(parameters: Mapping[str, str], checkpoints: Mapping[str, Checkpoint]) -> int:
+    until_scn = parse_number(parameters, "untilScn", MAX_SCN, least=0)
+    if until_scn == MAX_SCN:
+        return until_scn
+    if until_scn > MAX_SCN:
+        raise InvalidParameterError("untilScn", str(until_scn), f"at most {MAX_SCN}")
+    if "checkPointMult" in parameters:
+        raise InvalidParameterError(
+            "untilScn", str(until_scn), "SCNs of several physical sources cannot be compared"
+        )
+    for checkpoint in checkpoints.values():
+        if checkpoint.window_scn > until_scn:
+            raise InvalidParameterError(
+                "untilScn",
+                str(until_scn),
+                f"not below the checkpoint's windowScn {checkpoint.window_scn}",
+            )
+    return until_scn
+
+
+def _parse_limit(parameters: Mapping[str, str], name: str) -> int:
+    return min(parse_number(parameters, name, MAX_SCN, least=1), MAX_SCN)
+
+
+def _parse_since(parameters: Mapping[str, str], selection: Selection) -> int | None:
+    if not parameters.get("since", "").strip():
+        return None
+    since_ms = parse_number(parameters, "since", 0, least=0)
+    if selection.from_latest or not selection.checkpoint.is_flexible:
+        raise InvalidParameterError(
+            "since", str(since_ms), "not with `checkPoint` or `streamFromLatestScn`"
+        )
+    return since_ms
+
+
+def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[int]:
+    """Return the ids of the `sources` parameter, given as ids or names; all when it is absent."""
+    text = parameters.get("sources", "").strip()
+    if not text:
+        return list(catalog.ids.values())
+    return list(dict.fromkeys(catalog.resolve(part) for part in text.split(",")))
+
+
+def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, frozenset[int]]:
+    """Return the ids that are asked for, by physical source."""
+    if "sources" in parameters:
+        ids = set(parse_source_list(parameters, catalog))
+    elif "subs" in parameters:
+        ids = set(_parse_subscriptions(parameters["subs"], catalog))
+    else:
+        raise InvalidParameterError("sources", "", "this or `subs` is required")
+    by_source = {
+        name: frozenset(ids & set(catalog.src_ids_of(name).values())) for name in catalog.members
+    }
+    return {name: found for name, found in by_source.items() if found}
+
+
+def _parse_subscriptions(text: str, catalog: Catalog) -> Iterable[int]:
+    value = parse_json("subs", text)
+    listed = value if isinstance(value, list) else [value]
+    if not listed or len(listed) > MAX_SUBSCRIPTIONS:
+        raise InvalidParameterError("subs", text, f"1 to {MAX_SUBSCRIPTIONS} subscriptions")
+    for subscription in listed:
+        if not isinstance(subscription, dict):
+            raise InvalidParameterError("subs", text, "each subscription is a JSON object")
+        yield from _ids_of_subscription(subscription, text, catalog)
+
+
+def _ids_of_subscription(
+    subscription: dict[str, Any], text: str, catalog: Catalog
+) -> Iterable[int]:
+    source = _object_at(_object_at(subscription, "logicalPartition"), "source")
+    name, src_id = source.get("name"), source.get("id")
+    if name in (None, "", "*") and src_id in (None, -1):
+        return _ids_of_physical_source(subscription, text, catalog)
+    if isinstance(src_id, int) and src_id > 0:
+        return [catalog.resolve(str(src_id))]
+    if isinstance(name, str) and name:
+        return [catalog.resolve(name)]
+    raise InvalidParameterError("subs", text, "a source has an `id`, a `name`, or is `*`")
+
+
+def _ids_of_physical_source(
+    subscription: dict[str, Any], text: str, catalog: Catalog
+) -> Iterable[int]:
+    name = _object_at(subscription, "physicalPartition").get("name")
+    if name in (None, "", "*"):
+        return list(catalog.ids.values())
+    if not isinstance(name, str) or name not in catalog.members:
+        raise InvalidParameterError("subs", text, f"no physical source is called {name!r}")
+    return catalog.src_ids_of(name).values()
+
+
+def _object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _parse_checkpoints(
+    parameters: Mapping[str, str], wanted: Mapping[str, frozenset[int]]
+) -> dict[str, Checkpoint]:
+    if "checkPointMult" in parameters:
+        return _parse_checkpoint_mult(parameters["checkPointMult"], wanted)
+    if len(wanted) > 1:
+        raise InvalidParameterError(
+            "sources",
+            parameters.get("sources", parameters.get("subs", "")),
+            f"they belong to several physical sources ({', '.join(wanted)}): "
+            "ask for one at a time, or give `checkPointMult`",
+        )
+    text = parameters.get("checkPoint", "").strip()
+    checkpoint = Checkpoint.from_json(text) if text else Checkpoint.flexible()
+    return {name: _readable(checkpoint, text) for name in wanted}
+
+
+def _parse_checkpoint_mult(
+    text: str, wanted: Mapping[str, frozenset[int]]
+) -> dict[str, Checkpoint]:
+    by_partition = CheckpointMult.from_json(text).by_partition
+    given = {_partition_name(partition): found for partition, found in by_partition.items()}
+    missing = [name for name in wanted if name not in given]
+    if missing:
+        raise InvalidParameterError(
+            "checkPointMult", text, f"no checkpoint for physical source {', '.join(missing)}"
+        )
+    return {name: _readable(given[name], text) for name in wanted}
+
+
+def _partition_name(text: str) -> str:
+    """Return the name in a physical partition's JSON; a bare name is taken as it is."""
+    value = parse_json("checkPointMult", text) if text.startswith("{") else {"name": text}
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise InvalidParameterError("checkPointMult", text, "a physical partition has a `name`")
+    return name
+
+
+def _readable(checkpoint: Checkpoint, text: str) -> Checkpoint:
+    if checkpoint.is_bootstrap:
+        raise InvalidParameterError(
+            "checkPoint", text, "a checkpoint in bootstrap mode is for a bootstrap server"
+        )
+    return checkpoint
+
+
+def _parse_filters(
+    parameters: Mapping[str, str], limits: HttpSettings
+) -> Mapping[int, EventFilter]:
+    text = parameters.get("filters", "").strip()
+    return parse_filters(text, max_chars=limits.max_filter_bytes) if text else {}
+
+
+def _unless_all(ids: frozenset[int], all_ids: Iterable[int]) -> frozenset[int] | None:
+    return None if ids == frozenset(all_ids) else ids

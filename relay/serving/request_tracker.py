@@ -1,0 +1,98 @@
+"""One stream request, as the table of clients sees it: who asks, from where, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from databus.relay.monitoring.clients import MOST_FILTER_TEXT, Caller, Stream, StreamKey
+from databus.relay.relay import Relay
+from databus.relay.serving.databus.stream import StreamJob
+from databus.schemas.errors import DatabusError, ScnNotFoundError
+
+
+class Reading:
+    """Notes a request from its begin to its end; a context manager."""
+
+    def __init__(self, relay: Relay, caller: Caller) -> None:
+        self._relay = relay
+        self._clients = relay.observed.clients
+        self._filters = ""
+        self._jobs: Sequence[StreamJob] = ()
+        self._served_bytes = 0
+        self._client = self._clients.begin(caller, self._now_s())
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        now_s = self._now_s()
+        if isinstance(error, DatabusError):
+            self._clients.failed(self._client, now_s, str(error))
+            if isinstance(error, ScnNotFoundError):
+                self._relay.traffic.scn_not_found += 1
+                self._fell()
+                self._note(error)
+            elif error.status >= 500:
+                self._note(error)
+        self._clients.end(self._client, now_s, self._served_bytes)
+
+    def asks(self, filters: str) -> None:
+        """Note that the request is a valid one, and its filters as they were sent."""
+        self._relay.traffic.stream_requests += 1
+        self._filters = filters[:MOST_FILTER_TEXT]
+
+    def looks(self, jobs: Sequence[StreamJob]) -> None:
+        """Note where in the rings it begins to read; also each time it is woken."""
+        self._jobs = jobs
+        now_s = self._now_s()
+        for job in jobs:
+            stream = self._client.stream(self._key(job), now_s)
+            self._doubt(job, stream)
+            begin = job.begin
+            stream.scn, offset = (None, -1) if begin is None else begin
+            stream.is_inside = offset >= 0
+            stream.position = job.position
+            stream.is_gone = False
+
+    def serves(self, size_bytes: int) -> None:
+        """Note how much it is sent."""
+        self._relay.traffic.stream_bytes += size_bytes
+        self._served_bytes = size_bytes
+        for job in self._jobs:
+            self._client.stream(self._key(job), self._now_s()).read_until = job.read_until
+
+    def _doubt(self, job: StreamJob, stream: Stream) -> None:
+        """Have what the client was just given checked again when it comes back for it.
+
+        It may be that bytes of it came to harm: what was written since the start, or was
+        sound when it was looked at, is given out without another look.
+        """
+        if job.position is not None and stream.comes_back(job.position):
+            reader = self._relay.physical_source(job.selection.physical_source).reader
+            reader.check.distrust(job.position, stream.read_until)
+        stream.read_until = -1
+
+    def _fell(self) -> None:
+        lost = [job for job in self._jobs if job.position is None] or self._jobs
+        for job in lost:
+            stream = self._client.stream(self._key(job), self._now_s())
+            stream.scn = None if job.begin is None else job.begin[0]
+            stream.position, stream.is_gone = None, True
+
+    def _key(self, job: StreamJob) -> StreamKey:
+        selection = job.selection
+        return StreamKey(selection.physical_source, selection.src_ids, self._filters)
+
+    def _note(self, error: DatabusError) -> None:
+        names = dict.fromkeys(job.selection.physical_source for job in self._jobs)
+        at = self._relay.clock.wall_ns() / 1e9
+        self._relay.observed.problems.note(at, ", ".join(names), error, self._client.name)
+
+    def _now_s(self) -> float:
+        return self._relay.clock.monotonic_s()

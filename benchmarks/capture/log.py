@@ -17,7 +17,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
-from databus.relay.sources.mysql.server.position import file_number
+from databus.relay.sources.mysql.server.start_position import file_number
 from databus.schemas.scn import BinlogPosition
 
 DATABASE = "d"

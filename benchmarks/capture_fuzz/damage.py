@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import zstandard
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.stream.events import HEADER, HEADER_SIZE, TRANSACTION_PAYLOAD
+from databus.relay.sources.mysql.binlog.events import HEADER, HEADER_SIZE, TRANSACTION_PAYLOAD
 
 _TYPE_AT, _SIZE_AT, _END_AT = 4, 9, 13
 _CHECKSUM = 4

@@ -42,7 +42,7 @@ _BOUND = re.compile(r"(>=|<=|==|!=|<|>|~=)\s*([0-9][0-9.]*)")
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _OF_A_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "glusterfs", "ceph"})
 _COMPILED: Mapping[str, str] = {
-    "databus.relay.sources.mysql.stream.lane": "a MySQL source is thirty to forty times slower",
+    "databus.relay.sources.mysql.binlog._decoder": "a MySQL source is thirty to forty times slower",
     "databus.relay.ring._core": "reading the ring is slower",
     "databus.schemas.stream._row_cutter": "clients decode rows slower",
 }

@@ -18,7 +18,7 @@ from databus.relay.admin.client_metrics import client_metrics
 from databus.relay.admin.source_status import take_sample
 from databus.relay.capture.status import CaptureStatus, State
 from databus.relay.relay import PhysicalSource, Relay
-from databus.relay.sources.standing import Standing
+from databus.relay.sources.log_status import Standing
 
 _LABELS = ["physical_source"]
 

@@ -18,7 +18,7 @@ from databus.relay.capture.status import CaptureStatus, State
 from databus.relay.monitoring.history import Sample, SourceHistory
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.ring.reader import RingReader
-from databus.relay.sources.standing import Standing
+from databus.relay.sources.log_status import Standing
 
 _PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
 

@@ -43,7 +43,7 @@ from databus.relay.sources.source import (
     Transaction,
     WindowSource,
 )
-from databus.relay.sources.standing import Findings
+from databus.relay.sources.log_status import Findings
 from databus.schemas.errors import DatabusError, SourceStoppedError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece

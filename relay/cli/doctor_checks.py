@@ -39,7 +39,7 @@ from databus.doctor.machine import (
 from databus.doctor.servers import check_servers
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
 from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
-from databus.relay.sources.doctor import check_source
+from databus.relay.sources.kind import check_source
 from databus.schemas.errors import DatabusError, RingError, SettingsError
 
 PRODUCING = "-producing"  # what the lock of a store ends with

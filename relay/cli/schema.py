@@ -106,7 +106,7 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     # Imported here: making a schema of an SQLite file must not load PyMySQL.
     from databus.relay.relay import LOCK_FILE
     from databus.relay.sources import history_path
-    from databus.relay.sources.mysql.tables.repair import repair_history
+    from databus.relay.sources.mysql.tables.history_repair import repair_history
 
     settings = load_settings(config, RelaySettings)
     physical_source = _physical_source(source, config, None, None)
@@ -158,7 +158,7 @@ def _mysql_table(physical_source: PhysicalSourceSettings, source: str) -> Table:
     # Imported here: making a schema of an SQLite file must not load PyMySQL.
     from databus.relay.sources.mysql.server.catalog import ServerCatalog
     from databus.relay.sources.mysql.server.connection import address_of
-    from databus.relay.sources.mysql.tables.watched import Names
+    from databus.relay.sources.mysql.tables.captured_tables import Names
 
     catalog = ServerCatalog(address_of(physical_source), physical_source, 0)
     catalog.names = Names((source,))

@@ -8,7 +8,7 @@ from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Source
-from databus.relay.sources.standing import LogLook
+from databus.relay.sources.log_status import LogLook
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 
@@ -19,7 +19,7 @@ SOURCES = {
     "sqlite": "databus.relay.sources.sqlite.source:SqliteSource",
 }
 # Those of a database that purges its log by itself.
-LOG_LOOKS = {"mysql": "databus.relay.sources.mysql.server.log_look:MysqlLogLook"}
+LOG_LOOKS = {"mysql": "databus.relay.sources.mysql.server.log_probe:MysqlLogLook"}
 
 
 def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) -> Source:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from benchmarks.capture_fuzz import sanitized
 from benchmarks.capture_fuzz.damage import cut, damage_events, framed, stretch
 from benchmarks.capture_fuzz.run import main
-from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
 
 FORMAT, GTID, QUERY = 15, 162, 2
 

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from databus.relay.sources.standing import Holding, Standing
+from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import encode
 from databus.schemas.stream.stream_reader import walk

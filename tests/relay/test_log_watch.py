@@ -13,7 +13,7 @@ import pytest
 
 from databus.relay.capture.log_monitor import LogWatch
 from databus.relay.sources.source import Newest
-from databus.relay.sources.standing import Holding, Standing
+from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.errors import SourceUnavailableError
 from tests.relay.fakes import wait_until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from databus.relay.sources.standing import Holding, Standing
+from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceUnavailableError
 from tests.relay.fakes import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from databus.client.spark.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.texts import END, HEX_DIGITS, NULL_TEXT, Form, base_type, form_of
-from databus.relay.sources.mysql.tables.tokens import quote
+from databus.relay.sources.mysql.tables.ddl_tokens import quote
 
 _DIALECT = "mysql"
 

@@ -32,7 +32,7 @@ from databus.relay.sources.sqlite.install import (
     is_installed,
 )
 from databus.relay.sources.sqlite.rows_at_rest import log_alteration
-from databus.relay.sources.sqlite.seals import SealStore, seals_path
+from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
 from databus.schemas.errors import SourceUnavailableError
 
 # A row changed while the triggers are away would be a change that nobody hears of.

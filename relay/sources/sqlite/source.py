@@ -70,9 +70,9 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Newest, Origin, RowChange, TableDefined, Transaction
 from databus.relay.sources.sqlite.catalog import table_of
 from databus.relay.sources.sqlite.connection import connect, is_busy, translated, waiting
-from databus.relay.sources.sqlite.damaged_seals import damage_of, put_aside
+from databus.relay.sources.sqlite.damaged_window_bounds import damage_of, put_aside
 from databus.relay.sources.sqlite.install import CaptureGapError
-from databus.relay.sources.sqlite.log import (
+from databus.relay.sources.sqlite.change_log import (
     ChangeLog,
     LogDamagedError,
     LogRow,
@@ -80,7 +80,7 @@ from databus.relay.sources.sqlite.log import (
     install,
 )
 from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
-from databus.relay.sources.sqlite.seals import SealStore, seals_path
+from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
 from databus.relay.sources.sqlite.triggers import LOG
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import (

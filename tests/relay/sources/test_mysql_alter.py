@@ -20,7 +20,7 @@ from databus.relay.sources.mysql.tables.alter import (
     read_body,
 )
 from databus.relay.sources.mysql.tables.column_spec import Rules
-from databus.relay.sources.mysql.tables.tokens import Reader, tokens
+from databus.relay.sources.mysql.tables.ddl_tokens import Reader, tokens
 
 CHAR_BYTES = {"utf8mb4": 4, "latin1": 1, "utf8mb3": 3, "binary": 1}
 RULES = Rules(Dialect(char_bytes=CHAR_BYTES), 101119)

@@ -16,7 +16,7 @@ from pymysql.err import MySQLError
 from pymysqlreplication.constants import BINLOG
 
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql.stream.events import EventReader, parse_query
+from databus.relay.sources.mysql.binlog.events import EventReader, parse_query
 from databus.relay.sources.mysql.tables import sql_mode
 from databus.relay.sources.source import TableDefined, TableEmptied
 from databus.schemas.errors import SourceStoppedError

@@ -22,7 +22,7 @@ from databus.relay.sources.mysql.server.checks import (
 )
 from databus.relay.sources.mysql.server.findings import ServerFacts, findings_of
 from databus.relay.sources.source import TableEmptied, Transaction
-from databus.relay.sources.standing import Findings
+from databus.relay.sources.log_status import Findings
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.table import Column, Table
 from tests.mariadb_server import Database, connect

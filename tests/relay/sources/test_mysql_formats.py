@@ -20,7 +20,7 @@ from databus.relay.sources.mysql.rows.columns import (
 from databus.relay.sources.mysql.rows.decimals import decimal_of, decimal_size
 from databus.relay.sources.mysql.rows.json_text import json_text
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, derive, difference
-from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
 from tests.relay.sources import mysql_events_made as made
 
 DIALECT = Dialect(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.gtid import GtidSet
 
-from databus.relay.sources.mysql.stream.gtid_set import (
+from databus.relay.sources.mysql.binlog.gtid_set import (
     MysqlGtidSet,
     parse_mariadb_position,
     purged_problem,

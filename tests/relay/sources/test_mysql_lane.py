@@ -22,19 +22,19 @@ from databus.registry.store import MemoryStore
 from databus.registry.version import SchemaVersion
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.stream.assembly import Assembler
-from databus.relay.sources.mysql.stream.lane import PIECE_BYTES
-from databus.relay.sources.mysql.stream.lane_assembly import LaneAssembler
-from databus.relay.sources.mysql.stream.packets import (
+from databus.relay.sources.mysql.binlog.assembler import Assembler
+from databus.relay.sources.mysql.binlog._decoder import PIECE_BYTES
+from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
+from databus.relay.sources.mysql.binlog.packets import (
     PacketReader,
     StreamBrokenError,
     StreamEnded,
 )
-from databus.relay.sources.mysql.stream.stopped import AssemblyStopped
+from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.watched import Names, WatchedTables
+from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
 from databus.relay.sources.source import Captured
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import stamp

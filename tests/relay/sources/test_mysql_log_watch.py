@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql.server.log_look import MysqlLogLook
-from databus.relay.sources.mysql.server.log_watch import (
+from databus.relay.sources.mysql.server.log_probe import MysqlLogLook
+from databus.relay.sources.mysql.server.log_retention import (
     Keeping,
     Place,
     ServerLog,
     keeping_of,
     standing_of,
 )
-from databus.relay.sources.mysql.server.position import LogFile
+from databus.relay.sources.mysql.server.start_position import LogFile
 from databus.relay.sources.source import Newest
-from databus.relay.sources.standing import Holding, Standing
+from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.errors import SourceError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
 from tests.fetched_servers import needed

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.mysql.stream import xa
-from databus.relay.sources.mysql.stream.xa import Xid, parse_xa_end, parse_xa_prepare
+from databus.relay.sources.mysql.binlog import xa
+from databus.relay.sources.mysql.binlog.xa import Xid, parse_xa_end, parse_xa_prepare
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import BinlogPosition, binlog_position

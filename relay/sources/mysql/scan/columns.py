@@ -32,7 +32,7 @@ from databus.relay.sources.mysql.rows.columns import (
 )
 from databus.relay.sources.mysql.rows.layout import DefinedColumn
 from databus.relay.sources.mysql.rows.values import Reader, ZeroDateError, reader_for
-from databus.relay.sources.mysql.tables.tokens import quote
+from databus.relay.sources.mysql.tables.ddl_tokens import quote
 
 Convert = Callable[[bytes], Any]
 RawRow = Sequence[bytes | None]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from databus.relay.sources.mysql.rows.charsets import BINARY
 from databus.relay.sources.mysql.rows.columns import parse_sql_type
-from databus.relay.sources.mysql.tables.tokens import quote
+from databus.relay.sources.mysql.tables.ddl_tokens import quote
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _NUMBERS = _INTEGERS | {"decimal"}

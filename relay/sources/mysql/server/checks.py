@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from databus.relay.sources.mysql.server.log_watch import KEEPING_VARIABLES
+from databus.relay.sources.mysql.server.log_retention import KEEPING_VARIABLES
 
 # Variable → value wanted, and how to get it. One that a server does not have
 # is one that it needs not have: each version of each server has its own.

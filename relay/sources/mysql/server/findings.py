@@ -14,8 +14,8 @@ from databus.relay.sources.mysql.server.checks import (
     Replication,
     logs_replicated_changes,
 )
-from databus.relay.sources.mysql.server.log_watch import keeping_of
-from databus.relay.sources.standing import Findings
+from databus.relay.sources.mysql.server.log_retention import keeping_of
+from databus.relay.sources.log_status import Findings
 from databus.schemas.table import Table
 
 _HOUR_S = 3600.0

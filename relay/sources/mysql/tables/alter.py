@@ -28,7 +28,7 @@ from databus.relay.sources.mysql.tables.column_spec import (
 )
 from databus.relay.sources.mysql.tables.conversion import converted
 from databus.relay.sources.mysql.tables.table_options import option_charset, read_table_options
-from databus.relay.sources.mysql.tables.tokens import Reader, TableName, Token
+from databus.relay.sources.mysql.tables.ddl_tokens import Reader, TableName, Token
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from databus.relay.sources.mysql.tables.table_options import (
     has_versioning,
     read_table_options,
 )
-from databus.relay.sources.mysql.tables.tokens import (
+from databus.relay.sources.mysql.tables.ddl_tokens import (
     Reader,
     TableName,
     Token,

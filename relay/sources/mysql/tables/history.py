@@ -33,7 +33,7 @@ from databus.relay.sources.mysql.rows.layout import (
     current_key,
 )
 from databus.relay.sources.mysql.tables.alter import TableVersion
-from databus.relay.sources.mysql.tables.tokens import TableName
+from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 
 log = logging.getLogger(__name__)
 

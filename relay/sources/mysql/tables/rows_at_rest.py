@@ -26,7 +26,7 @@ from databus.relay.sources.mysql.tables.sql_mode import (
     PAD_CHAR_TO_FULL_LENGTH,
     is_strict,
 )
-from databus.relay.sources.mysql.tables.tokens import Token
+from databus.relay.sources.mysql.tables.ddl_tokens import Token
 from databus.schemas.table_change import WHOLE_TABLE, TableChange
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}

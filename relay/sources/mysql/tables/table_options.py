@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from databus.relay.sources.mysql.tables.column_spec import Rules
-from databus.relay.sources.mysql.tables.tokens import Reader, Token
+from databus.relay.sources.mysql.tables.ddl_tokens import Reader, Token
 
 
 def read_table_options(options: Sequence[Token], rules: Rules) -> str | None:

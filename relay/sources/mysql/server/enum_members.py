@@ -14,7 +14,7 @@ from dataclasses import replace
 from databus.relay.sources.mysql.rows.charsets import BINARY
 from databus.relay.sources.mysql.rows.columns import UNKNOWN_CHARACTER, SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, quoted_member
-from databus.relay.sources.mysql.tables.tokens import quote
+from databus.relay.sources.mysql.tables.ddl_tokens import quote
 
 # Sets with characters beyond utf8mb3, and bytes.
 _BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", BINARY})

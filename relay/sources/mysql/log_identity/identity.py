@@ -30,8 +30,8 @@ from zlib import crc32
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.stream.events import HEADER, HEADER_SIZE, Event
-from databus.relay.sources.mysql.stream.gtid import parse_mariadb_gtid, parse_mysql_gtid
+from databus.relay.sources.mysql.binlog.events import HEADER, HEADER_SIZE, Event
+from databus.relay.sources.mysql.binlog.gtid import parse_mariadb_gtid, parse_mysql_gtid
 from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import BinlogPosition, binlog_position
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from databus.relay.sources.mysql.stream.gtid_set import MysqlGtidSet, parse_mariadb_position
+from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet, parse_mariadb_position
 from databus.schemas.errors import ProtocolError, SettingsError
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 

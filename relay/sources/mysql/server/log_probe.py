@@ -21,7 +21,7 @@ from databus.relay.sources.mysql.server.connection import (
     connect,
     driver_errors,
 )
-from databus.relay.sources.mysql.server.log_watch import (
+from databus.relay.sources.mysql.server.log_retention import (
     KEEPING_VARIABLES,
     Place,
     ServerLog,
@@ -29,7 +29,7 @@ from databus.relay.sources.mysql.server.log_watch import (
     standing_of,
 )
 from databus.relay.sources.source import Newest
-from databus.relay.sources.standing import Holding, Standing
+from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import binlog_position
 

@@ -25,8 +25,8 @@ import zstandard
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.rows.columns import ByteReader
-from databus.relay.sources.mysql.stream import events
-from databus.relay.sources.mysql.stream.events import Event, event_name
+from databus.relay.sources.mysql.binlog import events
+from databus.relay.sources.mysql.binlog.events import Event, event_name
 
 # What `max_allowed_packet` cannot be larger than, so no event is either.
 LARGEST_EVENT_BYTES = 1 << 30

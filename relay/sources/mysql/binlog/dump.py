@@ -21,9 +21,9 @@ from pymysql.err import MySQLError
 from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
 
 from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
-from databus.relay.sources.mysql.server.position import FIRST_OFFSET, Start
-from databus.relay.sources.mysql.stream.gtid_set import MysqlGtidSet
-from databus.relay.sources.mysql.stream.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Start
+from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet
+from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 
 RECEIVE_BYTES = 1 << 18

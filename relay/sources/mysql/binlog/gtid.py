@@ -21,7 +21,7 @@ from uuid import UUID
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.rows.columns import ByteReader
-from databus.relay.sources.mysql.stream.events import GTID_TAGGED, Event
+from databus.relay.sources.mysql.binlog.events import GTID_TAGGED, Event
 
 
 class Gtid(NamedTuple):

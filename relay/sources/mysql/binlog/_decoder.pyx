@@ -24,9 +24,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memset
 
-include "byte_buffer.pxi"
+include "_byte_buffer.pxi"
 include "../../../../schemas/event/crc32.pxi"
-include "row_plan.pxi"
+include "_row_plan.pxi"
 
 # What `run` stopped for.
 MORE = 0  # bytes are wanted

@@ -27,7 +27,7 @@ from databus.relay.sources.sqlite.install import (
     inspect_all,
     is_installed,
 )
-from databus.relay.sources.sqlite.seals import NO_SEAL, Seal, SealStore
+from databus.relay.sources.sqlite.window_bounds import NO_SEAL, Seal, SealStore
 from databus.relay.sources.sqlite.triggers import LOG, NOW, values
 from databus.schemas.table import Table
 

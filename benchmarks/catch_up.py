@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report import Figure, command
-from databus.bootstrap.store import Store, StoredEvent
+from databus.bootstrap.store.store import Store, StoredEvent
 from databus.client.bootstrap_steps import LINEAR, ORDER_KEY
 from databus.client.checkpoints import MemoryCheckpoints
 from databus.client.client import DatabusClient

@@ -1,1 +1,1 @@
-"""The bootstrap pair: snapshots and a long log for clients that fell behind; not built yet."""
+"""The bootstrap pair: full snapshots and a long log, for clients that lagged out of the ring."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from databus.bootstrap.relay_watch import RelayWatch
-from databus.bootstrap.seeding import store_path
-from databus.bootstrap.served import Sessions
-from databus.bootstrap.source_choice import Listed
-from databus.bootstrap.status import SeedRates, StatusWatch, StoreStatus
-from databus.bootstrap.store_readers import StoreReaders
-from databus.bootstrap.store_watch import StoreWatch
-from databus.bootstrap.stored import SourceStatus
+from databus.bootstrap.admin.status import SeedRates, StatusWatch, StoreStatus
+from databus.bootstrap.producer.relay_monitor import RelayWatch
+from databus.bootstrap.seeder.job import store_path
+from databus.bootstrap.server.reader_pool import StoreReaders
+from databus.bootstrap.server.sessions import Sessions
+from databus.bootstrap.server.source_lookup import Listed
+from databus.bootstrap.store.values import SourceStatus
+from databus.bootstrap.store.watch import StoreWatch
 from databus.client.transport import Transport
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.credentials import ServerAccess

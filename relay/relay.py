@@ -37,8 +37,8 @@ from databus.relay.ring.schema_check import check_schemas
 from databus.relay.ring.watch import RingWatch
 from databus.relay.sources import open_log_look
 from databus.relay.sources import open_source as open_kept_source
-from databus.relay.sources.source import Source
 from databus.relay.sources.log_status import LogLook, Standing
+from databus.relay.sources.source import Source
 from databus.schemas.errors import (
     DatabusError,
     RingError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from databus.bootstrap.api import PairApi
+from databus.bootstrap.admin.api import PairApi
 from databus.client import DatabusClient
 from databus.client.api import endpoints as client_endpoints
 from databus.daemon.openapi import Endpoint, openapi

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from databus.bootstrap.store import SourceState, SourceStatus, Store
+from databus.bootstrap.store.store import SourceState, SourceStatus, Store
 from databus.demo.databases import Dialect
 from databus.demo.processes import free_port, python_module
 from databus.demo.stage import Stage, bootstrap_settings

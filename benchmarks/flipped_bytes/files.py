@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from databus.bootstrap.pair import Pair
-from databus.bootstrap.producer import Producer
-from databus.bootstrap.seeding import SeedingThread
-from databus.bootstrap.stored import SourceStatus
+from databus.bootstrap.producer.producer import Producer
+from databus.bootstrap.seeder.job import SeedingThread
+from databus.bootstrap.store.values import SourceStatus
 from databus.client.client import DatabusClient
 from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings
 from databus.daemon.service import serve

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import WHOLE_WINDOW, Store
-from databus.bootstrap.store_watch import StoreWatch, file_at
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import WHOLE_WINDOW, Store
+from databus.bootstrap.store.watch import StoreWatch, file_at
 from databus.client.checkpoints import read_file
 from databus.registry.registry import SchemaRegistry
 from databus.registry.sqlite_store import SqliteStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.serve import child, run_service
 from benchmarks.spark_speed.rows import SOURCE, SRC_ID, TABLE, row
-from databus.bootstrap.store import Store, StoredEvent
+from databus.bootstrap.store.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.relay.relay import Relay

@@ -26,7 +26,8 @@ class CommandAt(NamedTuple):
 
 COMMANDS = {
     "bootstrap": CommandAt(
-        "databus.bootstrap.cli:bootstrap", "Bring consumers up to date that begin or fell behind."
+        "databus.bootstrap.cli.bootstrap:bootstrap",
+        "Bring consumers up to date that begin or fell behind.",
     ),
     "checkpoint": CommandAt(
         "databus.client.checkpoint_cli:checkpoint", "Show, set and compare where consumers are."

@@ -36,6 +36,7 @@ from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.status import TROUBLED, CaptureStatus, State
 from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
 from databus.relay.monitoring.large_rows import LargeRows
+from databus.relay.sources.log_status import Findings
 from databus.relay.sources.source import (
     Captured,
     MarkedSource,
@@ -43,7 +44,6 @@ from databus.relay.sources.source import (
     Transaction,
     WindowSource,
 )
-from databus.relay.sources.log_status import Findings
 from databus.schemas.errors import DatabusError, SourceStoppedError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece

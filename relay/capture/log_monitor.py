@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from databus.daemon.log_setup import about
-from databus.relay.sources.source import Newest
 from databus.relay.sources.log_status import Holding, LogLook, Standing
+from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceError
 
 log = logging.getLogger(__name__)

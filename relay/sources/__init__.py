@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.source import Source
 from databus.relay.sources.log_status import LogLook
+from databus.relay.sources.source import Source
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 

@@ -10,8 +10,9 @@ import pytest
 from benchmarks.flipped_bytes.damage import CUT, FLIP, RUN, ZEROS, damaged
 from benchmarks.flipped_bytes.files import make_files
 from benchmarks.flipped_bytes.run import KINDS, WRONG, Rounds, do_rounds
-from databus.bootstrap import log_rows, snapshot_pages
-from databus.bootstrap.store_watch import StoreWatch
+from databus.bootstrap.store import log_table as log_rows
+from databus.bootstrap.store import snapshot_pages
+from databus.bootstrap.store.watch import StoreWatch
 from databus.client import checkpoints
 from databus.registry import sqlite_store
 from databus.registry.sqlite_store import SqliteStore

@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from databus.bootstrap.comparison import Comparison
-from databus.bootstrap.http import make_service
 from databus.bootstrap.pair import Pair, listed_sources
-from databus.bootstrap.producer import Producer
-from databus.bootstrap.seeding import SeedingThread, store_path
-from databus.bootstrap.session_parameters import parse_page_request
-from databus.bootstrap.sessions import read_page
-from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.store import SourceStatus, Store
-from databus.bootstrap.verify import verify
+from databus.bootstrap.producer.producer import Producer
+from databus.bootstrap.seeder.job import SeedingThread, store_path
+from databus.bootstrap.server.handlers import make_service
+from databus.bootstrap.server.pages import read_page
+from databus.bootstrap.server.parameters import parse_page_request
+from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.store.store import SourceStatus, Store
+from databus.bootstrap.verify.comparison import Comparison
+from databus.bootstrap.verify.verify import verify
 from databus.client.consumer import Consumer, DataEvent
 from databus.conf.settings import BootstrapSettings, HttpSettings
 from databus.relay.sources.table_scan import open_scan

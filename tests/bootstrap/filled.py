@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from databus.bootstrap.store import Store
-from databus.bootstrap.stored import StoredEvent
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.values import StoredEvent
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import (

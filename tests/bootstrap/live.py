@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from databus.bootstrap.producer import Producer
-from databus.bootstrap.seeding import store_path
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.producer.producer import Producer
+from databus.bootstrap.seeder.job import store_path
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import SourceStatus, Store
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.v2 import decode

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from databus.bootstrap.producer import Producer
+from databus.bootstrap.producer.producer import Producer
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 
 

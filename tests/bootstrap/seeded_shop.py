@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from databus.bootstrap.pace import Progress
-from databus.bootstrap.seeder import Seeder
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import Store, StoredEvent
+from databus.bootstrap.seeder.rate_limiter import Progress
+from databus.bootstrap.seeder.seeder import Seeder
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore

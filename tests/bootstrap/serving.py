@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from databus.bootstrap.http import make_service
 from databus.bootstrap.pair import MakeWorker, Pair
-from databus.bootstrap.relay_watch import RelayWatch
+from databus.bootstrap.producer.relay_monitor import RelayWatch
+from databus.bootstrap.server.handlers import make_service
 from databus.client.transport import Transport
 from databus.conf.settings import (
     BootstrapSettings,

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from databus.bootstrap.api import PairApi
-from databus.bootstrap.http import make_service, routes
+from databus.bootstrap.admin.api import PairApi
+from databus.bootstrap.admin.status import SeedRates, StoreStatus
 from databus.bootstrap.pair import Pair
-from databus.bootstrap.producer import Producer
-from databus.bootstrap.relay_watch import RelayPoint, behind_s, read_point
-from databus.bootstrap.seeding import SeedingThread
-from databus.bootstrap.status import SeedRates, StoreStatus
-from databus.bootstrap.stored import SourceState, SourceStatus
+from databus.bootstrap.producer.producer import Producer
+from databus.bootstrap.producer.relay_monitor import RelayPoint, behind_s, read_point
+from databus.bootstrap.seeder.job import SeedingThread
+from databus.bootstrap.server.handlers import make_service, routes
+from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from databus.bootstrap.stored import SourceStatus
+from databus.bootstrap.store.values import SourceStatus
 from databus.cli.main import main
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

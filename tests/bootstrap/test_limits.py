@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.store_readers import THREADS
+from databus.bootstrap.server.reader_pool import THREADS
+from databus.bootstrap.server.source_lookup import Stores
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from tests.bootstrap.filled import PERSON
 from tests.bootstrap.serving import ServedStore
@@ -47,7 +47,7 @@ def test_a_read_without_end_is_ended_and_its_thread_reads_for_the_next(
             answer = served.get("/startSCN", sources=PERSON.source, checkPoint=BEGIN)
             assert answer.status == 200
             with monkeypatch.context() as patched:
-                patched.setattr("databus.bootstrap.http.find_start", read_for_ever)
+                patched.setattr("databus.bootstrap.server.handlers.find_start", read_for_ever)
                 for _ in range(THREADS):
                     answer = served.get("/startSCN", sources=PERSON.source, checkPoint=BEGIN)
                     assert answer.status == 503

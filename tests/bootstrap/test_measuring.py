@@ -16,16 +16,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows, sqlite_bytes
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.measuring import measure
-from databus.bootstrap.row_filter import EVERY_KEY
-from databus.bootstrap.session_parameters import parse_measure_request, parse_page_request
-from databus.bootstrap.sessions import Page, read_page
-from databus.bootstrap.snapshot_pages import Reach
-from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.sqlite_bytes import joins_bytes
-from databus.bootstrap.stored import SnapshotBody, SnapshotMeasure
+from databus.bootstrap.server.measure import measure
+from databus.bootstrap.server.pages import Page, read_page
+from databus.bootstrap.server.parameters import parse_measure_request, parse_page_request
+from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.store import (
+    log_table as log_rows,
+)
+from databus.bootstrap.store import (
+    snapshot_pages,
+    sqlite_bytes,
+)
+from databus.bootstrap.store import (
+    snapshot_table as snapshot_rows,
+)
+from databus.bootstrap.store.filter_sql import EVERY_KEY
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.sqlite_bytes import joins_bytes
+from databus.bootstrap.store.values import SnapshotBody, SnapshotMeasure
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError, InvalidParameterError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databus.bootstrap.pace import Pace, Progress
+from databus.bootstrap.seeder.rate_limiter import Pace, Progress
 
 
 class Clock:

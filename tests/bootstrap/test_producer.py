@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.producer import Producer, WindowWriter
-from databus.bootstrap.retention import Retention
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import SourceStatus, Store
-from databus.bootstrap.stored import WHOLE_WINDOW
+from databus.bootstrap.producer.producer import Producer, WindowWriter
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.retention import Retention
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import SourceStatus, Store
+from databus.bootstrap.store.values import WHOLE_WINDOW
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.client.states import Lifecycle
@@ -277,7 +277,9 @@ def test_a_window_that_cannot_be_written_is_tried_again(
             assert len(log_of(store)) == 12
         assert not failing
         wait_until(lambda: producer.is_healthy)
-    said = [r.getMessage() for r in caplog.records if r.name == "databus.bootstrap.producer"]
+    said = [
+        r.getMessage() for r in caplog.records if r.name == "databus.bootstrap.producer.producer"
+    ]
     assert len([text for text in said if text.endswith("make room; trying again")]) == 1
 
 
@@ -411,7 +413,7 @@ def test_one_round_of_deletion_takes_all_its_steps(path: Path, relay: FakeRelay)
 
     settings, physical = settings_for(path, relay.url, sources=BOTH)
     producer = Producer(settings.model_copy(update={"retention_every_s": 0.1}), physical)
-    with patch("databus.bootstrap.producer.Retention", ThreeSteps):
+    with patch("databus.bootstrap.producer.producer.Retention", ThreeSteps):
         producer.start()
         try:
             wait_until(lambda: len(rounds) > 2)

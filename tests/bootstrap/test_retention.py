@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap import retention
-from databus.bootstrap.log_rows import LogReach, OldRow
-from databus.bootstrap.retention import Retention, find_cut
-from databus.bootstrap.store import SourceState, Store
-from databus.bootstrap.stored import WHOLE_WINDOW
+from databus.bootstrap.store import retention
+from databus.bootstrap.store.log_table import LogReach, OldRow
+from databus.bootstrap.store.retention import Retention, find_cut
+from databus.bootstrap.store.store import SourceState, Store
+from databus.bootstrap.store.values import WHOLE_WINDOW
 from databus.conf.settings import BootstrapSettings, build_settings
 from tests.bootstrap.filled import ORDERS, PERSON, SRC_IDS, TEXTS, gone, put, stored
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from databus.bootstrap.row_event import RowEvents
+from databus.bootstrap.seeder.row_encoder import RowEvents
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import RowError
 from databus.schemas.event.event import Opcode, Part

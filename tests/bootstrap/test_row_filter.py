@@ -10,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.bootstrap import log_rows, snapshot_pages, snapshot_rows
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.row_filter import condition_of, number_of
-from databus.bootstrap.snapshot_pages import Reach
+from databus.bootstrap.store import (
+    log_table as log_rows,
+)
+from databus.bootstrap.store import (
+    snapshot_pages,
+)
+from databus.bootstrap.store import (
+    snapshot_table as snapshot_rows,
+)
+from databus.bootstrap.store.filter_sql import condition_of, number_of
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.snapshot_pages import Reach
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import (
     AnyOf,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from databus.bootstrap.row_identity import identity_in, identity_of
+from databus.bootstrap.seeder.row_identity import identity_in, identity_of
 from databus.schemas.table import Column, Table
 from databus.schemas.table_schema import avro_schema
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.bootstrap.pace import Progress
-from databus.bootstrap.store import SourceStatus
+from databus.bootstrap.seeder.rate_limiter import Progress
+from databus.bootstrap.store.store import SourceStatus
 from databus.relay.sources.table_scan import Chunk, TableScan
 from databus.schemas.errors import RowError, SourceUnavailableError
 from databus.schemas.event.metadata import Op, decode_metadata

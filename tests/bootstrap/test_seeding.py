@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap.pace import Progress
-from databus.bootstrap.seeding import SeedingThread, hold_seeding, seed, store_path
-from databus.bootstrap.store import SourceStatus
+from databus.bootstrap.seeder.job import SeedingThread, hold_seeding, seed, store_path
+from databus.bootstrap.seeder.rate_limiter import Progress
+from databus.bootstrap.store.store import SourceStatus
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.relay.sources.table_scan import TableScan, open_scan
 from databus.schemas.errors import (

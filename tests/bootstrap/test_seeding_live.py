@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap.seeding import SeedingThread, seed
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import SourceStatus, Store
-from databus.bootstrap.verify import verify
+from databus.bootstrap.seeder.job import SeedingThread, seed
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import SourceStatus, Store
+from databus.bootstrap.verify.verify import verify
 from databus.conf.settings import BootstrapSettings
 from databus.demo.processes import Child, python_module
 from databus.relay.sources.table_scan import open_scan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databus.bootstrap.served import Caller, ServedPhase, Sessions, caller_of
+from databus.bootstrap.server.sessions import Caller, ServedPhase, Sessions, caller_of
 from databus.schemas.errors import BootstrapTooOldError
 from tests.client.shop import FakeClock
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.bootstrap.session_parameters import (
+from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
+from databus.bootstrap.server.parameters import (
     PageRequest,
     parse_page_request,
     parse_start_request,
 )
-from databus.bootstrap.sessions import Page, find_start, find_target, read_page
-from databus.bootstrap.snapshot_pages import Reach
-from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.store_readers import StoreReaders
-from databus.bootstrap.stored import SnapshotPage, SourceStatus, StoredEvent
+from databus.bootstrap.server.reader_pool import StoreReaders
+from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.values import SnapshotPage, SourceStatus, StoredEvent
 from databus.conf.settings import HttpSettings
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

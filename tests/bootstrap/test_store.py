@@ -14,13 +14,15 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.bootstrap import snapshot_pages, source_rows, store_file
-from databus.bootstrap import store as store_module
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.migrations import MIGRATIONS
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import SourceStatus, Store
-from databus.bootstrap.stored import WHOLE_WINDOW
+from databus.bootstrap.store import file as store_file
+from databus.bootstrap.store import snapshot_pages
+from databus.bootstrap.store import source_table as source_rows
+from databus.bootstrap.store import store as store_module
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.migrations import MIGRATIONS
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import SourceStatus, Store
+from databus.bootstrap.store.values import WHOLE_WINDOW
 from databus.daemon.faults import is_transient
 from databus.schemas.errors import BootstrapError, StoreDamagedError, UnknownSourceError
 from databus.schemas.event.event import Opcode

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap import store_reading, store_watch
-from databus.bootstrap.migrations import APPLICATION_ID, MIGRATIONS
-from databus.bootstrap.store import Store
-from databus.bootstrap.store_check import check_store
-from databus.bootstrap.store_readers import OpenStores, Work
-from databus.bootstrap.store_watch import StoreWatch, file_at
+from databus.bootstrap.server.reader_pool import OpenStores, Work
+from databus.bootstrap.store import reads as store_reading
+from databus.bootstrap.store import watch as store_watch
+from databus.bootstrap.store.check import check_store
+from databus.bootstrap.store.migrations import APPLICATION_ID, MIGRATIONS
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.watch import StoreWatch, file_at
 from databus.schemas.errors import BootstrapError, BootstrapTooOldError, StoreDamagedError
 from databus.schemas.table_change import TableChange, shape_id, with_change
 from tests.bootstrap.filled import (

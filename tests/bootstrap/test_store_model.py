@@ -17,12 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from databus.bootstrap import store as store_module
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.retention import Retention
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.store import SourceState, SourceStatus, Store
-from databus.bootstrap.stored import WHOLE_WINDOW, LogPlace, StoredEvent
+from databus.bootstrap.store import store as store_module
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.retention import Retention
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import SourceState, SourceStatus, Store
+from databus.bootstrap.store.values import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.settings import BootstrapSettings, build_settings
 from databus.schemas.event.v2 import decode
 from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from databus.bootstrap.pace import Progress
-from databus.bootstrap.store import SourceStatus
-from databus.bootstrap.table_cli import words_of
+from databus.bootstrap.cli.tables import words_of
+from databus.bootstrap.seeder.rate_limiter import Progress
+from databus.bootstrap.store.store import SourceStatus
 from databus.cli.main import main
 from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at
 from tests.promises.running import to_toml

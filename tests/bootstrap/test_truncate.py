@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.bootstrap.log_rows import LogReach
-from databus.bootstrap.producer import Producer
-from databus.bootstrap.retention import Retention
-from databus.bootstrap.session_parameters import parse_page_request, parse_start_request
-from databus.bootstrap.sessions import Page, find_start, find_target, read_page
-from databus.bootstrap.snapshot_pages import reach_of
-from databus.bootstrap.source_choice import Stores
-from databus.bootstrap.store import SourceStatus, Store
+from databus.bootstrap.producer.producer import Producer
+from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
+from databus.bootstrap.server.parameters import parse_page_request, parse_start_request
+from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.retention import Retention
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import SourceStatus, Store
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import BootstrapTooYoungError

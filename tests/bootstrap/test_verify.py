@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from databus.bootstrap.comparison import Comparison, Kind
-from databus.bootstrap.pace import Progress
-from databus.bootstrap.store import Store
-from databus.bootstrap.verify import Verifier, verify
-from databus.bootstrap.verify_notes import Candidate, Notes
-from databus.bootstrap.verify_report import json_of, shown
+from databus.bootstrap.seeder.rate_limiter import Progress
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.verify.comparison import Comparison, Kind
+from databus.bootstrap.verify.report import json_of, shown
+from databus.bootstrap.verify.scratch_table import Candidate, Notes
+from databus.bootstrap.verify.verify import Verifier, verify
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import BootstrapError
 from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from databus.bootstrap import http as bootstrap_http
+from databus.bootstrap.server import handlers as bootstrap_http
 from databus.relay.serving.databus import handlers as relay_http
 from tests.bootstrap.filled import PERSON, SEEDED_SCN
 from tests.bootstrap.serving import ServedStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from click import Group
 
-from databus.bootstrap.cli import bootstrap
-from databus.bootstrap.http import COMMANDS
-from databus.bootstrap.stored import SourceStatus
+from databus.bootstrap.cli.bootstrap import bootstrap
+from databus.bootstrap.server.handlers import COMMANDS
+from databus.bootstrap.store.values import SourceStatus
 from databus.conf.settings import BootstrapSettings, ClientSettings, load_settings
 from databus.schemas import errors
 from tests.docs.markdown import ROOT, block_for

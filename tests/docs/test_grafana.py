@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from databus.bootstrap.http import make_service as make_pair
+from databus.bootstrap.server.handlers import make_service as make_pair
 from databus.client import DatabusClient
 from databus.client.metrics import make_metrics as client_metrics
 from databus.client.spark.query_figures import QueryFigures

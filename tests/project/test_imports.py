@@ -152,8 +152,8 @@ def test_rules_import_no_sockets_files_threads_or_clocks(pattern: str) -> None:
         ("schemas/event/event.py", "from databus.conf import settings", False),
         ("client/spark/jobs/load.py", "from databus.relay.sources import table_scan", True),
         ("client/dispatch.py", "from databus.relay.sources import table_scan", False),
-        ("bootstrap/seeder.py", "from databus.relay.sources import open_source", True),
-        ("bootstrap/seeder.py", "from databus.relay.ring.ring import Ring", False),
+        ("bootstrap/seeder/seeder.py", "from databus.relay.sources import open_source", True),
+        ("bootstrap/seeder/seeder.py", "from databus.relay.ring.ring import Ring", False),
     ],
 )
 def test_the_check_sees_what_it_should(

@@ -161,7 +161,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     modules = {str(installed_path(p)) for p in python_files(ROOT) if p.parts[0] in PACKAGED}
     data = {f"databus/schemas/avro/{p.name}" for p in (ROOT / "schemas/avro").glob("*.avsc")}
     data |= {f"databus/conf/{p.name}" for p in (ROOT / "conf").glob("*.toml")}
-    data |= {f"databus/relay/admin/static/{p.name}" for p in (ROOT / "relay/admin/static").iterdir()}
+    data |= {
+        f"databus/relay/admin/static/{p.name}" for p in (ROOT / "relay/admin/static").iterdir()
+    }
     built = {f"databus/{path}{sysconfig.get_config_var('EXT_SUFFIX')}" for path in compiled("")}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Protocol
 
-from databus.bootstrap.store import SourceState, SourceStatus, Store
+from databus.bootstrap.store.store import SourceState, SourceStatus, Store
 from databus.client.checkpoints import FileCheckpoints
 from databus.client.consumer import Consumer, DataEvent
 from databus.demo.processes import Child, free_port, python_module

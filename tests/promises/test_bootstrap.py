@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from databus.bootstrap.store import SourceStatus
+from databus.bootstrap.store.store import SourceStatus
 from databus.client import DatabusClient
 from databus.schemas.filters import EventFilter, ModFilter, RangeFilter
 from tests.mariadb_server import Database

@@ -16,8 +16,8 @@ from databus.daemon.http_server import BoundedServer
 from databus.daemon.service import Service, serve
 from databus.relay.relay import Relay
 from databus.relay.serving.databus.handlers import make_service
-from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.relay.sources.log_status import LogLook, Standing
+from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 from databus.schemas.windows import NO_SCN, WindowBatch, WindowPiece

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from databus.relay.sources.source import RowChange
 from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.source import RowChange
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.event.metadata import Op

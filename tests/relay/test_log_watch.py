@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from databus.relay.capture.log_monitor import LogWatch
-from databus.relay.sources.source import Newest
 from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceUnavailableError
 from tests.relay.fakes import wait_until
 

@@ -27,8 +27,8 @@ from databus.relay.sources.sqlite.install import (
     inspect_all,
     is_installed,
 )
-from databus.relay.sources.sqlite.window_bounds import NO_SEAL, Seal, SealStore
 from databus.relay.sources.sqlite.triggers import LOG, NOW, values
+from databus.relay.sources.sqlite.window_bounds import NO_SEAL, Seal, SealStore
 from databus.schemas.table import Table
 
 _VERSION = "PRAGMA data_version"  # moves when another connection has committed

@@ -69,9 +69,6 @@ from threading import Event
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Newest, Origin, RowChange, TableDefined, Transaction
 from databus.relay.sources.sqlite.catalog import table_of
-from databus.relay.sources.sqlite.connection import connect, is_busy, translated, waiting
-from databus.relay.sources.sqlite.damaged_window_bounds import damage_of, put_aside
-from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.change_log import (
     ChangeLog,
     LogDamagedError,
@@ -79,9 +76,12 @@ from databus.relay.sources.sqlite.change_log import (
     SealedWindow,
     install,
 )
+from databus.relay.sources.sqlite.connection import connect, is_busy, translated, waiting
+from databus.relay.sources.sqlite.damaged_window_bounds import damage_of, put_aside
+from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
-from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
 from databus.relay.sources.sqlite.triggers import LOG
+from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import (
     SettingsError,

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
-from databus.relay.sources.mysql.rows.json_diff import apply_differences
-from databus.relay.sources.mysql.rows.layout import DefinedColumn
-from databus.relay.sources.mysql.server.start_position import LogFile, start_at_setting
 from databus.relay.sources.mysql.binlog import compressed
 from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.compressed import inflate
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
+from databus.relay.sources.mysql.rows.json_diff import apply_differences
+from databus.relay.sources.mysql.rows.layout import DefinedColumn
+from databus.relay.sources.mysql.server.start_position import LogFile, start_at_setting
 from databus.schemas.event.metadata import Op
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition
 from tests.relay.sources import mysql_events_made as made

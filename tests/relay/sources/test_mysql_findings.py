@@ -13,6 +13,7 @@ import pytest
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.relay import Relay
+from databus.relay.sources.log_status import Findings
 from databus.relay.sources.mysql.server.checks import (
     LogFilters,
     Replication,
@@ -22,7 +23,6 @@ from databus.relay.sources.mysql.server.checks import (
 )
 from databus.relay.sources.mysql.server.findings import ServerFacts, findings_of
 from databus.relay.sources.source import TableEmptied, Transaction
-from databus.relay.sources.log_status import Findings
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.table import Column, Table
 from tests.mariadb_server import Database, connect

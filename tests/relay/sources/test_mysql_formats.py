@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
+from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
 from databus.relay.sources.mysql.rows.columns import (
     LoggedColumn,
     SqlType,
@@ -20,7 +21,6 @@ from databus.relay.sources.mysql.rows.columns import (
 from databus.relay.sources.mysql.rows.decimals import decimal_of, decimal_size
 from databus.relay.sources.mysql.rows.json_text import json_text
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, derive, difference
-from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
 from tests.relay.sources import mysql_events_made as made
 
 DIALECT = Dialect(

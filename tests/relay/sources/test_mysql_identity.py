@@ -11,6 +11,8 @@ import pytest
 
 from benchmarks.adversity.proxy import WireProxy
 from databus.relay.sources.mysql.binlog.assembler import Assembler
+from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
+from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError
 from databus.relay.sources.mysql.log_identity.identities import Expected, Identities
 from databus.relay.sources.mysql.log_identity.identity import (
     AnotherLogError,
@@ -19,8 +21,6 @@ from databus.relay.sources.mysql.log_identity.identity import (
     digest_of,
     first_event_crc,
 )
-from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
-from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError
 from databus.relay.sources.source import Captured, Transaction
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark

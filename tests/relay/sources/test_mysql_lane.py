@@ -21,9 +21,8 @@ from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.registry.version import SchemaVersion
 from databus.relay.capture.window_encoder import WindowEncoder
-from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
-from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog._decoder import PIECE_BYTES
+from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
 from databus.relay.sources.mysql.binlog.packets import (
     PacketReader,
@@ -31,10 +30,11 @@ from databus.relay.sources.mysql.binlog.packets import (
     StreamEnded,
 )
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
+from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.tables.alter import TableVersion
+from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
 from databus.relay.sources.source import Captured
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import stamp

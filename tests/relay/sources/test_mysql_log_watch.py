@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
+from databus.relay.sources.log_status import Holding, Standing
 from databus.relay.sources.mysql.server.log_probe import MysqlLogLook
 from databus.relay.sources.mysql.server.log_retention import (
     Keeping,
@@ -21,7 +22,6 @@ from databus.relay.sources.mysql.server.log_retention import (
 )
 from databus.relay.sources.mysql.server.start_position import LogFile
 from databus.relay.sources.source import Newest
-from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.errors import SourceError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
 from tests.fetched_servers import needed

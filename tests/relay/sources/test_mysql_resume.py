@@ -12,8 +12,8 @@ import pytest
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.relay import Relay
-from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet
+from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import Transaction
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.event import Event

@@ -18,8 +18,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from databus.relay.sources.source import Newest, Transaction
-from databus.relay.sources.sqlite.window_bounds import seals_path
 from databus.relay.sources.sqlite.source import SqliteSource
+from databus.relay.sources.sqlite.window_bounds import seals_path
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import (
     RowError,

@@ -35,9 +35,6 @@ from zlib import crc32
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.daemon.faults import is_transient
-from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
-from databus.relay.sources.mysql.rows.layout import Dialect
-from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET
 from databus.relay.sources.mysql.binlog import events
 from databus.relay.sources.mysql.binlog.changes import (
     Changes,
@@ -52,23 +49,26 @@ from databus.relay.sources.mysql.binlog.compressed import (
     plain_rows,
 )
 from databus.relay.sources.mysql.binlog.events import Event, event_name
+from databus.relay.sources.mysql.binlog.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
+from databus.relay.sources.mysql.binlog.log_cursor import LogCursor, is_made_up
+from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
+from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.transaction import (
     Group,
     first_scn_of,
     savepoint_name,
     statement_comment,
 )
-from databus.relay.sources.mysql.binlog.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
-from databus.relay.sources.mysql.log_identity.identities import Identities
-from databus.relay.sources.mysql.binlog.log_cursor import LogCursor, is_made_up
-from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
-from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import (
     PreparedTransactions,
     Xid,
     parse_xa_end,
     parse_xa_prepare,
 )
+from databus.relay.sources.mysql.log_identity.identities import Identities
+from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET
 from databus.relay.sources.mysql.tables.captured_tables import ChangeKind, WatchedTables
 from databus.relay.sources.source import Change, Origin, Transaction
 from databus.schemas.errors import ProtocolError

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
 from databus.relay.sources.mysql.binlog.events import Query
+from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
 from databus.relay.sources.mysql.tables.captured_tables import ChangeKind, TableChange
 from databus.relay.sources.source import (
     Change,

@@ -24,9 +24,9 @@ from collections.abc import Iterator
 import zstandard
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.rows.columns import ByteReader
 from databus.relay.sources.mysql.binlog import events
 from databus.relay.sources.mysql.binlog.events import Event, event_name
+from databus.relay.sources.mysql.rows.columns import ByteReader
 
 # What `max_allowed_packet` cannot be larger than, so no event is either.
 LARGEST_EVENT_BYTES = 1 << 30

@@ -20,10 +20,10 @@ from pymysql.constants.COMMAND import COM_BINLOG_DUMP
 from pymysql.err import MySQLError
 from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
 
-from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
-from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Start
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
+from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Start
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 
 RECEIVE_BYTES = 1 << 18

@@ -20,8 +20,8 @@ from uuid import UUID
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.rows.columns import ByteReader
 from databus.relay.sources.mysql.binlog.events import GTID_TAGGED, Event
+from databus.relay.sources.mysql.rows.columns import ByteReader
 
 
 class Gtid(NamedTuple):

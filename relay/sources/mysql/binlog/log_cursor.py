@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, file_number
 from databus.relay.sources.mysql.binlog.events import HEARTBEAT_V2, Event, parse_rotate
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
+from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, file_number
 from databus.schemas.scn import MAX_FILE_NUMBER
 
 _WRAP = 1 << 32

@@ -11,20 +11,12 @@ from dataclasses import dataclass
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.rows.layout import Dialect
-from databus.relay.sources.mysql.server.start_position import (
-    FIRST_OFFSET,
-    LogFile,
-    Start,
-    start_at_position,
-)
 from databus.relay.sources.mysql.binlog import events
 from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.compressed import events_inside, plain_query
 from databus.relay.sources.mysql.binlog.dump import BinlogDump
 from databus.relay.sources.mysql.binlog.events import Event, EventReader, parse_query
 from databus.relay.sources.mysql.binlog.gtid import parse_mariadb_gtid
-from databus.relay.sources.mysql.log_identity.identity import AnotherLogError, Proof
 from databus.relay.sources.mysql.binlog.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.binlog.packets import StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
@@ -34,9 +26,22 @@ from databus.relay.sources.mysql.binlog.xa import (
     parse_xa_end,
     parse_xa_prepare,
 )
+from databus.relay.sources.mysql.log_identity.identity import AnotherLogError, Proof
+from databus.relay.sources.mysql.rows.layout import Dialect
+from databus.relay.sources.mysql.server.start_position import (
+    FIRST_OFFSET,
+    LogFile,
+    Start,
+    start_at_position,
+)
+from databus.relay.sources.mysql.tables.captured_tables import (
+    Names,
+    ScanLog,
+    WatchedTables,
+    redefined_by,
+)
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
-from databus.relay.sources.mysql.tables.captured_tables import Names, ScanLog, WatchedTables, redefined_by
 from databus.relay.sources.source import Change
 from databus.schemas.scn import MAX_OFFSET, BinlogPosition, binlog_position
 

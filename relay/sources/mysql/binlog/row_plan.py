@@ -13,11 +13,11 @@ from typing import Any
 
 from pymysqlreplication.constants import FIELD_TYPE as T
 
+from databus.relay.sources.mysql.binlog._decoder import RowPlan
 from databus.relay.sources.mysql.rows.changes import PackedColumn, RowLayout
 from databus.relay.sources.mysql.rows.charsets import byte_table
 from databus.relay.sources.mysql.rows.columns import COMPRESSED_BLOB, COMPRESSED_VARCHAR, VECTOR
 from databus.relay.sources.mysql.rows.decimals import decimal_size
-from databus.relay.sources.mysql.binlog._decoder import RowPlan
 from databus.relay.sources.source import TableEncoder
 
 _INT_SIZES = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}

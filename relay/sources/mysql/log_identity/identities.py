@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog.events import HEARTBEAT_V2, Event
+from databus.relay.sources.mysql.binlog.log_cursor import is_made_up
 from databus.relay.sources.mysql.log_identity.identity import (
     AnotherLogError,
     FileBeginning,
@@ -23,7 +24,6 @@ from databus.relay.sources.mysql.log_identity.identity import (
     first_event_crc,
     time_text,
 )
-from databus.relay.sources.mysql.binlog.log_cursor import is_made_up
 from databus.schemas.scn import MAX_OFFSET, binlog_position
 
 _HEARTBEATS = (B.HEARTBEAT_LOG_EVENT, HEARTBEAT_V2)

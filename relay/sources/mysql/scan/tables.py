@@ -42,8 +42,8 @@ from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import table_problems
 from databus.relay.sources.mysql.server.connection import address_of, connect, driver_errors
 from databus.relay.sources.mysql.server.start_position import file_number
-from databus.relay.sources.mysql.tables.ddl_tokens import quote
 from databus.relay.sources.mysql.tables.captured_tables import Names, split_name
+from databus.relay.sources.mysql.tables.ddl_tokens import quote
 from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.log_status import Holding, Standing
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import (
     CONNECT_TIMEOUT_S,
@@ -29,7 +30,6 @@ from databus.relay.sources.mysql.server.log_retention import (
     standing_of,
 )
 from databus.relay.sources.source import Newest
-from databus.relay.sources.log_status import Holding, Standing
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import binlog_position
 

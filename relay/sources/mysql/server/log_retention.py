@@ -15,8 +15,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, LogFile, reach_of
 from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, LogFile, reach_of
 from databus.schemas.scn import BinlogPosition
 
 _HOUR_S = 3600.0

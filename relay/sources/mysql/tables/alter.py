@@ -27,8 +27,8 @@ from databus.relay.sources.mysql.tables.column_spec import (
     read_column,
 )
 from databus.relay.sources.mysql.tables.conversion import converted
-from databus.relay.sources.mysql.tables.table_options import option_charset, read_table_options
 from databus.relay.sources.mysql.tables.ddl_tokens import Reader, TableName, Token
+from databus.relay.sources.mysql.tables.table_options import option_charset, read_table_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.changes import RowLayout
 from databus.relay.sources.mysql.rows.columns import parse_table_map
 from databus.relay.sources.mysql.rows.layout import layout_of
-from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl import (
@@ -32,9 +32,9 @@ from databus.relay.sources.mysql.tables.ddl import (
     named_by,
     prepare,
 )
+from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.relay.sources.mysql.tables.repair_advice import repair_advice
-from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.source import TableAltered
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from databus.relay.sources.mysql.rows.charsets import BINARY, stored_text
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Dialect, quoted_member
-from databus.relay.sources.mysql.tables.sql_mode import MAXDB, ORACLE, REAL_AS_FLOAT, is_strict
 from databus.relay.sources.mysql.tables.ddl_tokens import Reader, Token
+from databus.relay.sources.mysql.tables.sql_mode import MAXDB, ORACLE, REAL_AS_FLOAT, is_strict
 
 
 @dataclass(frozen=True, slots=True)

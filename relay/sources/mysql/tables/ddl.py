@@ -21,6 +21,13 @@ from databus.relay.sources.mysql.tables.alter import (
     read_body,
 )
 from databus.relay.sources.mysql.tables.column_spec import Rules
+from databus.relay.sources.mysql.tables.ddl_tokens import (
+    Reader,
+    TableName,
+    Token,
+    every_name,
+    tokens,
+)
 from databus.relay.sources.mysql.tables.lexer import without_comments
 from databus.relay.sources.mysql.tables.rows_at_rest import rows_at_rest
 from databus.relay.sources.mysql.tables.table_options import (
@@ -28,13 +35,6 @@ from databus.relay.sources.mysql.tables.table_options import (
     has_query,
     has_versioning,
     read_table_options,
-)
-from databus.relay.sources.mysql.tables.ddl_tokens import (
-    Reader,
-    TableName,
-    Token,
-    every_name,
-    tokens,
 )
 from databus.schemas.table_change import TableChange
 

@@ -21,12 +21,12 @@ from databus.relay.sources.mysql.rows.columns import SqlType, parse_sql_type
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import Changes
 from databus.relay.sources.mysql.tables.column_spec import ColumnSpec, Rules
+from databus.relay.sources.mysql.tables.ddl_tokens import Token
 from databus.relay.sources.mysql.tables.sql_mode import (
     EMPTY_STRING_IS_NULL,
     PAD_CHAR_TO_FULL_LENGTH,
     is_strict,
 )
-from databus.relay.sources.mysql.tables.ddl_tokens import Token
 from databus.schemas.table_change import WHOLE_TABLE, TableChange
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}

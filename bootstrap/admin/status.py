@@ -1,0 +1,228 @@
+"""How the stores of a pair are: read from their files, as plain values and as a table.
+
+What counting costs grows with the tables, so whoever watches counts the less
+often the longer it takes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from databus.bootstrap.server.checks import seeded_percent
+from databus.bootstrap.server.reader_pool import OpenStores
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.values import SourceState, SourceStatus, StoreSizes
+from databus.schemas.errors import BootstrapError
+
+LOOK_S = 1.0
+RATE_S = 10.0  # a rate of seeding is that of so long
+COUNTING_SHARE = 0.02  # of the time
+_TITLES = ("source", "id", "status", "rows", "deleted", "log rows", "log bytes", "from scn")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """How one store is. Without a file all is as in the beginning."""
+
+    problem: str = ""
+    store_id: str = ""
+    scn: int = -1
+    timestamp_ns: int = 0
+    sources: tuple[SourceState, ...] = ()
+    sizes: StoreSizes | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the store, and with each of its sources."""
+        own = [self.problem] if self.problem else []
+        return own + [
+            f"{source.name}: {source.problem}"
+            for source in self.sources
+            if source.problem and source.status is not SourceStatus.INACTIVE
+        ]
+
+    def to_json_value(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        sizes = self.sizes
+        return {
+            "problem": self.problem,
+            "storeId": self.store_id,
+            "scn": self.scn,
+            "timestampNs": self.timestamp_ns,
+            "fileBytes": None if sizes is None else sizes.file_bytes,
+            "sources": {s.name: _source_value(s, sizes) for s in self.sources},
+        }
+
+
+def read_status(store: Store, sizes: StoreSizes | None) -> StoreStatus:
+    """Return how a store is now; the sizes are counted elsewhere."""
+    with store.reading():
+        position, sources = store.position(), tuple(store.sources())
+    return StoreStatus("", store.id, position.scn, position.timestamp_ns, sources, sizes)
+
+
+def read_all(paths: Mapping[str, Path]) -> dict[str, StoreStatus]:
+    """Return how each store is, counted now."""
+    stores = OpenStores(paths)
+    try:
+        return dict(_look(stores, paths, lambda _, store: store.sizes()))
+    finally:
+        stores.close()
+
+
+def _look(
+    stores: OpenStores,
+    names: Iterable[str],
+    sizes_of: Callable[[str, Store], StoreSizes],
+) -> Iterator[tuple[str, StoreStatus]]:
+    now = stores.look()
+    for name in names:
+        if name in now.problems:
+            yield name, StoreStatus(str(now.problems[name]))
+        elif name in now.open:
+            store = now.open[name]
+            try:
+                yield name, read_status(store, sizes_of(name, store))
+            except BootstrapError as error:
+                yield name, StoreStatus(str(error))
+        else:
+            yield name, StoreStatus("the producer has not made this store yet")
+
+
+class StatusWatch:
+    """Looks at the stores now and then, on a thread of its own.
+
+    `stores` is the newest picture; any thread may read it.
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, Path],
+        look_s: float = LOOK_S,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stores: Mapping[str, StoreStatus] = {name: StoreStatus() for name in paths}
+        self._paths = paths
+        self._look_s = look_s
+        self._monotonic_s = monotonic_s
+        self.seed_rates = SeedRates(monotonic_s)
+        self._counted: dict[str, tuple[float, StoreSizes]] = {}  # when to count again
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bootstrap-status", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        stores = OpenStores(self._paths)
+        try:
+            while not self._stop.is_set():
+                self.stores = dict(_look(stores, self._paths, self._sizes))
+                self.seed_rates.look(self.stores)
+                self._stop.wait(self._look_s)
+        finally:
+            stores.close()
+
+    def _sizes(self, name: str, store: Store) -> StoreSizes:
+        began_s = self._monotonic_s()
+        if name in self._counted and began_s < self._counted[name][0]:
+            return self._counted[name][1]
+        sizes = store.sizes()
+        now_s = self._monotonic_s()
+        self._counted[name] = (now_s + (now_s - began_s) / COUNTING_SHARE, sizes)
+        return sizes
+
+
+class SeedRates:
+    """How fast tables are seeded, by whatever process: from pictures of their stores.
+
+    One thread looks, any thread may ask.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        # By source: (time, rows), the oldest first.
+        self._seen: dict[tuple[str, str], tuple[tuple[float, int], ...]] = {}
+
+    def look(self, stores: Mapping[str, StoreStatus]) -> None:
+        """Take a picture of the stores."""
+        now_s = self._monotonic_s()
+        seen = {}
+        for name, store in stores.items():
+            for source in store.sources:
+                if source.status is SourceStatus.SEEDING:
+                    place = name, source.name
+                    # One look more than the time asks for: it is the one to count from.
+                    kept = [s for s in self._seen.get(place, ()) if now_s - s[0] <= RATE_S + LOOK_S]
+                    is_anew = bool(kept) and kept[-1][1] > source.seed_rows
+                    before = () if is_anew else tuple(kept)
+                    seen[place] = (*before, (now_s, source.seed_rows))
+        self._seen = seen
+
+    def rows_per_s(self, name: str, source: str) -> float | None:
+        """Return the rate of the last few seconds; None when it is not known."""
+        seen = self._seen.get((name, source), ())
+        if len(seen) < 2:
+            return None
+        (then_s, rows_then), (now_s, rows_now) = seen[0], seen[-1]
+        return (rows_now - rows_then) / (now_s - then_s) if now_s > then_s else None
+
+
+def status_table(name: str, status: Mapping[str, Any]) -> Table:
+    """Return a store's status, given as plain values, as a table for people."""
+    title = f"{name}: producer at scn {status['scn']}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for number, title in enumerate(_TITLES):
+        table.add_column(title, no_wrap=True, justify="left" if number in (0, 2) else "right")
+    for source, values in status["sources"].items():
+        table.add_row(*(str(cell) for cell in _cells(source, values)))
+    problems = [status["problem"], *(v["problem"] for v in status["sources"].values())]
+    table.caption = "\n".join(filter(None, problems)) or None
+    return table
+
+
+def _cells(source: str, values: Mapping[str, Any]) -> Iterator[Any]:
+    done = values["seededPercent"]
+    yield source
+    yield values["id"]
+    yield values["status"] + ("" if done is None else f" {done} %")
+    for key in ("rows", "tombstones", "logRows", "logBytes"):
+        yield "" if values[key] is None else f"{values[key]:,}"
+    floor_scn = max(values["floorScn"], values["logFloorScn"])
+    yield floor_scn if values["status"] == SourceStatus.ACTIVE else "-"
+
+
+def _source_value(source: SourceState, sizes: StoreSizes | None) -> dict[str, Any]:
+    size = sizes.sources.get(source.name) if sizes else None
+    is_seeding = source.status is SourceStatus.SEEDING
+    return {
+        "id": source.src_id,
+        "status": source.status.value,
+        "problem": source.problem,
+        "rows": size.rows if size else None,
+        "tombstones": size.tombstones if size else None,
+        "logRows": size.log_rows if size else None,
+        "logBytes": size.log_bytes if size else None,
+        "floorScn": source.floor_scn,
+        "logFloorScn": source.log_floor_scn,
+        "tombstoneFloorScn": source.tombstone_floor_scn,
+        "seedScn": source.seed_scn,
+        "seedUntilScn": source.seed_until_scn,
+        "seededRows": source.seed_rows,
+        "seededPercent": seeded_percent(source) if is_seeding else None,
+    }

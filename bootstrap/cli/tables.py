@@ -1,0 +1,172 @@
+"""`databus bootstrap seed` and `databus bootstrap verify`: what is done with tables by hand."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
+
+from databus.bootstrap.cli.bootstrap import EXAMPLE, ended_by_signal
+from databus.bootstrap.seeder.job import seed as seed_sources
+from databus.bootstrap.seeder.rate_limiter import Progress, Report
+from databus.bootstrap.store.values import SourceState, SourceStatus
+from databus.bootstrap.verify.comparison import Comparison
+from databus.bootstrap.verify.report import json_of, shown
+from databus.bootstrap.verify.verify import verify as verify_sources
+from databus.cli.daemon_options import config_option
+from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings, load_settings
+from databus.schemas.errors import UnknownSourceError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def source_option(command: Command) -> Command:
+    """Add the option that says which tables."""
+    return click.option(
+        "--source", "sources", multiple=True, help="A source, e.g. shop.orders; repeatable."
+    )(command)
+
+
+@click.command()
+@config_option(EXAMPLE)
+@source_option
+def seed(config: Path, sources: tuple[str, ...]) -> None:
+    """Read tables from their database into the store, showing how far it is.
+
+    Those that are not seeded yet; a SOURCE that is named is seeded anew, while
+    the others are served as before. `databus bootstrap run` must have begun, and
+    does the work when it runs. Ctrl-C ends it after the rows at hand; the next
+    seeding goes on from there. Exits with 1 when a table could not be seeded.
+
+    Example: `databus bootstrap seed -c bootstrap.toml --source shop.orders`
+    """
+    settings = _load(config)
+    states: list[SourceState] = []
+    with ended_by_signal() as stop, shown_progress() as report:
+        for physical, names in _chosen(settings, sources):
+            states += seed_sources(settings, physical, names, report, stop)
+    for state in states:
+        click.echo(_outcome(state))
+    if not states:
+        click.echo("nothing to seed; name a source to seed it anew")
+    if any(state.problem or not _is_read(state) for state in states):
+        sys.exit(1)
+
+
+@click.command()
+@config_option(EXAMPLE)
+@source_option
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many differing rows of each source to show.",
+)
+def verify(config: Path, sources: tuple[str, ...], is_json: bool, examples: int) -> None:
+    """Compare the store's rows with the database's, while both go on.
+
+    Counts the rows that differ, that the store lacks, and that only the store
+    has; rows that changed at every look are counted as moving. Of tables without
+    a key distinct rows are compared, not how often each is there. Exits with 1
+    when something differs.
+
+    Example: `databus bootstrap verify -c bootstrap.toml --source shop.orders --json`
+    """
+    settings = _load(config)
+    found: list[Comparison] = []
+    with ended_by_signal() as stop, shown_progress() as report:
+        for physical, names in _chosen(settings, sources):
+            found += verify_sources(settings, physical, names, report, stop, examples)
+    if is_json:
+        click.echo(json_of(found))
+    else:
+        console = Console(highlight=False)
+        for part in shown(found):
+            console.print(part)
+    if not all(one.is_same for one in found):
+        sys.exit(1)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Report]:
+    """Show a bar for each source on stderr, when somebody is there to see it."""
+    console = Console(stderr=True)
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def report(progress: Progress) -> None:
+        if progress.source not in tasks:
+            tasks[progress.source] = bars.add_task(progress.source, words="")
+        total = progress.rows if progress.is_done else max(progress.estimate, progress.rows)
+        bars.update(
+            tasks[progress.source], completed=progress.rows, total=total, words=words_of(progress)
+        )
+
+    with bars:
+        yield report
+
+
+def words_of(progress: Progress) -> str:
+    """Say how many rows, how fast, and how long it still takes."""
+    words = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s"
+    left_s = progress.left_s
+    if progress.is_done or left_s is None:
+        return words
+    minutes, seconds = divmod(round(left_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{words}, {hours}:{minutes:02}:{seconds:02} left"
+
+
+def _load(config: Path) -> BootstrapSettings:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    return load_settings(config, BootstrapSettings)
+
+
+def _chosen(
+    settings: BootstrapSettings, sources: Sequence[str]
+) -> list[tuple[PhysicalSourceSettings, Sequence[str] | None]]:
+    """Return which sources of which physical source are meant; None = as is usual."""
+    listed = {
+        name: physical for physical in settings.physical_sources for name in physical.source_names
+    }
+    for source in sources:
+        if source not in listed:
+            raise UnknownSourceError(source, sorted(listed))
+    if not sources:
+        return [(physical, None) for physical in settings.physical_sources]
+    return [
+        (physical, names)
+        for physical in settings.physical_sources
+        if (names := [source for source in sources if listed[source] is physical])
+    ]
+
+
+def _is_read(state: SourceState) -> bool:
+    return state.status in (SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
+
+
+def _outcome(state: SourceState) -> str:
+    if state.problem:
+        return state.problem if state.name in state.problem else f"{state.name}: {state.problem}"
+    if state.status is SourceStatus.ACTIVE:
+        return f"{state.name}: {state.seed_rows:,} rows, served"
+    if state.status is SourceStatus.SEEDING_CATCH_UP:
+        rows = f"{state.seed_rows:,} rows"
+        return f"{state.name}: {rows}, served when the producer is at scn {state.seed_until_scn}"
+    return f"{state.name}: {state.status}, {state.seed_rows:,} rows so far; seed again to go on"

@@ -1,0 +1,1 @@
+"""Writes what a relay sends into the store."""

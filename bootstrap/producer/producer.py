@@ -1,0 +1,362 @@
+"""The producer: a client of the relay that fills a store.
+
+Each window's rows, log and position go into one transaction, so whatever ends
+the process, each window is applied once. What the relay says of ids and
+schemas is in the store before any event of theirs is asked for.
+
+When no relay holds what follows any more, the store falls off: that is noted,
+nothing is served, and the reading starts again from the oldest that a relay
+has; the seeder then finds out what was missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from databus.bootstrap.seeder.job import store_path as default_store_path
+from databus.bootstrap.seeder.row_identity import identity_in
+from databus.bootstrap.store.retention import Retention
+from databus.bootstrap.store.store import Store, StoredEvent
+from databus.bootstrap.store.values import NOTHING_YET, Position, SourceStatus
+from databus.client import DatabusClient
+from databus.client.back_off import BackOff
+from databus.client.consumer import Consumer, DataEvent
+from databus.client.report import new_client_id
+from databus.client.subscription import Bindings, SourceBinding
+from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
+from databus.daemon.log_setup import about
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY_S = 0.1  # of windows without events: the others save themselves
+STOP_S = 10.0
+_SEEDED = (SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStatus:
+    """How a producer is. `fell_off` is what happened when it last fell off the relay."""
+
+    name: str  # of the physical source
+    is_running: bool
+    scn: int
+    timestamp_ns: int  # of the commit of that window
+    server: str | None
+    windows: int  # applied since the start
+    events: int
+    fell_off: str
+    problem: str
+
+
+class WindowWriter(Consumer):
+    """Applies windows to a store; also the client's checkpoint store, for the two are one.
+
+    Used by one thread at a time: the client's dispatcher, and whoever starts it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._events: list[tuple[int, StoredEvent]] = []
+        self._timestamp_ns = 0
+        self._has_log = False  # whether it is known where the log begins
+        self.position = store.position()
+        self.windows = 0
+        self.event_count = 0
+
+    # As a consumer
+
+    def on_data_event(self, event: DataEvent) -> None:
+        """Take an event's bytes."""
+        stored = StoredEvent(
+            event.scn,
+            event.key,
+            event.is_delete,
+            event.wire_bytes(),
+            event.is_truncate,
+            event.has_absent,
+        )
+        self._events.append((event.src_id, stored))
+        self._timestamp_ns = event.timestamp_ns
+
+    def on_end_data_event_sequence(self, scn: int) -> None:
+        """Apply the window."""
+        self._apply(scn, self._timestamp_ns, self._events)
+        self._events.clear()
+
+    def on_checkpoint(self, scn: int) -> None:
+        """Note where the log begins, when this is the first window of all."""
+        self._begin_log(scn)
+
+    def on_rollback(self, scn: int) -> None:  # noqa: ARG002 - a callback
+        """Forget the window that comes again."""
+        self._events.clear()
+
+    # As a checkpoint store
+
+    def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:  # noqa: ARG002
+        """Return the store's position as a checkpoint; None when nothing was applied yet."""
+        self.position = position = self._store.position()
+        self._has_log = position.scn != NOTHING_YET
+        if position.scn == NOTHING_YET:
+            return None
+        return Checkpoint.at(position.scn, position.timestamp_ns)
+
+    def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:  # noqa: ARG002
+        """Move the position over windows that had no events."""
+        if checkpoint.window_scn > self.position.scn:
+            self._apply(checkpoint.window_scn, checkpoint.ts_ns, ())
+
+    def _begin_log(self, scn: int) -> None:
+        if not self._has_log:
+            # What the relay had before its oldest window is not known: all that
+            # is certain is that nothing is missing from this one on.
+            self._store.begin_log(scn - 1)
+            self._has_log = True
+
+    def _apply(
+        self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]
+    ) -> None:
+        self._begin_log(scn)
+        if self._store.apply_window(scn, timestamp_ns, events):
+            self.windows += 1
+            self.event_count += len(events)
+            self.position = Position(scn, timestamp_ns)
+        _tell_notes(self._store)
+        for name in self._store.activate_caught_up():
+            log.info("%s: seeded, and served from now on", name, extra=about(source=name, scn=scn))
+
+
+def _tell_notes(store: Store) -> None:
+    """Log which sources are seeded anew because of a statement."""
+    for name, scn, problem in store.notes:
+        log.warning("%s: %s", name, problem, extra=about(source=name, scn=scn))
+    store.notes.clear()
+
+
+class Producer:
+    """Fills the store of one physical source in the background, and deletes what is too old.
+
+    The public methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        settings: BootstrapSettings,
+        physical: PhysicalSourceSettings,
+        store_path: Path | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Take the store's path where it is not the usual one; `now_ns` is the wall clock."""
+        self._settings = settings
+        self._physical = physical
+        self._path = store_path or default_store_path(settings, physical)
+        self._now_ns = now_ns
+        self._sources = physical.source_names
+        self._back_off = BackOff(settings.back_off, Random())
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._is_paused = False
+        self._client_id = new_client_id()  # of each client that it makes, one after another
+        self._client: DatabusClient | None = None
+        self._writer: WindowWriter | None = None
+        self._problem = self._retention_problem = self._fell_off = ""
+        self._failed_scn: int | None = None  # the window that the problem is about, if one
+        self._threads = [
+            threading.Thread(target=target, name=f"{what}-{physical.name}", daemon=True)
+            for what, target in (("producer", self._run), ("retention", self._retain))
+        ]
+
+    def start(self) -> None:
+        """Start the threads; once."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End after the window in hand; returns whether all ended in time."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._lock:
+            self._stopping.set()
+            client = self._client
+        if client is not None:
+            client.stop(STOP_S if timeout_s is None else timeout_s)
+        begun = [thread for thread in self._threads if thread.ident is not None]
+        for thread in begun:
+            thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in begun)
+
+    def pause(self) -> None:
+        """Apply no more windows until `resume`; the relay's ring may go on without it."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._set_paused(False)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether somebody has paused it."""
+        return self._is_paused
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from working; empty when nothing does."""
+        return self.status().problem
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it runs and nothing is wrong."""
+        status = self.status()
+        return status.is_running and not status.problem
+
+    def status(self) -> ProducerStatus:
+        """Return how it is."""
+        with self._lock:
+            client, writer = self._client, self._writer
+        reading = client.status() if client is not None else []
+        server = reading[0].server if reading else None
+        told = (reading[0].problem or "") if reading else ""
+        position = writer.position if writer is not None else None
+        return ProducerStatus(
+            self._physical.name,
+            self._threads[0].is_alive(),
+            NOTHING_YET if position is None else position.scn,
+            0 if position is None else position.timestamp_ns,
+            server,
+            0 if writer is None else writer.windows,
+            0 if writer is None else writer.event_count,
+            self._fell_off,
+            self._current_problem(writer) or told or self._retention_problem,
+        )
+
+    def _set_paused(self, is_paused: bool) -> None:
+        with self._lock:
+            self._is_paused = is_paused
+            if self._client is not None:
+                act = self._client.pause if is_paused else self._client.resume
+                act()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with closing(Store.open(self._path, now_ns=self._now_ns)) as store:
+                    self._produce(store)
+            except Exception as error:
+                # A thread has nobody to raise to: it says so, and tries again.
+                self._note(error)
+                self._stopping.wait(self._back_off.next_s())
+
+    def _produce(self, store: Store) -> None:
+        """Read until told to stop; raises what keeps it from reading."""
+        writer = WindowWriter(store)
+        client = DatabusClient(
+            settings=_client_settings(self._settings),
+            checkpoints=writer,
+            on_registered=self._register,
+            client_id=self._client_id,
+        )
+        client.register(writer, self._sources, name=self._physical.name)
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._client, self._writer = client, writer
+        try:
+            client.start()
+            with self._lock:
+                if self._is_paused:
+                    client.pause()
+            client.run()
+        except ScnNotFoundError as error:
+            self._fall_off(store, error)
+        finally:
+            with self._lock:
+                self._client = None
+
+    def _register(self, bindings: Bindings) -> None:
+        """Keep what the relay says of ids and schemas; on the client's network thread."""
+        with closing(Store.open(self._path)) as store:
+            store.add_sources({bound.name: bound.src_id for bound in bindings.values()})
+            for bound in bindings.values():
+                self._add_schemas(store, bound)
+        if self._failed_scn is None:
+            self._problem = ""
+
+    def _add_schemas(self, store: Store, bound: SourceBinding) -> None:
+        """Keep the schemas; a source whose rows have another key from now on is seeded anew.
+
+        Rows under their old keys become tombstones by that.
+        """
+        known = [text for _, _, text in store.schemas([bound.src_id])]
+        fresh = [s.text for s in bound.schemas if s.text not in known]
+        store.add_schemas(bound.src_id, [(s.version, s.text) for s in bound.schemas])
+        _tell_notes(store)
+        identity = identity_in(known[-1]) if known else None
+        if identity is None or not any(identity_in(text) != identity for text in fresh):
+            return
+        if store.source(bound.name).status in _SEEDED:
+            text = "%s has another primary key now: it is seeded anew"
+            log.warning(text, bound.name, extra=about(source=bound.name))
+            store.reset_source(bound.name)
+
+    def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
+        scn = store.position().scn
+        self._fell_off = f"fell off the relay after scn {scn}; the oldest held was {error.oldest}"
+        name = self._physical.name
+        known = about(physical_source=name, scn=scn)
+        log.error("%s: %s; all is seeded anew", name, self._fell_off, extra=known)
+        store.fall_off(scn, error.oldest)
+
+    def _current_problem(self, writer: WindowWriter | None) -> str:
+        scn = self._failed_scn
+        is_past = scn is not None and writer is not None and writer.position.scn >= scn
+        return "" if is_past else self._problem
+
+    def _note(self, error: Exception) -> None:
+        if self._writer is not None and self._writer.windows:
+            self._back_off.reset()  # it went well for a while
+        self._failed_scn = error.scn if isinstance(error, ConsumerError) else None
+        if isinstance(error, ConsumerError) and isinstance(error.__cause__, DatabusError):
+            error = error.__cause__  # the store's own words
+        text = str(error) if isinstance(error, DatabusError) else f"internal error: {error!r}"
+        if text != self._problem:
+            name = self._physical.name
+            scn = self._writer.position.scn if self._writer is not None else None
+            known = about(physical_source=name, scn=scn, error=error)
+            log.error("%s: %s; trying again", name, text, exc_info=error, extra=known)
+        self._problem = text
+
+    def _retain(self) -> None:
+        while not self._stopping.wait(self._settings.retention_every_s):
+            try:
+                with closing(Store.open(self._path, now_ns=self._now_ns)) as store:
+                    retention = Retention(store, self._settings, self._now_ns)
+                    # Between two steps the producer gets its turn.
+                    while retention.step() and not self._stopping.wait(0.005):
+                        pass
+                self._retention_problem = ""
+            except Exception as error:
+                name, text = self._physical.name, "%s: deleting what is too old failed"
+                log.exception(text, name, extra=about(physical_source=name))
+                self._retention_problem = str(error) or repr(error)
+
+
+def _client_settings(settings: BootstrapSettings) -> ClientSettings:
+    return ClientSettings(
+        name=f"bootstrap producer {socket.gethostname()}",
+        relays=settings.relays,
+        access=settings.relay_access,
+        start="earliest",
+        # A window that fails is tried again by a new client, from the store's position.
+        callback_retries=0,
+        checkpoint_every_s=CHECKPOINT_EVERY_S,
+        back_off=settings.back_off,
+    )

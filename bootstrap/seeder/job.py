@@ -1,0 +1,336 @@
+"""Seeding as a job: in the background of a producer, or once, for a command.
+
+One process seeds a store at a time, the one that holds the lock beside its
+file; a command that finds it held marks the tables as new and watches.
+A database that cannot be reached is tried again with back-off. A table that
+cannot be read stops alone: the text in the store says what to do about it, and
+it is tried again at the next start, or when it is marked as new.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+
+from databus.bootstrap.seeder.rate_limiter import Progress, Report
+from databus.bootstrap.seeder.seeder import Seeder, has_log
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.values import SourceState, SourceStatus
+from databus.client.back_off import BackOff
+from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+from databus.daemon.file_lock import take_lock
+from databus.daemon.log_setup import about
+from databus.relay.sources.table_scan import TableScan, open_scan
+from databus.schemas.errors import (
+    BootstrapError,
+    DatabusError,
+    SettingsError,
+    SourceUnavailableError,
+)
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+_LOOKS_IN_SILENCE = 30
+_NOTHING_YET = (
+    "%s: seeding waits for the producer's first window: is the relay running, and has anything "
+    "been written to the database since it began?"
+)
+_TO_SEED = (SourceStatus.NEW, SourceStatus.SEEDING)
+
+OpenScan = Callable[[PhysicalSourceSettings], TableScan]
+
+
+def store_path(settings: BootstrapSettings, physical: PhysicalSourceSettings) -> Path:
+    """Return the file of a physical source's store."""
+    return settings.data_dir / f"{physical.name}.db"
+
+
+def only(physical: PhysicalSourceSettings, sources: Sequence[str]) -> PhysicalSourceSettings:
+    """Return the settings of the physical source with only these of its sources."""
+    pairs = zip(physical.source_names, physical.sources, strict=True)
+    return physical.model_copy(update={"sources": tuple(s for name, s in pairs if name in sources)})
+
+
+@contextmanager
+def hold_seeding(path: Path) -> Iterator[bool]:
+    """Hold the right to seed the store at `path`; yields False when somebody else has it."""
+    try:
+        let_go = take_lock(Path(f"{path}-seeding"), f"store {path} is being seeded")
+    except SettingsError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        let_go()
+
+
+class TableSeeding:
+    """Seeds tables of one store, one after the other, on one thread.
+
+    `stop` ends it after the chunk at hand.
+    """
+
+    def __init__(
+        self,
+        settings: BootstrapSettings,
+        physical: PhysicalSourceSettings,
+        store: Store,
+        report: Report,
+        stop: threading.Event,
+        open_scan: OpenScan,
+    ) -> None:
+        self._settings = settings
+        self._physical = physical
+        self._store = store
+        self._report = report
+        self._stop = stop
+        self._open_scan = open_scan
+        self._back_off = BackOff(settings.back_off, Random())
+        self._given_up: dict[str, str] = {}  # source: its problem
+
+    def seed_all(self, sources: Sequence[str]) -> None:
+        """Seed those of the sources that are to be; waits as long as the database is away."""
+        while left := self._left(sources):
+            try:
+                for source in left:
+                    self._seed_one(source)
+                break
+            except SourceUnavailableError as error:
+                wait_s = self._back_off.next_s()
+                name = self._physical.name
+                text = "%s: seeding waits, next try in %.1f s: %s"
+                log.warning(text, name, wait_s, error, extra=about(physical_source=name))
+                self._stop.wait(wait_s)
+
+    def _left(self, sources: Sequence[str]) -> list[str]:
+        """Return what can be done now; a table marked as new has no problem any more."""
+        if self._stop.is_set():
+            return []
+        states = [self._store.source(name) for name in sources]
+        return [
+            state.name
+            for state in states
+            if state.status in _TO_SEED
+            and (not state.problem or self._given_up.get(state.name) != state.problem)
+        ]
+
+    def _seed_one(self, source: str) -> None:
+        # A scan for each: one that cannot be opened must not keep others from being read.
+        scan = self._open_scan(only(self._physical, [source]))
+        try:
+            scan.open()
+            if self._store.source(source).problem:
+                self._store.set_problem(source, "")
+            self._seeder(scan).seed(source)
+        except (SourceUnavailableError, BootstrapError):
+            raise
+        except DatabusError as error:
+            self._give_up(source, error)
+        finally:
+            scan.close()
+
+    def _seeder(self, scan: TableScan) -> Seeder:
+        return Seeder(
+            self._store,
+            scan,
+            self._settings.chunk_rows,
+            self._settings.most_rows_per_s,
+            self._on_progress,
+            self._stop,
+        )
+
+    def _give_up(self, source: str, error: DatabusError) -> None:
+        name = self._physical.name
+        known = about(physical_source=name, source=source, error=error)
+        log.error("seeding of %s stopped: %s", source, error, extra=known)
+        self._given_up[source] = str(error)
+        # From the beginning next time: a seeding that nobody goes on with would
+        # keep the log from being shortened, for ever.
+        self._store.reset_source(source)
+        self._store.set_problem(source, str(error))
+
+    def _on_progress(self, progress: Progress) -> None:
+        self._back_off.reset()
+        self._report(progress)
+
+
+class SeedingThread:
+    """Seeds whatever of one store is to be seeded, in the background, until it is stopped.
+
+    The public methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        settings: BootstrapSettings,
+        physical: PhysicalSourceSettings,
+        report: Report = lambda _: None,
+        open_scan: OpenScan = open_scan,
+    ) -> None:
+        self._settings = settings
+        self._physical = physical
+        self._report = report
+        self._open_scan = open_scan
+        self._stop = threading.Event()
+        self._resumed = threading.Event()
+        self._resumed.set()
+        self._problem = ""
+        self._thread = threading.Thread(
+            target=self._run, name=f"seeding-{physical.name}", daemon=True
+        )
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from working at all; what is wrong with one table is in the store."""
+        return self._problem
+
+    def start(self) -> None:
+        """Start the thread; once."""
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Rest after the chunk at hand, until `resume`."""
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._resumed.set()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether somebody has paused it."""
+        return not self._resumed.is_set()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End the thread, after the chunk at hand; returns whether it ended in time."""
+        self._stop.set()
+        self._resumed.set()
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _after_chunk(self, progress: Progress) -> None:
+        self._report(progress)
+        self._resumed.wait()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._work()
+            except Exception as error:
+                # Nothing else would say so: a thread has nobody to raise to.
+                name = self._physical.name
+                text = "seeding of %s failed; it is tried again"
+                log.exception(text, name, extra=about(physical_source=name))
+                self._problem = str(error) or repr(error)
+            self._stop.wait(LOOK_S)
+
+    def _work(self) -> None:
+        path = store_path(self._settings, self._physical)
+        with hold_seeding(path) as is_mine:
+            if not is_mine:
+                return
+            with closing(Store.open(path)) as store:
+                tables = TableSeeding(
+                    self._settings,
+                    self._physical,
+                    store,
+                    self._after_chunk,
+                    self._stop,
+                    self._open_scan,
+                )
+                for look in itertools.count(1):
+                    self._resumed.wait()
+                    begun = [state.name for state in _kept(store, self._physical)]
+                    if look == _LOOKS_IN_SILENCE and not begun:
+                        name = self._physical.name
+                        log.warning(_NOTHING_YET, name, extra=about(physical_source=name))
+                    tables.seed_all(begun)
+                    store.activate_caught_up()
+                    self._problem = ""
+                    if self._stop.wait(LOOK_S):
+                        return
+
+
+def seed(
+    settings: BootstrapSettings,
+    physical: PhysicalSourceSettings,
+    sources: Sequence[str] | None,
+    report: Report,
+    stop: threading.Event,
+    open_scan: OpenScan = open_scan,
+) -> list[SourceState]:
+    """Seed sources again, or those that are not seeded yet when none is named.
+
+    Returns how they are afterwards: seeded, or with a problem. When another
+    process seeds this store it does the work, and this one watches. Raises
+    BootstrapError when the producer has not begun, UnknownSourceError.
+    """
+    path = store_path(settings, physical)
+    if not path.exists():
+        raise _not_begun(path)
+    with closing(Store.open(path)) as store:
+        if not _kept(store, physical):
+            raise _not_begun(path)
+        names = _mark(store, physical, sources)
+        with hold_seeding(path) as is_mine:
+            if is_mine:
+                TableSeeding(settings, physical, store, report, stop, open_scan).seed_all(names)
+            else:
+                _watch(store, names, report, stop)
+        return [store.source(name) for name in names]
+
+
+def _not_begun(path: Path) -> BootstrapError:
+    return BootstrapError(
+        f"store {path}: the producer has not begun, so what changes during the seeding would "
+        "be missed; start `databus bootstrap run` (it seeds by itself) and the relay first"
+    )
+
+
+def _kept(store: Store, physical: PhysicalSourceSettings) -> list[SourceState]:
+    """Return the sources that the producer has begun with and the settings still list."""
+    names = physical.source_names
+    return [s for s in store.sources() if s.name in names and has_log(store, s)]
+
+
+def _mark(
+    store: Store, physical: PhysicalSourceSettings, sources: Sequence[str] | None
+) -> list[str]:
+    """Return which sources to seed: those that were named as new ones, all with no problem yet."""
+    if sources is None:
+        wanted = [state for state in _kept(store, physical) if state.status in _TO_SEED]
+    else:
+        wanted = [store.source(name) for name in sources]
+    for state in wanted:
+        if state.status not in _TO_SEED:
+            store.reset_source(state.name)
+        elif state.problem:
+            store.set_problem(state.name, "")
+    return [state.name for state in wanted]
+
+
+def _watch(store: Store, sources: Sequence[str], report: Report, stop: threading.Event) -> None:
+    """Tell how far another process is, until it is through or has given up."""
+    began_s = time.monotonic()
+    first = {name: store.source(name).seed_rows for name in sources}
+    while not stop.is_set():
+        states = [store.source(name) for name in sources]
+        for state in states:
+            rate = (state.seed_rows - first[state.name]) / max(time.monotonic() - began_s, 1e-3)
+            is_done = state.status not in _TO_SEED
+            report(
+                Progress(state.name, state.seed_rows, state.seed_estimate, max(rate, 0.0), is_done)
+            )
+        if all(state.status not in _TO_SEED or state.problem for state in states):
+            return
+        stop.wait(LOOK_S)

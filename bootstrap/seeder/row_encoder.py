@@ -1,0 +1,73 @@
+"""From a scanned row to the event of a snapshot.
+
+The event is what the relay would have made of the row at that SCN, but for its
+metadata: `op` is snapshot, and there is no place in the change log. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from databus.bootstrap.store.values import StoredEvent
+from databus.relay.sources.source import Row
+from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.keys import key_maker
+from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
+from databus.schemas.event.v2 import encode
+from databus.schemas.table import Table
+from databus.schemas.table_schema import avro_schema
+
+PARTITION_ID = 0  # as the relay's
+
+
+class RowEvents:
+    """Makes the events of one table's rows as they stand at one SCN.
+
+    `text` is the Avro schema that the rows are written with: a version of the table's
+    that is known, or else what can be said of the table alone. Raises SchemaError when
+    the table has none.
+    """
+
+    def __init__(
+        self, table: Table, src_id: int, scn: int, timestamp_ns: int, text: str | None = None
+    ) -> None:
+        self.table = table
+        self.text = text or avro_schema(table)
+        self._src_id = src_id
+        self._scn = scn
+        self._timestamp_ns = timestamp_ns
+        self._digest = schema_id(self.text)
+        self._codec = row_codec(self.text)
+        self._key_of = key_maker(table)
+
+    def encode(self, rows: Iterable[Row]) -> list[StoredEvent]:
+        """Return the events of a chunk's rows, in order; raises RowError for one that does not fit.
+
+        The row index in an event's metadata is the row's place in the chunk.
+        """
+        scn, timestamp_ns, src_id, digest = (
+            self._scn,
+            self._timestamp_ns,
+            self._src_id,
+            self._digest,
+        )
+        write_row, key_of = self._codec.encode, self._key_of
+        events = []
+        for index, row in enumerate(rows):
+            key = key_of(row)
+            # fmt: off
+            event = encode(Event(
+                scn, timestamp_ns, src_id, PARTITION_ID, key, Opcode.UPSERT,
+                Part(write_row(row), digest), _metadata_part(index),
+            ))
+            # fmt: on
+            events.append(StoredEvent(scn, key, False, event))
+        return events
+
+
+# The same few thousand in every chunk, so that this costs a look-up a row.
+@lru_cache(maxsize=8192)
+def _metadata_part(index: int) -> Part:
+    return metadata_part(encode_metadata(EventMetadata(Op.SNAPSHOT, row_index=index)))

@@ -1,0 +1,1 @@
+"""Serves the store's rows: pages of a snapshot, and what came after it."""

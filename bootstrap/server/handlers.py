@@ -1,0 +1,278 @@
+"""The bootstrap server over HTTP: the commands of the Databus protocol, and a few more.
+
+Handlers are thin: read the parameters (which raises), ask the rules on a
+thread that has the stores open, write. Nothing is kept between two requests.
+`/health`, `/ready` and `/metrics` come with the service, `/api/v1` from `api`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from databus.bootstrap.admin.api import PairApi
+from databus.bootstrap.admin.metrics import make_metrics
+from databus.bootstrap.pair import Pair
+from databus.bootstrap.server.measure import measure
+from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
+from databus.bootstrap.server.parameters import (
+    parse_measure_request,
+    parse_page_request,
+    parse_sources,
+    parse_start_request,
+)
+from databus.bootstrap.server.sessions import Caller, ServedPhase, Session, caller_of
+from databus.bootstrap.server.source_lookup import Stores, all_sources, choose_sources
+from databus.conf.settings import HttpSettings
+from databus.daemon.access import Role
+from databus.daemon.client_report import CLIENT_ID
+from databus.daemon.http import ApiHandler, CommandHandler
+from databus.daemon.openapi import api_routes
+from databus.daemon.service import Health, Service
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import DatabusError, InvalidParameterError
+from databus.schemas.event.metadata import with_metadata_schemas
+from databus.schemas.protocol import parse_protocol_version
+
+OWN_FILES = 32
+FILES_OF_A_STORE = 40  # three of each connection to it: producer, seeder, watch, readers
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+
+Result = TypeVar("Result")
+
+
+class BootstrapHandler(CommandHandler):
+    """The parent of the bootstrap server's handlers; counts what is refused."""
+
+    pair: Pair
+
+    def initialize(self, limits: HttpSettings, pair: Pair) -> None:  # type: ignore[override]
+        """Take the pair to ask."""
+        super().initialize(limits)
+        self.pair = pair
+
+    async def get(self, *path: str) -> None:
+        """Answer the command."""
+        try:
+            await super().get(*path)
+        except DatabusError as error:
+            refusals = self.pair.traffic.refusals
+            refusals[error.wire_name] = refusals.get(error.wire_name, 0) + 1
+            raise
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        headers = self.request.headers
+        return caller_of(
+            headers.get(CLIENT_ID, ""),
+            self.request.remote_ip or "",
+            headers.get("User-Agent", ""),
+        )
+
+    def session(self, sources: Sequence[str]) -> AbstractContextManager[Session]:
+        """Give the session of who asks for these sources, which are names or ids."""
+        return self.pair.sessions.asking(self.caller, self.pair.source_names(sources))
+
+    async def ask(self, function: Callable[[Stores], Result]) -> Result:
+        """Return what a function of the stores returns, run on a thread that has them open."""
+        return await self.in_time(asyncio.wrap_future(self.pair.readers.run(function)))
+
+
+class SourcesHandler(BootstrapHandler):
+    """`/sources`: names and ids, as the relay has them."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with every source that is served or will be."""
+        sources = await self.ask(all_sources)
+        await self.send_json([{"name": s.name, "id": s.src_id} for _, s in sources])
+
+
+class RegisterHandler(BootstrapHandler):
+    """`/register`: every version of the schemas of the sources asked for. Keeps nothing."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer in the form of the protocol version asked for."""
+        parameters = self.parameters()
+        version = parse_protocol_version(parameters)
+        asked = parse_sources(parameters, "sources") if parameters.get("sources") else ()
+        schemas = await self.ask(lambda stores: self._schemas(asked, stores))
+        self.set_header("x-dbus-protocol-version", str(version))
+        await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
+
+    def _schemas(self, asked: Sequence[str], stores: Stores) -> list[dict[str, Any]]:
+        found = [(store, source.src_id) for store, source in all_sources(stores)]
+        if asked:
+            choices = [choose_sources([text], stores, self.pair.listed) for text in asked]
+            found = [(choice.store, src_id) for choice in choices for src_id in choice.src_ids]
+        return [
+            {"id": src_id, "version": version, "schema": text}
+            for store, wanted in found
+            for src_id, version, text in store.schemas_until_now([wanted])
+        ]
+
+
+class StartScnHandler(BootstrapHandler):
+    """`/startSCN`: the SCN that a snapshot is to be read at."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the SCN, and with where the pages are to be asked for."""
+        request = parse_start_request(self.parameters())
+        with self.session(request.sources) as session:
+            start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
+            session.phase, session.start_scn = ServedPhase.STARTING, start.scn
+        self.set_header("X-DBUS2-BS-HOSTPORT", self._host_port())
+        self.set_header("x-databus-store", start.store_id)
+        await self.send_json(str(start.scn))
+
+    def _host_port(self) -> str:
+        """Return where this server was reached: as the client says it, or the socket."""
+        asked = self.request.host
+        if _HOST_PORT.fullmatch(asked):
+            return asked
+        connection: Any = self.request.connection
+        host, port = connection.stream.socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class TargetScnHandler(BootstrapHandler):
+    """`/targetSCN`: the SCN that a catch-up is to go to."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the SCN."""
+        named = parse_sources(self.parameters(), "source")
+        if len(named) != 1:
+            raise InvalidParameterError("source", ",".join(named), "the name of one source")
+        scn = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
+        (name,) = self.pair.source_names(named)
+        self.pair.sessions.set_target(self.caller, name, scn)
+        await self.send_json(str(scn))
+
+
+class PageHandler(BootstrapHandler):
+    """`/bootstrap`: a page of a snapshot or of a catch-up."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with events, and a checkpoint behind them."""
+        request = parse_page_request(self.parameters(), self.limits)
+        with self.session(request.sources) as session:
+            page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
+            self._count(page)
+            _note_page(session, request.checkpoint, page)
+        if page.is_phase_over:
+            self.set_header("PhaseCompleted", "TRUE")
+        if page.pending_event_bytes is not None:
+            self.set_header("x-dbus-pending-event-size", str(page.pending_event_bytes))
+        await self.send_parts(page.parts, request.form.content_type)
+
+    def _count(self, page: Page) -> None:
+        traffic = self.pair.traffic
+        traffic.pages += 1
+        traffic.rows += page.rows
+        traffic.size_bytes += page.size_bytes
+
+
+def _note_page(session: Session, checkpoint: Checkpoint, page: Page) -> None:
+    is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
+    session.pages += 1
+    session.rows += page.rows
+    session.size_bytes += page.size_bytes
+    session.snapshot_source = checkpoint.snapshot_source if is_snapshot else ""
+    session.start_scn = checkpoint.bootstrap_start_scn
+    session.target_scn = checkpoint.bootstrap_target_scn
+    if is_snapshot:
+        session.phase = ServedPhase.SNAPSHOT
+    else:
+        session.phase = ServedPhase.FINISHED if page.is_phase_over else ServedPhase.CATCH_UP
+
+
+class MeasureHandler(BootstrapHandler):
+    """`/measure`: how far so many rows reach, for who plans what to read."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with the row or the window that they end with, and how many they are."""
+        request = parse_measure_request(self.parameters(), self.limits)
+        await self.send_json(
+            await self.ask(lambda stores: measure(request, stores, self.pair.listed))
+        )
+
+
+class StatusHandler(BootstrapHandler):
+    """`/bootstrapStatus`: how every store was a moment ago, for people and their tools."""
+
+    async def answer(self, *_path: str) -> None:
+        """Answer with it."""
+        await self.send_json({"physicalSources": self.pair.status()})
+
+
+class AdminHandler(BootstrapHandler):
+    """`/admin`: what load balancers look for."""
+
+    def role_needed(self) -> Role:
+        """Return NOBODY: a load balancer has no token, and it is told nothing."""
+        return Role.NOBODY
+
+    async def answer(self, *_path: str) -> None:
+        """Answer GOOD."""
+        await self.send(b"GOOD", "text/plain; charset=UTF-8")
+
+
+COMMANDS: tuple[tuple[str, type[BootstrapHandler]], ...] = (
+    ("/sources", SourcesHandler),
+    ("/register", RegisterHandler),
+    ("/startSCN", StartScnHandler),
+    ("/targetSCN", TargetScnHandler),
+    ("/bootstrap", PageHandler),
+    ("/measure", MeasureHandler),
+    ("/bootstrapStatus", StatusHandler),
+    ("/admin", AdminHandler),
+)
+
+
+def routes(pair: Pair) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the server's commands, for tornado."""
+    arguments = {"limits": pair.settings.http, "pair": pair}
+    commands = [(path, handler, arguments) for path, handler in COMMANDS]
+    return [*commands, *api_routes(PairApi(pair).endpoints(), pair.settings.http)]
+
+
+def make_service(pair: Pair) -> Service:
+    """Return the pair as the service shell takes it."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def start() -> None:
+        pair.start()
+        tasks.append(asyncio.get_running_loop().create_task(pair.relays.run()))
+
+    def let_go() -> None:  # no request is held
+        for task in tasks:
+            task.cancel()
+
+    return Service(
+        name="bootstrap",
+        http=pair.settings.http,
+        routes=routes(pair),
+        metrics=make_metrics(pair),
+        health=lambda: _health(pair),
+        start=start,
+        let_go=let_go,
+        stop=pair.stop,
+        own_files=OWN_FILES + FILES_OF_A_STORE * len(pair.paths),
+        ready=lambda: _readiness(pair),
+    )
+
+
+def _health(pair: Pair) -> Health:
+    problems = pair.problems()
+    return Health(not problems, {"problems": problems, "physicalSources": pair.status()})
+
+
+def _readiness(pair: Pair) -> Health:
+    statuses = {
+        name: {source.name: source.status.value for source in store.sources}
+        for name, store in pair.stores.items()
+    }
+    return Health(pair.is_ready, {"physicalSources": statuses})

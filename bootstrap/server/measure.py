@@ -1,0 +1,55 @@
+"""How far so many rows of a snapshot or of the log reach, from a checkpoint on.
+
+For who plans a reading before it is done, by several readers, say. The checks
+are those of a page at the same checkpoint, and as there all is of one moment.
+"""
+
+from __future__ import annotations
+
+from databus.bootstrap.server.checks import find_snapshot
+from databus.bootstrap.server.pages import at_one_moment, log_reach, snapshot_reach
+from databus.bootstrap.server.parameters import MeasureRequest
+from databus.bootstrap.server.source_lookup import Choice, Listed, Stores
+from databus.schemas.checkpoint import ConsumptionMode
+
+
+def measure(request: MeasureRequest, stores: Stores, listed: Listed) -> dict[str, int]:
+    """Return the answer of `/measure`: of a snapshot, or of the log, as the checkpoint's mode is.
+
+    Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
+    UnknownSourceError, InvalidParameterError.
+    """
+    is_snapshot = request.checkpoint.mode is ConsumptionMode.SNAPSHOT
+    with at_one_moment(request.sources, stores, listed) as choice:
+        return _measure_snapshot(choice, request) if is_snapshot else _measure_log(choice, request)
+
+
+def _measure_snapshot(choice: Choice, request: MeasureRequest) -> dict[str, int]:
+    source = find_snapshot(choice, request.checkpoint)
+    found = choice.store.measure_snapshot(
+        source.name, snapshot_reach(request, source), request.most_rows, request.most_bytes
+    )
+    return {
+        "snapshotOffset": found.last_id,
+        "rows": found.rows,
+        "bytes": found.size_bytes,
+        "isLast": found.is_last,
+        "maxRow": choice.store.max_row(source.name),
+    }
+
+
+def _measure_log(choice: Choice, request: MeasureRequest) -> dict[str, int]:
+    checkpoint = request.checkpoint
+    reach = log_reach(request, choice, choice.store.rows_now(choice.src_ids))
+    found = choice.store.measure_log(reach, request.most_rows, request.most_bytes)
+    position = choice.store.position()
+    is_newest = found.scn == position.scn
+    return {
+        "fromScn": checkpoint.window_scn,
+        "scn": found.scn,
+        "rows": found.rows,
+        "bytes": found.size_bytes,
+        "timestampNs": position.timestamp_ns if is_newest else found.timestamp_ns,
+        "maxScn": position.scn,
+        "maxTimestampNs": position.timestamp_ns,
+    }

@@ -1,0 +1,361 @@
+"""The rules of a bootstrap: what a store answers to a consumer at a checkpoint.
+
+Nothing is kept between two requests: a checkpoint says where its consumer is,
+so any server with the same store can answer the next one.
+
+For a consumer that has everything up to S (0: nothing), with B the start SCN
+and T the target SCN:
+
+    snapshot    each row that changed last in (S, B], as it stands
+    catch-up    each change in (B, T], in order
+
+A row that changed after B is not in the snapshot, for the catch-up has all its
+changes: nothing older ever comes after something newer. Where the log from S
+on is no longer than the snapshot, B is S and the snapshot is empty.
+
+Writers go on meanwhile: they cut the log, forget deleted rows, seed a source
+anew. So an answer and all that its rightness hangs on are read at one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from databus.bootstrap.server.checks import (
+    STORE_ID_KEY,
+    check_reach,
+    check_reloads,
+    check_row_ids,
+    check_served,
+    find_log_place,
+    find_snapshot,
+)
+from databus.bootstrap.server.parameters import PageRequest, Reading, StartRequest
+from databus.bootstrap.server.source_lookup import Choice, Listed, Stores, choose_sources
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.rows_now import RowsNow
+from databus.bootstrap.store.snapshot_pages import Reach, reach_of
+from databus.bootstrap.store.values import WHOLE_WINDOW, LogPlace, LogRow, SourceState
+from databus.bootstrap.store.window_offsets import offset_of
+from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    InvalidParameterError,
+    RowError,
+    RowsUnknownError,
+    SchemaError,
+    SchemaNotFoundError,
+)
+from databus.schemas.event.control import checkpoint_event
+from databus.schemas.event.v2 import decode, encode
+from databus.schemas.rendering import Render, choose_render
+from databus.schemas.scn import MAX_SCN
+
+# A log longer than this is not counted to its end to see whether it is the shorter way.
+MOST_COUNTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a snapshot begins, and the store whose row ids its pages will have."""
+
+    scn: int
+    store_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What to answer: the events with the closing checkpoint's behind them, in parts.
+
+    `pending_event_bytes`: there are none, for the first event needs a page so large.
+    """
+
+    parts: Sequence[bytes]
+    checkpoint: Checkpoint
+    is_phase_over: bool = False
+    pending_event_bytes: int | None = None
+    rows: int = 0
+
+    @property
+    def body(self) -> bytes:
+        """All of it, for who does not send it part by part."""
+        return b"".join(self.parts)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the answer."""
+        return sum(map(len, self.parts))
+
+
+def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
+    """Return the start SCN for a consumer.
+
+    Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
+    UnknownSourceError, InvalidParameterError.
+    """
+    with at_one_moment(request.sources, stores, listed) as choice:
+        for source in choice.sources:
+            check_served(source)
+        scn = choice.store.position().scn
+        if scn < request.since_scn:
+            raise BootstrapTooOldError(
+                f"the producer is at scn {scn} and the consumer at scn {request.since_scn} "
+                "already; ask again later"
+            )
+        if _is_log_shorter(choice, request.since_scn):
+            return Start(request.since_scn, choice.store.id)
+        for source in choice.sources:
+            check_reach(source, request.since_scn, scn)
+        return Start(scn, choice.store.id)
+
+
+def find_target(text: str, stores: Stores, listed: Listed) -> int:
+    """Return the SCN to catch up to; raises BootstrapTooOldError, UnknownSourceError."""
+    with at_one_moment([text], stores, listed) as choice:
+        check_served(choice.sources[0])
+        return choice.store.position().scn
+
+
+def read_page(request: PageRequest, stores: Stores, listed: Listed) -> Page:
+    """Return the page after a checkpoint.
+
+    Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
+    UnknownSourceError, InvalidParameterError.
+    """
+    is_snapshot = request.checkpoint.mode is ConsumptionMode.SNAPSHOT
+    with at_one_moment(request.sources, stores, listed) as choice:
+        return (_SnapshotPage if is_snapshot else _CatchUpPage)(choice, request).read()
+
+
+@contextmanager
+def at_one_moment(texts: Sequence[str], stores: Stores, listed: Listed) -> Iterator[Choice]:
+    """Give the sources asked for; what is read of them inside is of one moment."""
+    choice = choose_sources(texts, stores, listed)
+    with choice.store.reading():
+        yield Choice(choice.store, tuple(choice.store.source(s.name) for s in choice.sources))
+
+
+class _PageReader:
+    """What a page of either phase is made of: rows that fit, and a checkpoint behind them."""
+
+    def __init__(self, choice: Choice, request: PageRequest) -> None:
+        self._store = choice.store
+        self._choice = choice
+        self._request = request
+        self._checkpoint = request.checkpoint
+        self._now = self._store.rows_now(choice.src_ids)
+        self._render = self._renewing(choose_render(request.form, self._schema_text))
+        self._closing_bytes = len(self._closing(self._longest()))
+        if self._closing_bytes >= request.form.size_bytes:
+            raise InvalidParameterError(
+                "batchSize",
+                str(request.form.size_bytes),
+                f"more than the {self._closing_bytes} bytes of the checkpoint at a page's end",
+            )
+
+    @property
+    def _room_bytes(self) -> int:
+        return self._request.form.size_bytes - self._closing_bytes
+
+    def _renewing(self, render: Render | None) -> Render | None:
+        """Return what makes an event's form, with its row as it is now where it may be older."""
+        if not self._has_older():
+            return render
+        renew = self._renew_or_say_so
+        return renew if render is None else lambda event: render(renew(event))
+
+    def _has_older(self) -> bool:
+        """Whether there may be rows of older versions in what is asked for."""
+        raise NotImplementedError
+
+    def _renew(self, event: bytes) -> bytes:
+        raise NotImplementedError
+
+    def _renew_or_say_so(self, event: bytes) -> bytes:
+        try:
+            return self._renew(event)
+        except (RowError, SchemaError) as error:
+            src_id = decode(event)[0].src_id
+            name = next(one.name for one in self._choice.sources if one.src_id == src_id)
+            scn = self._now.changed_scn(src_id)
+            raise RowsUnknownError(name, scn, str(error)) from error
+
+    def _with_store_id(self) -> Checkpoint:
+        """Return the checkpoint, saying whose row ids it has, for clients that never said it."""
+        extra = {**self._checkpoint.extra, STORE_ID_KEY: self._store.id}
+        return replace(self._checkpoint, extra=extra)
+
+    def _longest(self) -> Checkpoint:
+        """Return a checkpoint whose JSON is no shorter than that of any place of this phase."""
+        checkpoint = self._with_store_id()
+        if checkpoint.mode is ConsumptionMode.SNAPSHOT:
+            return replace(checkpoint, snapshot_offset=MAX_SCN)
+        return replace(checkpoint, window_scn=MAX_SCN, window_offset=MAX_SCN, prev_scn=MAX_SCN)
+
+    def _fit(self, events: Sequence[bytes]) -> list[bytes]:
+        """Return those of the first events that fit, in the form asked for."""
+        room = self._room_bytes
+        if self._render is None and sum(map(len, events)) <= room:
+            return list(events)
+        fitting = []
+        for event in events:
+            form = self._form(event)
+            room -= len(form)
+            if room < 0:
+                break
+            fitting.append(form)
+        return fitting
+
+    def _close(
+        self, parts: Sequence[bytes], rows: int, checkpoint: Checkpoint, *, is_over: bool
+    ) -> Page:
+        return Page((*parts, self._closing(checkpoint)), checkpoint, is_over, rows=rows)
+
+    def _pending(self, event_bytes: int) -> Page:
+        needed_bytes = event_bytes + self._closing_bytes
+        return Page((), self._checkpoint, pending_event_bytes=needed_bytes)
+
+    def _form(self, event: bytes) -> bytes:
+        return event if self._render is None else self._render(event)
+
+    def _closing(self, checkpoint: Checkpoint) -> bytes:
+        return self._form(encode(checkpoint_event(checkpoint)))
+
+    def _schema_text(self, digest: bytes) -> str:
+        text = self._now.text(digest)
+        if text is None:
+            raise SchemaNotFoundError(f"no schema has the id {digest.hex()}")
+        return text
+
+
+class _SnapshotPage(_PageReader):
+    """Rows of one source in the order of their ids."""
+
+    def _has_older(self) -> bool:
+        name = self._checkpoint.snapshot_source
+        asked = [source.src_id for source in self._choice.sources if source.name == name]
+        changed = ((src_id, self._now.changed_scn(src_id)) for src_id in asked)
+        return any(scn >= 0 and self._store.has_older(src_id, scn) for src_id, scn in changed)
+
+    def _renew(self, event: bytes) -> bytes:
+        return self._now.renew_standing(event)
+
+    def read(self) -> Page:
+        """Return the page."""
+        source = find_snapshot(self._choice, self._checkpoint)
+        reach = snapshot_reach(self._request, source)
+        if self._render is None:
+            parts, found = self._store.snapshot_body(source.name, reach, self._room_bytes)
+            if found.size_bytes > self._room_bytes:
+                return self._pending(found.size_bytes)
+            return self._answer(parts, found.rows, None if found.is_last else found.last_id)
+        page = self._store.snapshot_page(source.name, reach, self._room_bytes)
+        events = self._fit([row.event for row in page.rows])
+        if page.rows and not events:
+            return self._pending(len(self._form(page.rows[0].event)))
+        last_id = None if page.is_last else page.last_id
+        if len(events) < len(page.rows):
+            last_id = page.rows[len(events) - 1].id
+        return self._answer([b"".join(events)], len(events), last_id)
+
+    def _answer(self, parts: Sequence[bytes], rows: int, last_id: int | None) -> Page:
+        """Return the page of rows up to one, or up to the last one that is wanted (None)."""
+        until_row = self._request.until_row
+        if last_id is not None or until_row < MAX_SCN:
+            offset = until_row if last_id is None else last_id
+            after = replace(self._with_store_id(), snapshot_offset=offset)
+        else:
+            after = self._with_store_id().end_snapshot()
+        return self._close(parts, rows, after, is_over=last_id is None)
+
+
+class _CatchUpPage(_PageReader):
+    """Log rows of all the sources, in the order they were committed."""
+
+    def _has_older(self) -> bool:
+        since_scn = self._checkpoint.window_scn
+        return any(self._now.changed_scn(src_id) > since_scn for src_id in self._choice.src_ids)
+
+    def _renew(self, event: bytes) -> bytes:
+        return self._now.renew(event)
+
+    def read(self) -> Page:
+        """Return the page."""
+        reach = log_reach(self._request, self._choice, self._now)
+        target_scn, room = reach.target_scn, self._room_bytes
+        if self._render is None and (body := self._store.log_body(reach, room)) is not None:
+            after = self._at((body.scn, WHOLE_WINDOW))
+            return self._close([body.data], body.rows, after, is_over=body.scn == target_scn)
+        found = self._store.log_page(reach, room)
+        events = self._fit([row.event for row in found.rows])
+        if found.rows and not events:
+            return self._pending(len(self._form(found.rows[0].event)))
+        place, is_over = found.last, found.is_last
+        if len(events) < len(found.rows):
+            place, is_over = _place_before(found.rows, len(events)), False
+        elif is_over:
+            place = target_scn, WHOLE_WINDOW
+        return self._close([b"".join(events)], len(events), self._at(place), is_over=is_over)
+
+    def _at(self, place: LogPlace) -> Checkpoint:
+        scn, offset = place[0], offset_of(self._store, self._choice.src_ids, place)
+        after = replace(self._checkpoint, window_scn=scn, window_offset=offset)
+        return replace(after, prev_scn=scn) if after.is_whole_window else after
+
+
+def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
+    """Return which rows of a source's snapshot somebody at a checkpoint is still to be sent."""
+    checkpoint = reading.checkpoint
+    return reach_of(
+        max(checkpoint.bootstrap_since_scn, 0),
+        checkpoint.bootstrap_start_scn,
+        checkpoint.snapshot_offset,
+        reading.filter_of(source.src_id),
+        checkpoint.seen_scn,
+        reading.until_row,
+    )
+
+
+def log_reach(reading: Reading, choice: Choice, now: RowsNow) -> LogReach:
+    """Return which events of the log somebody at a checkpoint is still to be sent.
+
+    Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
+    """
+    checkpoint = reading.checkpoint
+    filters = {source.src_id: reading.filter_of(source.src_id) for source in choice.sources}
+    check_reloads(now, choice, checkpoint)
+    reach = LogReach(
+        choice.src_ids,
+        find_log_place(choice, checkpoint),
+        checkpoint.bootstrap_target_scn,
+        {src_id: wanted for src_id, wanted in filters.items() if wanted is not None},
+        reading.after_row,
+        reading.until_row,
+    )
+    if reach.is_of_some_rows:
+        check_row_ids(choice, checkpoint)
+    return reach
+
+
+def _place_before(rows: Sequence[LogRow], number: int) -> LogPlace:
+    """Return the place between a row and the next one that was wanted, too."""
+    last = rows[number - 1]
+    return last.scn, (last.row_index if rows[number].scn == last.scn else WHOLE_WINDOW)
+
+
+def _is_log_shorter(choice: Choice, since_scn: int) -> bool:
+    """Say whether the log after S can be had, and is no longer than what a snapshot would send."""
+    floor_scn = max(max(s.floor_scn, s.log_floor_scn) for s in choice.sources)
+    if since_scn < max(floor_scn, 1):
+        return False
+    logged = choice.store.count_logged(choice.src_ids, since_scn, MOST_COUNTED)
+    if logged >= MOST_COUNTED:
+        return False
+    changed = 0
+    for source in choice.sources:
+        changed += choice.store.count_changed(source.name, since_scn, logged - changed)
+        if changed >= logged:
+            return True
+    return changed >= logged

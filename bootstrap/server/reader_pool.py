@@ -1,0 +1,186 @@
+"""Threads that read from stores, so that the loop that serves everybody does not wait for a disk.
+
+A store belongs to the thread that opened it: each thread has its own, of every
+physical source, opened when first needed and closed when the thread ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.watch import StoreWatch, file_at
+from databus.daemon.log_setup import about
+from databus.schemas.errors import (
+    BootstrapError,
+    BootstrapTooOldError,
+    DatabusError,
+    RowsUnknownError,
+)
+
+log = logging.getLogger(__name__)
+
+THREADS = 4
+
+Result = TypeVar("Result")
+
+
+class Work(Future[Result]):
+    """What a function will have returned; one that is given up ends at its next look at a store."""
+
+    is_given_up = False
+
+    def cancel(self) -> bool:
+        """Give up, also when it runs; returns whether it had not begun."""
+        self.is_given_up = True
+        return super().cancel()
+
+
+Job = tuple[Work[Any], Callable[[Stores], Any]]
+
+
+class OpenStores:
+    """The stores of one thread; one whose file was replaced is opened again."""
+
+    def __init__(self, paths: Mapping[str, Path], watch: StoreWatch | None = None) -> None:
+        self._paths = paths
+        self._watch = watch  # says which may be read from
+        self._open: dict[str, tuple[Store, tuple[int, int]]] = {}
+        self.work: Work[Any] | None = None  # what they are read for just now
+
+    def look(self) -> Stores:
+        """Return what can be read now."""
+        problems: dict[str, DatabusError] = {}
+        for name, path in self._paths.items():
+            try:
+                self._keep_up(name, path)
+            except (BootstrapError, BootstrapTooOldError) as error:
+                problems[name] = error
+        opened = {name: store for name, (store, _) in self._open.items() if name not in problems}
+        return Stores(opened, problems)
+
+    def note(self, error: BootstrapError) -> None:
+        """Tell what was come upon in one of them."""
+        if self._watch is not None:
+            for name in self._paths:
+                self._watch.note(name, error)
+
+    def look_soon(self) -> None:
+        """Let all of them be looked at soon."""
+        if self._watch is not None:
+            for name in self._open:
+                self._watch.look_soon(name)
+
+    def read_again(self, error: RowsUnknownError) -> None:
+        """Let a source be seeded anew by whoever seeds; raises BootstrapError.
+
+        Of what this thread has open nothing is written: that is to read only.
+        """
+        for store, _ in self._open.values():
+            if error.source not in [state.name for state in store.sources()]:
+                continue
+            with closing(Store.open(store.path)) as writing:
+                if writing.read_again(error.source, error.scn, error.problem):
+                    about_it = about(source=error.source, scn=error.scn)
+                    log.warning("%s: %s", error.source, error.problem, extra=about_it)
+
+    def close(self) -> None:
+        """Close every store."""
+        while self._open:
+            _, (store, _) = self._open.popitem()
+            store.close()
+
+    def _keep_up(self, name: str, path: Path) -> None:
+        found = file_at(path)
+        file = None if found is None else found[0]
+        if found is not None and self._watch is not None:
+            self._watch.admit(name, *found)
+        if name in self._open and self._open[name][1] != file:
+            store, _ = self._open.pop(name)
+            store.close()
+        if name not in self._open and file is not None:
+            store = Store.open(path, is_read_only=True)
+            store.end_reads_when(self._is_given_up)
+            self._open[name] = (store, file)
+
+    def _is_given_up(self) -> bool:
+        return self.work is not None and self.work.is_given_up
+
+
+class StoreReaders:
+    """A few threads that run functions of the stores. `run` may be called from any thread."""
+
+    def __init__(
+        self, paths: Mapping[str, Path], threads: int = THREADS, watch: StoreWatch | None = None
+    ) -> None:
+        self._paths = paths
+        self._watch = watch
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"bootstrap-reader-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads; once."""
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, function: Callable[[Stores], Result]) -> Work[Result]:
+        """Run a function of the stores that exist; its result or error comes in the future."""
+        future: Work[Result] = Work()
+        self._jobs.put((future, function))
+        return future
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End the threads after what they are at; each closes its stores."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
+
+    def _work(self) -> None:
+        stores = OpenStores(self._paths, self._watch)
+        try:
+            while (job := self._jobs.get()) is not None:
+                _do(job, stores)
+        finally:
+            stores.close()
+
+
+def _do(job: Job, stores: OpenStores) -> None:
+    future, function = job
+    if not future.set_running_or_notify_cancel():
+        return
+    stores.work = future
+    try:
+        result = _run(function, stores)
+    except Exception as error:
+        if isinstance(error, BootstrapError):
+            stores.note(error)
+        elif not isinstance(error, DatabusError):
+            stores.look_soon()  # what nobody expected may come of a damaged file
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    finally:
+        stores.work = None
+
+
+def _run(function: Callable[[Stores], Result], stores: OpenStores) -> Result:
+    try:
+        return function(stores.look())
+    except RowsUnknownError as error:
+        stores.read_again(error)
+        raise

@@ -1,0 +1,117 @@
+"""Whether a store's file still has what was written to it.
+
+SQLite's own check finds what is wrong with pages, and indexes that say something
+else than their tables. What a row says beside its key and SCN, its event says
+too, and that has CRCs; a schema has its digest, a position and a source's state
+have checksums (`source_rows`). So nothing of it is believed for itself.
+
+It goes in slices, each a short look of its own: a long one would keep the WAL
+from being written back. A small store is looked at in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import md5
+from pathlib import Path
+
+from databus.bootstrap.store.filter_sql import EVERY_KEY, number_of
+from databus.bootstrap.store.source_table import damaged
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.values import SourceState
+from databus.schemas.errors import ProtocolError
+from databus.schemas.event.v2 import decode
+
+SMALL_BYTES = 64 << 20
+_AT_A_TIME = 500
+_TABLES = "select name from sqlite_master where type = 'table'"
+_ROWS = """
+select id, scn, key, number, is_hashed, event from {table} not indexed
+where id > ? order by id limit ?
+"""
+_LOG = "select count(*), max(id) - min(id) + 1, sum(length(event)) from log_{src_id} not indexed"
+_LOG_BYTES = "select log_bytes from sources where src_id = ?"
+_SCHEMAS = "select src_id, version, digest, text from schema_versions"
+
+
+def check_store(path: Path) -> Iterator[int]:
+    """Look at a store, slice by slice; yields how many bytes of rows each had.
+
+    Raises StoreDamagedError when something is not what was written, and BootstrapError
+    when that cannot be told now.
+    """
+    store = Store.open(path, is_read_only=True)
+    try:
+        with store.file.explained("checking"):
+            is_small = path.stat().st_size <= SMALL_BYTES
+        yield from _check_pages(store, is_small)
+        yield _check_schemas(store)
+        store.position()
+        for state in store.sources():
+            for table in (f"snapshot_{state.src_id}", f"log_{state.src_id}"):
+                yield from _check_rows(store, table)
+            if is_small:
+                _check_log_size(store, state)
+    finally:
+        store.close()
+
+
+def _check_pages(store: Store, is_small: bool) -> Iterator[int]:
+    connection = store.file.connection
+    with store.file.explained("checking"):
+        tables = [str(row[0]) for row in connection.execute(_TABLES)]
+    checks = ["(3)"] if is_small else [f"({table})" for table in tables]
+    for check in checks:
+        with store.file.explained("checking"):
+            found = [str(row[0]) for row in connection.execute(f"pragma integrity_check{check}")]
+        if found != ["ok"]:
+            raise damaged(store.path, f"SQLite says {'; '.join(found[:3])}")
+        yield 0
+
+
+def _check_schemas(store: Store) -> int:
+    size_bytes = 0
+    with store.file.reading("checking the schemas"):
+        for src_id, version, digest, text in store.file.connection.execute(_SCHEMAS):
+            if md5(text.encode(), usedforsecurity=False).digest() != digest:
+                raise damaged(store.path, f"schema {version} of source {src_id} has another digest")
+            size_bytes += len(text)
+    return size_bytes
+
+
+def _check_rows(store: Store, table: str) -> Iterator[int]:
+    last_id = -1
+    sql = _ROWS.format(table=table)
+    while True:
+        with store.file.reading("checking rows", table):
+            rows = store.file.connection.execute(sql, (last_id, _AT_A_TIME)).fetchall()
+        if not rows:
+            return
+        for row_id, *row in rows:
+            if problem := _problem_of(*row):
+                raise damaged(store.path, f"row {row_id} of {table}: {problem}")
+        last_id = rows[-1][0]
+        yield sum(len(row[-1]) for row in rows)
+
+
+def _problem_of(scn: int, key: int | bytes | str, number: int, is_hashed: int, event: bytes) -> str:
+    """Say what a row and its event do not agree about; "" when they do."""
+    try:
+        said, end = decode(event)
+    except (ProtocolError, TypeError) as error:
+        return str(error)
+    if end != len(event) or said.scn != scn:
+        return f"its event is of scn {said.scn}, not {scn}"
+    if said.is_truncate:
+        return "" if is_hashed == EVERY_KEY else "it is about every row"
+    if isinstance(key, str) or (number, is_hashed) != number_of(key):
+        return f"{number} is not the number of its key"
+    return "" if key == said.key else f"its event is of key {said.key!r}"
+
+
+def _check_log_size(store: Store, state: SourceState) -> None:
+    with store.file.reading("checking the log of", state.name):
+        rows, ids, size = store.file.connection.execute(_LOG.format(src_id=state.src_id)).fetchone()
+        (log_bytes,) = store.file.connection.execute(_LOG_BYTES, (state.src_id,)).fetchone()
+    if (rows, size or 0) != (ids or 0, log_bytes):
+        raise damaged(store.path, f"the log of {state.name} is not all there")

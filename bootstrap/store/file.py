@@ -1,0 +1,212 @@
+"""A store's SQLite file: how it is opened, its transactions, and its errors.
+
+WAL, synchronous=NORMAL: after a power cut the newest transactions may be gone,
+but whole ones and in order, and the position with them: they come again from
+the relay. Written by several processes in turn, each transaction with
+BEGIN IMMEDIATE, so that none fails half-way because another was faster.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from databus.bootstrap.store import source_table as source_rows
+from databus.bootstrap.store.migrations import is_current, migrate
+from databus.daemon.faults import as_sqlite_errors
+from databus.daemon.private_files import make_folder, make_private
+from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
+
+log = logging.getLogger(__name__)
+
+BUSY_S = 30.0
+_SWITCH_S = 0.002
+_CACHE_KIB = 32 << 10
+_WAL_BYTES = 64 << 20
+_CACHED_STATEMENTS = 512
+
+_SETUP = (
+    f"pragma cache_size = -{_CACHE_KIB}",
+    f"pragma journal_size_limit = {_WAL_BYTES}",
+    "pragma synchronous = normal",
+    # Zeros over what was deleted, as Debian's SQLite has it, only where the page is written
+    # anyway: a TRUNCATE of a million rows would write all of its pages to the WAL.
+    "pragma secure_delete = fast",
+)
+
+# What to do about it, by the beginning of SQLite's name for the error.
+_ADVICE = {
+    "SQLITE_FULL": "the disk is full: make room; nothing was lost",
+    "SQLITE_BUSY": f"another process has held its lock for {BUSY_S:g} s",
+    "SQLITE_LOCKED": f"another process has held its lock for {BUSY_S:g} s",
+    "SQLITE_CORRUPT": "the file is damaged: move it away, and all is seeded anew",
+    "SQLITE_NOTADB": "the file is damaged: move it away, and all is seeded anew",
+    "SQLITE_READONLY": "the file or its folder cannot be written to",
+    "SQLITE_CANTOPEN": "the file or its folder cannot be opened; see data_dir",
+    "SQLITE_IOERR": "the disk does not read or write",
+}
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+
+
+class StoreFile:
+    """One connection to a store's file. Used by one thread at a time."""
+
+    def __init__(self, path: Path, is_read_only: bool = False) -> None:
+        """Open the file, make or migrate it unless `is_read_only`; raises BootstrapError."""
+        self.path = path
+        self._is_in_transaction = False
+        self.is_stamped = True  # whether all rows have the checksums of what they say now
+        with self.explained("opening"):
+            self.connection = _connect(path, is_read_only)
+            try:
+                self.database = Database(self.connection)
+                self._prepare(is_read_only)
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self.connection.close()
+
+    @contextmanager
+    def writing(
+        self, what: str, source: str = "", scn: int | None = None, *, stamps: bool = True
+    ) -> Iterator[None]:
+        """Make all that is done inside one transaction; `what` is for the error's text.
+
+        Without `stamps` sources are neither checked nor stamped here: who changes more of
+        a source's state than its `log_bytes` checks it, and stamps it alone.
+        """
+        assert not self._is_in_transaction, "a transaction within a transaction"
+        with self.explained(what, source, scn):
+            self.connection.execute("BEGIN IMMEDIATE")
+            self._is_in_transaction = True
+            try:
+                if stamps:
+                    source_rows.check(self.connection, self.path)
+                self.is_stamped = not stamps
+                yield
+                if stamps:
+                    source_rows.stamp(self.connection)
+                self.connection.execute("COMMIT")
+            except BaseException:
+                # SQLite may have rolled back already, a full disk for one.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._is_in_transaction, self.is_stamped = False, True
+
+    @contextmanager
+    def reading(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+        """Let all that is read inside be of one moment; may stand within another transaction."""
+        with self.explained(what, source, scn):
+            if self._is_in_transaction:
+                yield
+                return
+            self.connection.execute("BEGIN")
+            self._is_in_transaction = True
+            try:
+                yield
+            finally:
+                self._is_in_transaction = False
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def explained(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
+        """Turn errors into BootstrapError with the path, what was done, and where.
+
+        SQLite's, and those of an event that is not what was written: events from elsewhere
+        were read before they come here. StoreDamagedError where the file is damaged.
+        """
+        place = f" of {source}" if source else ""
+        at = "" if scn is None else f" at scn {scn}"
+        try:
+            with as_sqlite_errors():
+                yield
+        except ProtocolError as error:
+            raise source_rows.damaged(
+                self.path, f"{what}{place}{at} came upon an event that does not read: {error}"
+            ) from error
+        except (sqlite3.Error, OSError) as error:
+            name = _name_of(error)
+            kind = StoreDamagedError if name.startswith(_DAMAGED) else BootstrapError
+            raise kind(
+                f"store {self.path}: {what}{place}{at} failed: {error}{_advice(name)}"
+            ) from error
+
+    def _prepare(self, is_read_only: bool) -> None:
+        for statement in _SETUP:
+            self.connection.execute(statement)
+        if is_read_only:
+            self.connection.execute("pragma query_only = on")
+            if not is_current(self.database, self.path):
+                raise BootstrapError(
+                    f"store {self.path} has the schema of an older version: "
+                    "start the producer once, which brings it up to date"
+                )
+            return
+        # Only a file without any table takes this: free pages can then be given
+        # back to the disk a few at a time.
+        self.connection.execute("pragma auto_vacuum = incremental")
+        self._use_wal()
+        if not is_current(self.database, self.path):
+            with self.writing("migrating", stamps=False):
+                is_new = migrate(self.database) == 0
+                source_rows.stamp_all(self.connection)
+            if not is_new:
+                log.info("store %s was brought up to date: it has checksums now", self.path)
+
+    def _use_wal(self) -> None:
+        """Switch to WAL; SQLite does not wait for another who is doing that to a new file."""
+        deadline_s = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self.connection.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(_SWITCH_S)
+
+
+def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
+    if is_read_only:
+        # Readers of a WAL file write to the file beside it, hence not `mode=ro`.
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+    else:
+        make_folder(path.parent)
+        make_private(path)
+        uri = path.resolve().as_uri()
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,  # by one at a time: who opens it may hand it on
+        cached_statements=_CACHED_STATEMENTS,
+    )
+
+
+def _name_of(error: Exception) -> str:
+    """Return SQLite's name for an error; "" when it is not SQLite's."""
+    if str(error).startswith("Could not decode"):  # a text that is none: Python's word
+        return "SQLITE_CORRUPT"
+    name: str = getattr(error, "sqlite_errorname", "")
+    return name
+
+
+def _advice(name: str) -> str:
+    for beginning, advice in _ADVICE.items():
+        if name.startswith(beginning):
+            return f"; {advice}"
+    return ""

@@ -1,0 +1,218 @@
+"""What is read of a store: by its servers, and by who writes it.
+
+All functions may be called inside `reading`, and then see one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from databus.bootstrap.store import (
+    log_table as log_rows,
+)
+from databus.bootstrap.store import (
+    snapshot_pages,
+)
+from databus.bootstrap.store import (
+    snapshot_table as snapshot_rows,
+)
+from databus.bootstrap.store import (
+    source_table as source_rows,
+)
+from databus.bootstrap.store.file import StoreFile
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.rows_now import RowsNow
+from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.values import (
+    LogBody,
+    LogMeasure,
+    LogPage,
+    Position,
+    SnapshotBody,
+    SnapshotMeasure,
+    SnapshotPage,
+    SourceSizes,
+    SourceState,
+    StoreRow,
+    StoreSizes,
+)
+from databus.schemas.errors import UnknownSourceError
+from databus.schemas.table_change import change_scn
+
+STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: a millisecond or so
+
+
+class StoreReading:
+    """The reading half of a `Store`. Raises BootstrapError when the file does not read."""
+
+    def __init__(self, file: StoreFile) -> None:
+        self.path = file.path
+        self.file = file
+        self._connection = file.connection
+        with file.explained("opening"):
+            self.id: str = self._connection.execute("select id from store").fetchone()[0]
+
+    def end_reads_when(self, is_given_up: Callable[[], bool]) -> None:
+        """End a read with an error, soon after its result is not wanted any more."""
+        self._connection.set_progress_handler(lambda: int(is_given_up()), STEPS_BETWEEN_LOOKS)
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self.file.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let all that is read inside be of one moment."""
+        with self.file.reading("reading"):
+            yield
+
+    # What there is
+
+    def position(self) -> Position:
+        """Return the last window applied; SCN -1 when there is none."""
+        with self.file.explained("reading the position"):
+            return source_rows.position_of(self._connection, self.path)
+
+    def sources(self) -> list[SourceState]:
+        """Return every source that was ever added, by name."""
+        with self.file.explained("reading the sources"):
+            rows = self._connection.execute(f"{source_rows.STATES} order by name")
+            return [self._state_of(row) for row in rows]
+
+    def source(self, name: str) -> SourceState:
+        """Return one source; raises UnknownSourceError."""
+        with self.file.explained("reading the source", name):
+            row = self._connection.execute(
+                f"{source_rows.STATES} where name = ?", (name,)
+            ).fetchone()
+        if row is None:
+            raise UnknownSourceError(name, [state.name for state in self.sources()])
+        return self._state_of(row)
+
+    def _state_of(self, row: Sequence[Any]) -> SourceState:
+        return source_rows.state_of(row, self.path, is_stamped=self.file.is_stamped)
+
+    def sizes(self) -> StoreSizes:
+        """Count what is held; reads all of an index of each table."""
+        with self.file.reading("counting"):
+            pages, free, page_bytes = (
+                self._connection.execute(f"pragma {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            sources = {state.name: self._sizes_of(state) for state in self.sources()}
+        return StoreSizes(pages * page_bytes, free * page_bytes, sources)
+
+    def _sizes_of(self, state: SourceState) -> SourceSizes:
+        rows, tombstones = snapshot_rows.count(self._connection, state.src_id)
+        (log_bytes,) = self._connection.execute(
+            "select log_bytes from sources where name = ?", (state.name,)
+        ).fetchone()
+        return SourceSizes(
+            rows, tombstones, log_rows.count(self._connection, state.src_id), log_bytes
+        )
+
+    def schemas(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
+        """Return every schema of the sources as (src_id, version, text), oldest first."""
+        wanted = list(set(src_ids))
+        sql = source_rows.SCHEMAS.format(", ".join("?" * len(wanted)))
+        with self.file.explained("reading schemas"):
+            return self._connection.execute(sql, wanted).fetchall()
+
+    def schemas_until_now(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
+        """Return the schemas but for those of statements that the store has not come to yet."""
+        with self.file.reading("reading schemas"):
+            scn = self.position().scn
+            return [row for row in self.schemas(src_ids) if change_scn(row[2]) <= scn]
+
+    def rows_now(self, src_ids: Iterable[int]) -> RowsNow:
+        """Return what makes rows of the sources as they are at the position."""
+        texts: dict[int, list[str]] = {}
+        with self.file.reading("reading schemas"):
+            for src_id, _, text in self.schemas(src_ids):
+                texts.setdefault(src_id, []).append(text)
+            return RowsNow(texts, self.position().scn)
+
+    # The server's part
+
+    def has_older(self, src_id: int, scn: int) -> bool:
+        """Whether a row or tombstone of a source has an SCN below this one."""
+        with self.file.reading("reading rows", str(src_id)):
+            return snapshot_rows.has_older(self._connection, src_id, scn)
+
+    def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
+        """Return rows of a source in the order of their ids, at least one when there is one.
+
+        Raises InvalidParameterError when a RANGE filter meets a key that is no number.
+        """
+        with self.file.reading("reading rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.page(self._connection, src_id, reach, most_bytes)
+
+    def snapshot_body(self, name: str, reach: Reach, most_bytes: int) -> SnapshotBody:
+        """Return the events of the same rows, several in one: the fast way to many.
+
+        Raises as `snapshot_page`.
+        """
+        with self.file.reading("reading rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.body(self._connection, src_id, reach, most_bytes)
+
+    def measure_snapshot(
+        self, name: str, reach: Reach, most_rows: int, most_bytes: int
+    ) -> SnapshotMeasure:
+        """Return how far so many rows and bytes reach; raises as `snapshot_page`."""
+        with self.file.reading("counting rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_pages.measure(self._connection, src_id, reach, most_rows, most_bytes)
+
+    def max_row(self, name: str) -> int:
+        """Return the highest id of a source's rows and tombstones; 0 when there are none."""
+        with self.file.reading("reading rows", name):
+            return snapshot_pages.max_id(self._connection, self.source(name).src_id)
+
+    def log_page(self, reach: LogReach, most_bytes: int) -> LogPage:
+        """Return log rows in the order of their commits, at least one when there is one.
+
+        A place is (SCN, index of the last row consumed), the index WHOLE_WINDOW
+        when nothing of that window is wanted.
+        """
+        with self.file.reading("reading the log", scn=reach.after[0]):
+            return log_rows.page(self._connection, reach, most_bytes)
+
+    def log_body(self, reach: LogReach, most_bytes: int) -> LogBody | None:
+        """Return the events of whole windows, one behind another: the fast way to many.
+
+        None when the first window does not fit, or where it cannot be done:
+        then `log_page` is to be asked.
+        """
+        with self.file.reading("reading the log", scn=reach.after[0]):
+            return log_rows.body(self._connection, reach, most_bytes)
+
+    def measure_log(self, reach: LogReach, most_rows: int, most_bytes: int) -> LogMeasure:
+        """Return how far so many rows and bytes reach, in whole windows.
+
+        One window at least when there is one; `target_scn` when there are no more.
+        """
+        with self.file.reading("counting the log", scn=reach.after[0]):
+            return log_rows.measure(self._connection, reach, most_rows, most_bytes)
+
+    def count_changed(self, name: str, since_scn: int, limit: int) -> int:
+        """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""
+        with self.file.reading("counting rows", name):
+            src_id = self.source(name).src_id
+            return snapshot_rows.count_changed(self._connection, src_id, since_scn, limit)
+
+    def count_logged(self, src_ids: Sequence[int], after_scn: int, limit: int) -> int:
+        """Count the sources' log rows after a window, up to `limit`."""
+        with self.file.reading("counting the log", scn=after_scn):
+            return log_rows.count_after(self._connection, src_ids, after_scn, limit)
+
+    def rows_by_key(self, name: str, keys: Collection[int | bytes]) -> dict[int | bytes, StoreRow]:
+        """Return the rows and tombstones that there are of these keys.
+
+        After a TRUNCATE, as long as it is remembered, there is one of every key.
+        """
+        with self.file.reading("reading rows", name):
+            return snapshot_rows.by_key(self._connection, self.source(name).src_id, keys)

@@ -1,0 +1,299 @@
+"""Reading a snapshot table in the order of its ids: pages of rows, and how far so many reach.
+
+Two ways. Row by row where each row is looked at. Where only the events are
+wanted, SQLite joins those of one id range after another, ranges as wide as what
+came before lets expect, until hardly anything more fits. So no row becomes an
+object, and other threads may run. A range that is too large is given up when it
+is: never is more in memory than fits. Either way each event's CRCs are checked: the
+file may have been damaged since it was looked at.
+
+All functions work within a transaction of the caller's; ProtocolError is damage.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import NamedTuple
+
+from databus.bootstrap.store.filter_sql import EVERY_KEY, Condition, check_range, condition_of
+from databus.bootstrap.store.snapshot_table import count_changed
+from databus.bootstrap.store.sqlite_bytes import joins_bytes
+from databus.bootstrap.store.values import (
+    NOTHING_YET,
+    SnapshotBody,
+    SnapshotMeasure,
+    SnapshotPage,
+    StoreRow,
+)
+from databus.schemas.event.event import WHOLE_TABLE_KEY
+from databus.schemas.filters import EventFilter
+from databus.schemas.scn import MAX_SCN
+from databus.schemas.stream.whole_events import check_events
+
+_BY_ID = """
+from snapshot_{src_id} not indexed
+where id > ? and id <= ? and scn > ? and scn <= ? and (deleted_ns = 0 or scn > ?) and {condition}
+"""
+_BY_SCN = """
+from snapshot_{src_id}
+where id in (
+    select id from snapshot_{src_id} indexed by snapshot_{src_id}_scn
+    where id > ? and id <= ? and scn > ? and scn <= ?
+) and (deleted_ns = 0 or scn > ?) and {condition}
+"""
+_ROWS = "select id, scn, key, deleted_ns > 0, event, is_hashed {rows} order by id"
+_SIZES = "select id, length(event), key, is_hashed {rows} order by id"
+_SUMS = "select {hashed}, count(*), max(id), sum(length(event)) {rows}"
+# SQLite joins the bytes as they are, zeros too, in the order of its walk.
+_JOINED = "select {hashed}, count(*), max(id), cast(group_concat(event, '') as blob) {rows}"
+_ANY = "select 1 {rows} limit 1"
+_MAX_ID = "select max(id) from snapshot_{src_id}"
+
+# With no more changed rows than this a page looks only at them, and sorts
+# their ids each time; with more, the whole table is passed over, once.
+FEW_CHANGED = 20_000
+
+_FIRST_IDS = 64  # looked at before anything is known about the rows
+_SPARSER = 4  # so much more is looked at after a range without rows
+_PART_BYTES = 256 << 10  # joined at once: small enough for memory that is used again
+_FULL = 0.95  # of a page that is joined
+_ROW_BYTES = 4096  # of a row beside its event, with room for what SQLite adds
+_LARGEST_LIMIT = (1 << 31) - 1
+_SHARE = 0.9  # of what is expected to fit is looked at in one go
+
+
+class Reach(NamedTuple):
+    """Which rows of a source are read.
+
+    Those with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn`
+    that pass the filter; tombstones only with SCNs above `deleted_after_scn`.
+    """
+
+    since_scn: int
+    start_scn: int
+    after_id: int
+    wanted: EventFilter | None = None
+    until_id: int = MAX_SCN
+    deleted_after_scn: int = MAX_SCN
+
+
+def reach_of(
+    since_scn: int,
+    start_scn: int,
+    after_id: int,
+    wanted: EventFilter | None,
+    seen_scn: int = NOTHING_YET,
+    until_id: int = MAX_SCN,
+) -> Reach:
+    """Return which rows somebody needs who has everything up to `since_scn`.
+
+    Those with ids in (`after_id`, `until_id`] and SCNs in (`since_scn`, `start_scn`].
+    Tombstones only for who may have the row: with `since_scn` > 0 all of them,
+    otherwise those after `seen_scn`, as of which an earlier attempt may have
+    brought rows (-1: none).
+    """
+    known_scn = since_scn if since_scn > 0 else seen_scn
+    deleted_after_scn = MAX_SCN if known_scn == NOTHING_YET else known_scn
+    return Reach(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
+
+
+class _Found(NamedTuple):
+    """What a range of ids has; `last_id` is senseless without rows."""
+
+    rows: int
+    last_id: int
+    size_bytes: int
+
+
+class _Rows:
+    """The rows of a reach, as SQL."""
+
+    def __init__(self, connection: sqlite3.Connection, src_id: int, reach: Reach) -> None:
+        self._connection = connection
+        self._src_id = src_id
+        self._reach = reach
+        self.condition: Condition = condition_of(reach.wanted)
+        is_whole = reach.since_scn <= 0
+        self.are_few = (
+            not is_whole
+            and count_changed(connection, src_id, reach.since_scn, FEW_CHANGED) < FEW_CHANGED
+        )
+        self._rows = (_BY_SCN if self.are_few else _BY_ID).format(
+            src_id=src_id, condition=self.condition.sql
+        )
+        # Every SCN is positive; rows seeded from an empty log may have 0.
+        since = -1 if is_whole else reach.since_scn
+        self._parameters = (
+            since, reach.start_scn, reach.deleted_after_scn, *self.condition.parameters
+        )  # fmt: skip
+
+    def ask(
+        self, sql: str, after_id: int | None = None, until_id: int | None = None
+    ) -> sqlite3.Cursor:
+        """Run a statement over the rows, or those of a narrower range of ids."""
+        begin = self._reach.after_id if after_id is None else after_id
+        end = self._reach.until_id if until_id is None else until_id
+        hashed = "max(is_hashed = 1)" if self.condition.has_ranges else "0"
+        text = sql.format(rows=self._rows, hashed=hashed)
+        return self._connection.execute(text, (begin, end, *self._parameters))
+
+    def sums(self, after_id: int, until_id: int) -> _Found:
+        """Count the rows of a range of ids, and the bytes of their events."""
+        has_hashed, count, last_id, size = self.ask(_SUMS, after_id, until_id).fetchone()
+        self._check_hashed(has_hashed, after_id, until_id)
+        return _Found(count, last_id, size or 0)
+
+    def joined(self, after_id: int, until_id: int, most_bytes: int) -> tuple[_Found, bytes] | None:
+        """Return the events of a range of ids, one behind another; None when they are too large."""
+        most = min(most_bytes + _ROW_BYTES, _LARGEST_LIMIT)
+        limit = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
+        try:
+            row = self.ask(_JOINED, after_id, until_id).fetchone()
+        except sqlite3.DataError:
+            return None
+        finally:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
+        has_hashed, count, last_id, events = row
+        self._check_hashed(has_hashed, after_id, until_id)
+        events = events or b""
+        if len(events) > most_bytes:
+            return None
+        check_events(events, count)
+        return _Found(count, last_id, len(events)), events
+
+    def _check_hashed(self, has_hashed: int, after_id: int, until_id: int) -> None:
+        if has_hashed:
+            for _, _, key, is_hashed in self.ask(_SIZES, after_id, until_id):
+                self.check(is_hashed, key)
+
+    def last_id(self) -> int:
+        """Return the last id that a row may have."""
+        return min(self._reach.until_id, max_id(self._connection, self._src_id))
+
+    def check(self, is_hashed: int, key: int | bytes) -> None:
+        """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+        check_range(self.condition, self._reach.wanted, is_hashed, key)
+
+
+def page(
+    connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
+) -> SnapshotPage:
+    """Return the first rows of a reach; one at least when there is one."""
+    asked = _Rows(connection, src_id, reach)
+    rows: list[StoreRow] = []
+    size_bytes = 0
+    with closing(asked.ask(_ROWS)) as cursor:  # an error holds frames, and a cursor the file
+        for row_id, scn, key, is_deleted, event, is_hashed in cursor:
+            if is_hashed == EVERY_KEY:
+                key = WHOLE_TABLE_KEY
+            asked.check(is_hashed, key)
+            check_events(event, 1)
+            size_bytes += len(event)
+            if rows and size_bytes > most_bytes:
+                return SnapshotPage(rows, rows[-1].id, is_last=False)
+            rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
+    return SnapshotPage(rows, rows[-1].id if rows else reach.after_id, is_last=True)
+
+
+def body(
+    connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
+) -> SnapshotBody:
+    """Return the events of the first rows of a reach, which fill a page or nearly so.
+
+    None, but the size of the first, when that one does not fit.
+    """
+    asked = _Rows(connection, src_id, reach)
+    if asked.are_few or not joins_bytes():
+        read = page(connection, src_id, reach, most_bytes)
+        events = b"".join([row.event for row in read.rows])
+        measure = SnapshotMeasure(read.last_id, len(read.rows), len(events), read.is_last)
+        return SnapshotBody([events], measure)
+    return _join_ranges(asked, reach.after_id, most_bytes)
+
+
+def measure(
+    connection: sqlite3.Connection, src_id: int, reach: Reach, most_rows: int, most_bytes: int
+) -> SnapshotMeasure:
+    """Return how far so many rows and bytes reach; one row at least when there is one."""
+    asked = _Rows(connection, src_id, reach)
+    if not asked.are_few:
+        return _measure_ranges(asked, reach.after_id, most_rows, most_bytes)
+    found = SnapshotMeasure(reach.after_id, 0, 0, is_last=True)
+    for row_id, length, key, is_hashed in asked.ask(_SIZES):
+        asked.check(is_hashed, key)
+        fits = found.rows < most_rows and found.size_bytes + length <= most_bytes
+        if found.rows and not fits:
+            return found._replace(is_last=False)
+        found = SnapshotMeasure(row_id, found.rows + 1, found.size_bytes + length, is_last=True)
+    return found
+
+
+def max_id(connection: sqlite3.Connection, src_id: int) -> int:
+    """Return the highest id of a source's rows and tombstones; 0 when there are none."""
+    (found,) = connection.execute(_MAX_ID.format(src_id=src_id)).fetchone()
+    return 0 if found is None else found
+
+
+def _measure_ranges(
+    asked: _Rows, after_id: int, most_rows: int, most_bytes: int
+) -> SnapshotMeasure:
+    """Count ranges of ids, narrower ones where a range has too many rows."""
+    at, last_id, rows, size_bytes = after_id, after_id, 0, 0
+    end_id, width = asked.last_id(), _FIRST_IDS
+    is_over = False  # not all up to `end_id` fits
+    while at < end_id:
+        until = min(at + width, end_id)
+        found = asked.sums(at, until)
+        count = found.rows
+        fits = rows + count <= most_rows and size_bytes + found.size_bytes <= most_bytes
+        if count and not fits and (rows or count > 1):
+            end_id, is_over = until, True
+            if until - at == 1:
+                break
+        elif count:
+            last_id, rows, size_bytes = found.last_id, rows + count, size_bytes + found.size_bytes
+            at = until
+            if not fits or rows == most_rows:
+                is_over = asked.ask(_ANY, at).fetchone() is not None
+                break
+        else:
+            at = until
+        if not count:
+            width *= _SPARSER
+        elif rows:
+            expected = min((most_rows - rows) / rows, (most_bytes - size_bytes) / size_bytes)
+            width = max(1, int((at - after_id) * expected * _SHARE))
+        if is_over:
+            width = max(1, min(width, (end_id - at) // 2))
+    return SnapshotMeasure(last_id, rows, size_bytes, is_last=not is_over)
+
+
+def _join_ranges(asked: _Rows, after_id: int, most_bytes: int) -> SnapshotBody:
+    """Join ranges of ids until a page is about full; of one row at least when there is one."""
+    parts: list[bytes] = []
+    at, last_id, rows, size_bytes = after_id, after_id, 0, 0
+    end_id, width = asked.last_id(), _FIRST_IDS
+    while at < end_id and size_bytes < _FULL * most_bytes:
+        until = min(at + width, end_id)
+        read = asked.joined(at, until, most_bytes - size_bytes)
+        if read is None:
+            if until - at > 1:
+                width = (until - at) // 2
+                continue
+            if rows:
+                break
+            found = asked.sums(at, until)  # a row that no page has room for is told by its size
+            return SnapshotBody([], SnapshotMeasure(found.last_id, 1, found.size_bytes, False))
+        found, events = read
+        if found.rows:
+            parts.append(events)
+            last_id, rows = found.last_id, rows + found.rows
+            size_bytes += found.size_bytes
+            wanted = min(_PART_BYTES, _SHARE * (most_bytes - size_bytes))
+            width = max(1, int((until - at) * wanted / found.size_bytes))
+        else:
+            width *= _SPARSER
+        at = until
+    is_last = at >= end_id or asked.ask(_ANY, at).fetchone() is None
+    return SnapshotBody(parts, SnapshotMeasure(last_id, rows, size_bytes, is_last))

@@ -1,0 +1,174 @@
+"""The tables `store` and `sources`: the producer's position, and how far each source is.
+
+The SQL of `Store`, which says when and why.
+
+Each row has a checksum of what it says: nothing else in the file would tell if a
+position or a floor were another one. `log_bytes` has none, which every window
+changes: it is only shown, and `store_check` counts it again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+from zlib import crc32
+
+from databus.bootstrap.store.values import Position, SourceState, SourceStatus
+from databus.schemas.errors import StoreDamagedError
+from databus.schemas.scn import MAX_SCN
+
+_POSITION = "select id, scn, timestamp_ns, crc from store"
+_MOVE = "update store set scn = ?, timestamp_ns = ?, crc = ?"
+STATE_FIELDS = tuple(field.name for field in fields(SourceState))
+STATES = f"select {', '.join(STATE_FIELDS)}, crc from sources"
+_STAMP = "update sources set crc = ? where name = ?"
+ADD_SOURCE = """
+insert into sources (name, src_id, status, log_floor_scn, tombstone_floor_scn)
+values (?, ?, 'new', ?, ?)
+"""
+# After an absence: what happened meanwhile is neither in the log nor among the tombstones.
+COME_BACK = """
+update sources set status = 'new', floor_scn = -1, log_floor_scn = ?, tombstone_floor_scn = ?,
+    seed_scn = -1, seed_resume = null, seed_until_scn = -1, problem = '', log_bytes = 0
+where name = ?
+"""
+LEAVE = "update sources set status = 'inactive', problem = ? where name = ?"
+COUNT_LOG_BYTES = """
+update sources set log_bytes = log_bytes + ? where src_id = ? and status != 'inactive'
+"""
+COUNT_LOG_BYTES_GONE = "update sources set log_bytes = log_bytes - ? where src_id = ?"
+SUM_LOG_BYTES = "select coalesce(sum(log_bytes), 0) from sources"
+RAISE_LOG_FLOOR = "update sources set log_floor_scn = max(log_floor_scn, ?)"
+RAISE_TOMBSTONE_FLOOR = """
+update sources set tombstone_floor_scn = max(tombstone_floor_scn, ?) where name = ?
+"""
+ADD_SCHEMA = """
+insert into schema_versions (src_id, version, digest, text, change_scn)
+values (?1, case when exists (
+    select 1 from schema_versions where src_id = ?1 and version = ?2
+) then (select max(version) + 1 from schema_versions where src_id = ?1) else ?2 end, ?3, ?4, ?5)
+on conflict (src_id, digest) do nothing
+"""
+ALTERED = """
+select distinct sources.name, change_scn from schema_versions join sources using (src_id)
+where change_scn > ? and change_scn <= ? order by change_scn
+"""
+SCHEMA_TEXT = "select text from schema_versions where digest = ?"
+SCHEMAS = """
+select src_id, version, text from schema_versions where src_id in ({}) order by src_id, version
+"""
+# Rows that were served when the store fell off are compared with the table's by
+# the seeding: of those only what came and went within the hole stays unknown.
+BEGIN_LOG = """
+update sources set
+    floor_scn = -1, log_floor_scn = ?1,
+    tombstone_floor_scn = case status when 'fell_off_relay' then tombstone_floor_scn
+        else max(tombstone_floor_scn, ?1) end,
+    hole_end_scn = case status when 'fell_off_relay' then ?1 else hole_end_scn end,
+    status = case status when 'fell_off_relay' then 'new' else status end
+where status != 'inactive'
+"""
+FALL_OFF = f"""
+update sources set status = 'fell_off_relay', problem = ?1, log_bytes = 0,
+    hole_begin_scn = case when status != 'active' then 0
+        when hole_begin_scn = -1 then ?2 else hole_begin_scn end,
+    floor_scn = {MAX_SCN}, log_floor_scn = {MAX_SCN},
+    seed_scn = -1, seed_resume = null, seed_until_scn = -1
+where status != 'inactive'
+"""
+BEGIN_SEEDING = """
+update sources set status = 'seeding', seed_scn = ?, seed_resume = null, seed_rows = 0,
+    seed_estimate = ?, seed_until_scn = -1
+where name = ?
+"""
+PROGRESS = "update sources set seed_resume = ?, seed_rows = seed_rows + ? where name = ?"
+READ_UNTIL = "update sources set seed_until_scn = ? where name = ?"
+CATCH_UP = "update sources set status = 'seeding_catch_up' where name = ?"
+CAUGHT_UP = """
+select name, src_id, seed_scn, log_floor_scn, partial_scn from sources, store
+where status = 'seeding_catch_up' and seed_until_scn <= store.scn
+"""
+# Events with rows that lack columns were let into the log while it was seeded:
+# who needs one of them is sent the rows.
+ACTIVATE = """
+update sources set status = 'active', floor_scn = max(seed_scn, partial_scn),
+    seed_resume = null, problem = ''
+where name = ?
+"""
+RESET = """
+update sources set status = 'new', floor_scn = -1, seed_scn = -1, seed_resume = null,
+    seed_rows = 0, seed_until_scn = -1, problem = ?
+where name = ?
+"""
+NOTE_PARTIAL = "update sources set partial_scn = ? where src_id = ?"
+SET_PROBLEM = "update sources set problem = ? where name = ?"
+
+
+def position_of(connection: sqlite3.Connection, path: object) -> Position:
+    """Return the producer's position; raises StoreDamagedError when it is not what was written."""
+    *values, crc = connection.execute(_POSITION).fetchone()
+    if crc != _checksum(values):
+        raise damaged(path, "the producer's position is not what was written")
+    return Position(*values[1:])
+
+
+def move(connection: sqlite3.Connection, scn: int, timestamp_ns: int) -> None:
+    """Write the producer's position."""
+    (store_id,) = connection.execute("select id from store").fetchone()
+    connection.execute(_MOVE, (scn, timestamp_ns, _checksum((store_id, scn, timestamp_ns))))
+
+
+def stamp(connection: sqlite3.Connection) -> None:
+    """Give the rows of `sources` the checksums of what they say now."""
+    for *values, crc in connection.execute(STATES).fetchall():
+        if crc != (now := _checksum(values)):
+            connection.execute(_STAMP, (now, values[0]))
+
+
+def stamp_one(connection: sqlite3.Connection, name: str) -> None:
+    """Give one row of `sources` the checksum of what it says now.
+
+    For a change of a row that was checked, where others were not: they stay as they are.
+    """
+    *values, _ = connection.execute(f"{STATES} where name = ?", (name,)).fetchone()
+    connection.execute(_STAMP, (_checksum(values), name))
+
+
+def stamp_all(connection: sqlite3.Connection) -> None:
+    """Give every row its first checksum."""
+    _, scn, timestamp_ns, _ = connection.execute(_POSITION).fetchone()
+    move(connection, scn, timestamp_ns)
+    stamp(connection)
+
+
+def check(connection: sqlite3.Connection, path: object) -> None:
+    """Raise StoreDamagedError when a row is not what was written, before any of them is changed."""
+    position_of(connection, path)
+    for row in connection.execute(STATES):
+        state_of(row, path)
+
+
+def state_of(row: Sequence[Any], path: object, *, is_stamped: bool = True) -> SourceState:
+    """Return the state that a row of STATES is; raises StoreDamagedError when it is damaged.
+
+    Within the transaction that changes it, it is not stamped yet.
+    """
+    *columns, crc = row
+    if is_stamped and crc != _checksum(columns):
+        raise damaged(path, f"the state of source {columns[0]} is not what was written")
+    values = dict(zip(STATE_FIELDS, columns, strict=True))
+    return SourceState(**{**values, "status": SourceStatus(values["status"])})
+
+
+def _checksum(values: Sequence[Any]) -> int:
+    return crc32(repr(tuple(values)).encode("utf-8", "surrogatepass"))
+
+
+def damaged(path: object, what: str) -> StoreDamagedError:
+    """Return what to tell of a store that cannot be believed."""
+    return StoreDamagedError(
+        f"store {path} is damaged: {what}; stop its processes and move the file away "
+        "(with its -wal): all is seeded anew"
+    )

@@ -1,0 +1,440 @@
+"""The store of one physical source: snapshot and log tables, and how far each source is.
+
+One SQLite file. The producer writes windows, the seeder chunks, each in a
+transaction of its own with the position or progress that proves it; servers
+read. `Store` is one connection, for one thread at a time: everybody opens a
+connection of his own.
+
+Why a seeded table is right, though the database is read while it changes: A
+(`seed_scn`) is an SCN up to which every transaction was visible before the
+first row was read. A row that was read says what it was at A or later, so it
+takes the place of what is older than A, and of nothing newer. What is older
+than A still when the last row was read was not there: it was deleted before A.
+What was changed after A and read too early or too late comes in the log, up to
+`seed_until_scn`, which is where the log ended after the last row was read.
+Only then is the source served. This is the idea of Netflix' DBLog, without a
+write to the source.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from databus.bootstrap.store import (
+    log_table as log_rows,
+)
+from databus.bootstrap.store import (
+    partial_rows,
+)
+from databus.bootstrap.store import (
+    snapshot_table as snapshot_rows,
+)
+from databus.bootstrap.store import (
+    source_table as source_rows,
+)
+from databus.bootstrap.store.file import StoreFile
+from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.reads import StoreReading
+from databus.bootstrap.store.rows_now import RowsNow
+from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.tombstones import make_tombstone
+from databus.bootstrap.store.values import (
+    NOTHING_YET,
+    WHOLE_WINDOW,
+    LogBody,
+    LogMeasure,
+    LogPage,
+    LogPlace,
+    LogRow,
+    Position,
+    SnapshotBody,
+    SnapshotMeasure,
+    SnapshotPage,
+    SourceSizes,
+    SourceState,
+    SourceStatus,
+    StoredEvent,
+    StoreRow,
+    StoreSizes,
+)
+from databus.schemas.avro_rows import schema_id
+from databus.schemas.errors import BootstrapError
+from databus.schemas.table_change import change_scn
+
+__all__ = [
+    "NOTHING_YET",
+    "WHOLE_WINDOW",
+    "LogBody",
+    "LogMeasure",
+    "LogPage",
+    "LogPlace",
+    "LogReach",
+    "LogRow",
+    "Position",
+    "Reach",
+    "SnapshotBody",
+    "SnapshotMeasure",
+    "SnapshotPage",
+    "SourceSizes",
+    "SourceState",
+    "SourceStatus",
+    "Store",
+    "StoreRow",
+    "StoreSizes",
+    "StoredEvent",
+]
+
+_HOLDS_ROWS: Final = (SourceStatus.ACTIVE, SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP)
+_LEFTOVER_ROWS: Final = 1000  # made tombstones in one transaction
+# Between two of them another writer must get its turn: SQLite's lock knows no queue.
+_PAUSE_S: Final = 0.002
+
+
+class Store(StoreReading):
+    """One connection to a store. Raises BootstrapError when the file does not read or write."""
+
+    def __init__(self, file: StoreFile, now_ns: Callable[[], int]) -> None:
+        super().__init__(file)
+        self._now_ns = now_ns
+        # Sources that are seeded anew because of a statement, with its SCN and why; for the log.
+        self.notes: list[tuple[str, int, str]] = []
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        is_read_only: bool = False,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> Store:
+        """Open a store, making it when there is none; `now_ns` is the wall clock.
+
+        Raises BootstrapError, also for a file of a newer version of the project.
+        """
+        file = StoreFile(path, is_read_only)
+        try:
+            return cls(file, now_ns)
+        except BaseException:
+            file.close()
+            raise
+
+    # Sources and schemas
+
+    def add_sources(self, src_ids: Mapping[str, int]) -> None:
+        """Take the sources, by name, that the relay has and the settings list.
+
+        A new one is to be seeded; one that was left out before, too; one that is
+        left out now is INACTIVE. Raises BootstrapError when an id has changed:
+        rows and events have the old one.
+        """
+        with self.file.writing("adding sources"):
+            known = {state.name: state for state in self.sources()}
+            log_scn = self.position().scn
+            for name, src_id in src_ids.items():
+                state = known.get(name)
+                if state is None:
+                    self._add_source(name, src_id, log_scn)
+                elif state.src_id != src_id:
+                    raise self._id_changed(state, src_id)
+                elif state.status is SourceStatus.INACTIVE:
+                    log_rows.clear(self._connection, src_id)
+                    self._connection.execute(source_rows.COME_BACK, (log_scn, log_scn, name))
+            for name in known.keys() - src_ids.keys():
+                why = "it is not among the sources of the settings any more"
+                self._connection.execute(source_rows.LEAVE, (why, name))
+
+    def _add_source(self, name: str, src_id: int, log_scn: int) -> None:
+        for state in self.sources():
+            if state.src_id == src_id:
+                raise self._id_changed(state, src_id, name)
+        self._connection.execute(source_rows.ADD_SOURCE, (name, src_id, log_scn, log_scn))
+        snapshot_rows.create(self._connection, src_id)
+        log_rows.create(self._connection, src_id)
+
+    def _id_changed(self, state: SourceState, src_id: int, name: str = "") -> BootstrapError:
+        return BootstrapError(
+            f"store {self.path}: source {state.name} has src_id {state.src_id} here, and the relay "
+            f"says {src_id} is {name or state.name}: give it its old `id` in the relay's settings, "
+            "or move the store away to seed anew"
+        )
+
+    def add_schemas(self, src_id: int, versions: Iterable[tuple[int, str]]) -> None:
+        """Keep schema texts of a source, as (version, text).
+
+        A text that is known keeps its version; another text of a version that
+        is taken gets the next free one: relays may count differently.
+        """
+        known = {text for _, _, text in self.schemas([src_id])}
+        fresh = [(version, text) for version, text in versions if text not in known]
+        values = [(src_id, v, schema_id(text), text, change_scn(text)) for v, text in fresh]
+        with self.file.writing("adding schemas", str(src_id)):
+            self._connection.executemany(source_rows.ADD_SCHEMA, values)
+            # Of a statement that was passed already, with a relay that did not tell of it.
+            scn = self.position().scn
+            passed = sorted({at for *_, at in values if 0 <= at <= scn})
+            for state in self.sources():
+                if state.src_id == src_id:
+                    for at in passed:
+                        self._pass_change(state, at)
+
+    def _pass_changes(self, after_scn: int, until_scn: int) -> None:
+        """Note the tables that were altered in a stretch of the log."""
+        rows = self._connection.execute(source_rows.ALTERED, (after_scn, until_scn)).fetchall()
+        for name, scn in rows:
+            self._pass_change(self.source(name), scn)
+
+    def _pass_change(self, state: SourceState, scn: int) -> None:
+        """Let a source be seeded anew, if nobody can tell otherwise what its rows are now."""
+        problem = ""
+        if state.status not in _HOLDS_ROWS or scn <= state.seed_scn:
+            return
+        until_scn = state.seed_until_scn
+        is_read = until_scn < scn if until_scn >= 0 else state.status is SourceStatus.ACTIVE
+        if not is_read:
+            # Some of the rows were read before it and some afterwards.
+            problem = f"altered at scn {scn} while it was seeded: seeded anew"
+        else:
+            texts = {state.src_id: [text for _, _, text in self.schemas([state.src_id])]}
+            now = RowsNow(texts, scn)
+            if now.reload_scn(state.src_id) == scn:
+                why = now.why_reload(state.src_id)
+                problem = f"altered at scn {scn}: its rows are read again, for {why}"
+        if problem:
+            self._connection.execute(source_rows.RESET, (problem, state.name))
+            source_rows.stamp_one(self._connection, state.name)
+            self.notes.append((state.name, scn, problem))
+
+    # The producer's part
+
+    def apply_window(
+        self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]
+    ) -> bool:
+        """Apply a window, given as (src_id, event) in order; False: it was applied before.
+
+        Log, rows and position are one transaction. Raises BootstrapError for an
+        event of a source that is not in the store.
+        """
+        with self.file.writing("applying a window", scn=scn, stamps=False):
+            last_scn = source_rows.position_of(self._connection, self.path).scn
+            if scn <= last_scn:
+                return False
+            by_source: dict[int, list[tuple[int, StoredEvent]]] = {}
+            for index, (src_id, event) in enumerate(events):
+                by_source.setdefault(src_id, []).append((index, event))
+            for src_id, indexed in by_source.items():
+                self._apply(scn, src_id, indexed)
+            self._pass_changes(last_scn, scn)
+            source_rows.move(self._connection, scn, timestamp_ns)
+        return True
+
+    def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
+        if any(event.is_partial for _, event in indexed):
+            indexed = self._made_whole(scn, src_id, indexed)
+        events = [event for _, event in indexed]
+        size_bytes = sum(len(event.event) for event in events)
+        if not self._connection.execute(source_rows.COUNT_LOG_BYTES, (size_bytes, src_id)).rowcount:
+            raise BootstrapError(
+                f"store {self.path}: window {scn} has an event of source {src_id}, which is not "
+                "among those to be kept"
+            )
+        now_ns = self._now_ns()
+        log_rows.append(self._connection, src_id, indexed, now_ns)
+        begin = _last_truncate(events)
+        if begin is not None:
+            snapshot_rows.empty(self._connection, src_id, events[begin], now_ns)
+            events = events[begin + 1 :]
+        snapshot_rows.merge(self._connection, src_id, events, now_ns)
+
+    def _made_whole(
+        self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]
+    ) -> Sequence[tuple[int, StoredEvent]]:
+        for state in self.sources():
+            if state.src_id == src_id:
+                texts = {src_id: [text for _, _, text in self.schemas([src_id])]}
+                renew = RowsNow(texts, scn).renew_known
+                whole = partial_rows.complete(
+                    self._connection, state, indexed, self._schema_text, renew
+                )
+                if state.status is not SourceStatus.ACTIVE:
+                    source_rows.stamp_one(self._connection, state.name)
+                return whole
+        return indexed
+
+    def _schema_text(self, digest: bytes) -> str:
+        row = self._connection.execute(source_rows.SCHEMA_TEXT, (digest,)).fetchone()
+        if row is None:
+            raise BootstrapError(f"store {self.path} has no schema of the id {digest.hex()}")
+        text: str = row[0]
+        return text
+
+    def begin_log(self, scn: int) -> None:
+        """Note that the log will have everything after window `scn`, before the first is applied.
+
+        For a producer that starts from whatever a relay has. Does nothing when a
+        window was applied already. Sources that fell off the relay are NEW then.
+        """
+        with self.file.writing("beginning the log", scn=scn):
+            if self.position().scn == NOTHING_YET:
+                self._connection.execute(source_rows.BEGIN_LOG, (scn,))
+
+    def fall_off(self, scn: int, oldest: int) -> None:
+        """Note that no relay holds what follows window `scn`, only what begins at `oldest`.
+
+        The logs are cleared and nothing is served; rows are kept, so that the
+        seeding finds out which of them were deleted meanwhile.
+        """
+        problem = (
+            f"no relay holds what follows scn {scn}; the oldest held is {oldest}: "
+            "the changes in between are found by seeding anew"
+        )
+        with self.file.writing("falling off the relay", scn=scn):
+            for state in self.sources():
+                if state.status is not SourceStatus.INACTIVE:
+                    log_rows.clear(self._connection, state.src_id)
+            self._connection.execute(source_rows.FALL_OFF, (problem, scn))
+            source_rows.move(self._connection, NOTHING_YET, 0)
+
+    # The seeder's part
+
+    def begin_seeding(self, name: str, scn: int, estimate: int) -> None:
+        """Begin to seed a source with rows as of `scn`; `estimate` is how many there may be.
+
+        Raises BootstrapError when the log does not reach back to `scn`, or the
+        source is not NEW.
+        """
+        with self.file.writing("beginning to seed", name, scn):
+            state = self._source_that_is(name, SourceStatus.NEW)
+            if scn < state.log_floor_scn:
+                raise BootstrapError(
+                    f"store {self.path}: {name} cannot be seeded as of scn {scn}: the log begins "
+                    f"after scn {state.log_floor_scn}; try again when the database is as far"
+                )
+            self._connection.execute(source_rows.BEGIN_SEEDING, (scn, estimate, name))
+
+    def merge_chunk(self, name: str, events: Sequence[StoredEvent], resume: str | None) -> int:
+        """Merge rows read from the database, and the place to go on; return how many were taken.
+
+        One that the log has something newer about is left out: a row that was
+        read before a TRUNCATE is gone, and one that came after it is in the log.
+        """
+        with self.file.writing("merging rows", name):
+            state = self._source_that_is(name, SourceStatus.SEEDING)
+            if any(event.scn != state.seed_scn for event in events):
+                raise BootstrapError(
+                    f"store {self.path}: rows of {name} are not as of scn {state.seed_scn}"
+                )
+            emptied = snapshot_rows.emptied(self._connection, state.src_id)
+            is_void = emptied is not None and emptied.scn > state.seed_scn
+            taken = 0
+            if not is_void:
+                whole = partial_rows.complete_chunk(
+                    self._connection, state, events, self._schema_text
+                )
+                taken = snapshot_rows.merge(self._connection, state.src_id, whole, self._now_ns())
+            self._connection.execute(source_rows.PROGRESS, (resume, len(events), name))
+        return taken
+
+    def end_seeding(self, name: str, until_scn: int) -> None:
+        """Note that every row was read when the log ended at `until_scn`.
+
+        Rows that were not seen become tombstones, some at a time; killed in the
+        middle, it is to be called again with `seed_until_scn` of the state.
+        """
+        with self.file.writing("ending to seed", name, until_scn):
+            state = self._source_that_is(name, SourceStatus.SEEDING)
+            self._connection.execute(source_rows.READ_UNTIL, (until_scn, name))
+        after: tuple[int, int] | None = (NOTHING_YET, NOTHING_YET)
+        while after is not None:
+            after = self._bury_leftovers(state, after)
+            time.sleep(_PAUSE_S)
+        with self.file.writing("ending to seed", name, until_scn):
+            self._source_that_is(name, SourceStatus.SEEDING)
+            self._connection.execute(source_rows.CATCH_UP, (name,))
+
+    def _bury_leftovers(self, state: SourceState, after: tuple[int, int]) -> tuple[int, int] | None:
+        """Make some leftovers tombstones; returns where to go on, None at the end."""
+        now_ns = self._now_ns()
+        with self.file.writing("ending to seed", state.name, state.seed_scn):
+            self._source_that_is(state.name, SourceStatus.SEEDING)
+            found = snapshot_rows.leftovers(
+                self._connection, state.src_id, after, state.seed_scn, _LEFTOVER_ROWS
+            )
+            snapshot_rows.bury(
+                self._connection,
+                state.src_id,
+                state.seed_scn,
+                now_ns,
+                ((row.id, make_tombstone(row.event, state.seed_scn, now_ns)) for row in found),
+            )
+        return (found[-1].scn, found[-1].id) if found else None
+
+    def activate_caught_up(self) -> list[str]:
+        """Activate the seeded sources whose log has come far enough; return their names.
+
+        One whose log begins after its seeding's SCN has a hole: it is NEW again. So is
+        one with rows whose columns nobody logged.
+        """
+        with self.file.explained("activating"):
+            if self._connection.execute(source_rows.CAUGHT_UP).fetchone() is None:
+                return []
+        activated = []
+        with self.file.writing("activating"):
+            for name, src_id, seed_scn, log_scn, partial_scn in self._connection.execute(
+                source_rows.CAUGHT_UP
+            ).fetchall():
+                if partial_scn > seed_scn and snapshot_rows.has_partial(self._connection, src_id):
+                    problem = (
+                        f"rows up to scn {partial_scn} lack columns that were not logged and were "
+                        "not there to be read: seeded anew; binlog_row_image = FULL logs them"
+                    )
+                    self._connection.execute(source_rows.RESET, (problem, name))
+                elif log_scn <= seed_scn:
+                    self._connection.execute(source_rows.ACTIVATE, (name,))
+                    activated.append(name)
+                else:
+                    problem = f"seeded as of scn {seed_scn}, but the log begins after {log_scn}"
+                    self._connection.execute(source_rows.RESET, (problem, name))
+        return activated
+
+    def reset_source(self, name: str) -> None:
+        """Let a source be seeded anew; its rows and its log are kept."""
+        with self.file.writing("resetting", name):
+            status = self.source(name).status
+            if status in (SourceStatus.INACTIVE, SourceStatus.FELL_OFF_RELAY):
+                raise BootstrapError(f"store {self.path}: source {name} is {status}, not kept now")
+            self._connection.execute(source_rows.RESET, ("", name))
+
+    def read_again(self, name: str, scn: int, problem: str) -> bool:
+        """Let a served source be seeded anew, if its rows are from before an SCN; say whether."""
+        with self.file.writing("resetting", name, scn):
+            state = self.source(name)
+            if state.status is not SourceStatus.ACTIVE or state.seed_scn >= scn:
+                return False
+            self._connection.execute(source_rows.RESET, (problem, name))
+            source_rows.stamp_one(self._connection, name)
+        return True
+
+    def set_problem(self, name: str, problem: str) -> None:
+        """Note what is wrong with a source, for people; "" when all is well."""
+        with self.file.writing("noting a problem", name):
+            self._connection.execute(source_rows.SET_PROBLEM, (problem, name))
+
+    def _source_that_is(self, name: str, status: SourceStatus) -> SourceState:
+        state = self.source(name)
+        if state.status is not status:
+            raise BootstrapError(
+                f"store {self.path}: source {name} is {state.status}, not {status}: something "
+                "else has changed it meanwhile"
+            )
+        return state
+
+
+def _last_truncate(events: Sequence[StoredEvent]) -> int | None:
+    """Return the index of the window's last TRUNCATE, which no row before it survives."""
+    for index in range(len(events) - 1, -1, -1):
+        if events[index].is_truncate:
+            return index
+    return None

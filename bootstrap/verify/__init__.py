@@ -1,0 +1,1 @@
+"""Compares the stored rows with the database's."""

@@ -1,0 +1,227 @@
+"""Compare a store's snapshot with the database, while both go on.
+
+The database's rows are read in chunks and looked up in the store by key. What
+is not the same is a candidate, for it may be on its way: at the end, when the
+producer has passed everything that was read, it is looked at again. A row of
+the store that did not change since before the read must then be what was read,
+or it is a difference; one that did change is moving, and its chunk is read
+again. A live row of the store that was there from the beginning and that no
+chunk had is one too many.
+
+What was read stands in a temporary file, so tables may be of any size. Rows of
+a table without a key are told apart by what is in them: a row that is there
+twice counts once, and how often it is there is not compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from threading import Event
+
+from databus.bootstrap.seeder.job import OpenScan, only, store_path
+from databus.bootstrap.seeder.rate_limiter import Pace, Progress, Report
+from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.store import Store
+from databus.bootstrap.store.values import SourceState, SourceStatus
+from databus.bootstrap.verify.comparison import Comparison, Kind, Look
+from databus.bootstrap.verify.scratch_table import Candidate, Notes
+from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+from databus.relay.sources.table_scan import Chunk, TableScan, open_scan
+from databus.schemas.avro_rows import row_codec
+from databus.schemas.errors import BootstrapError
+from databus.schemas.event.keys import key_maker
+from databus.schemas.table_schema import avro_schema
+
+LOOKS = 10
+PATIENCE_S = 60.0
+_POLL_S = 0.05
+_ASK_EVERY_S = 1.0
+_PAGE_BYTES = 1 << 20
+_FEWEST_CHUNKS = 2  # read again before a row that the store has deleted is believed to be gone
+
+
+class Verifier:
+    """Compares sources of one store, which is only read, on the thread that opened it.
+
+    `stop` ends a comparison early; `most_examples` differences are kept whole.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scan: TableScan,
+        chunk_rows: int,
+        report: Report,
+        stop: Event,
+        most_examples: int = 20,
+        patience_s: float = PATIENCE_S,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._scan = scan
+        self._chunk_rows = chunk_rows
+        self._report = report
+        self._stop = stop
+        self._most_examples = most_examples
+        self._patience_s = patience_s
+        self._monotonic_s = monotonic_s
+
+    def verify(self, source: str) -> Comparison:
+        """Compare one source that is served.
+
+        Raises BootstrapError when it is not served, was seeded anew meanwhile, or
+        when the producer does not come on; SourceError as the scan does.
+        """
+        state = self._served(source)
+        begin_scn = self._scan.visible_scn()
+        self._wait_for_producer(begin_scn)
+        has_key = bool(self._scan.table(source).key_columns)
+        look = Look(self._store, state, Comparison(source, has_key), self._most_examples)
+        changed_scn = look.changed_scn
+        with closing(Notes()) as notes:
+            self._read(look, notes, begin_scn)
+            self._settle(look, notes)
+            look.found.is_whole = not self._stop.is_set()
+            if look.found.is_whole:
+                self._find_surplus(look, notes, begin_scn)
+        if self._served(source).floor_scn != state.floor_scn:
+            raise BootstrapError(f"{source} was seeded anew while it was compared: verify it again")
+        if self._store.rows_now([state.src_id]).changed_scn(state.src_id) != changed_scn:
+            raise BootstrapError(f"{source} was altered while it was compared: verify it again")
+        return look.found
+
+    def _served(self, source: str) -> SourceState:
+        state = self._store.source(source)
+        if state.status is not SourceStatus.ACTIVE:
+            raise BootstrapError(
+                f"{source} is {state.status} and not served yet: verify it when it is active"
+            )
+        return state
+
+    def _read(self, look: Look, notes: Notes, begin_scn: int) -> None:
+        """Compare the whole table once."""
+        pace = Pace(0, self._stop.wait, self._monotonic_s)
+        estimate = self._scan.estimate_rows(look.source)
+        for chunk, place, scn in self._chunks(look.source, None, begin_scn):
+            read = _payloads(look, chunk)
+            rows = self._store.rows_by_key(look.source, list(read))
+            notes.see(row.id for row in rows.values())
+            notes.add(
+                Candidate(key, payload, digest, scn, place)
+                for key, (payload, digest) in read.items()
+                if not look.is_same(rows.get(key), payload, digest)
+            )
+            look.found.rows += len(chunk.rows)
+            pace.count(len(chunk.rows))
+            self._report(Progress(look.source, look.found.rows, estimate, pace.rows_per_s))
+
+    def _chunks(
+        self, source: str, resume: str | None, begin_scn: int
+    ) -> Iterator[tuple[Chunk, str | None, int]]:
+        """Yield chunks with where each began and an SCN up to which it shows everything."""
+        is_chunked = self._scan.is_chunked(source)
+        chunks = self._scan.chunks(source, self._chunk_rows, resume)
+        scn, asked_s = begin_scn, self._monotonic_s()
+        while not self._stop.is_set():
+            # An older one is as true, but makes more rows look as if they moved;
+            # a new one is work for the database, and on some a wait.
+            if is_chunked and self._monotonic_s() - asked_s >= _ASK_EVERY_S:
+                scn, asked_s = self._scan.visible_scn(), self._monotonic_s()
+            chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk, resume, scn
+            resume = chunk.resume if is_chunked else None
+
+    def _settle(self, look: Look, notes: Notes) -> None:
+        """Look at candidates until each is the same, different, or has moved at every look."""
+        places: list[tuple[str | None, set[int | bytes]]] = []
+        for _ in range(LOOKS):
+            for place, keys in places:
+                notes.add(self._read_again(look, place, keys))
+            self._wait_for_producer(self._scan.newest_scn())
+            for page in notes.take():
+                notes.add(look.judge(page))
+            places = notes.take_places()
+            if not places or self._stop.is_set():
+                break
+        look.found.moving = sum(len(keys) for _, keys in places)
+
+    def _read_again(
+        self, look: Look, place: str | None, keys: set[int | bytes]
+    ) -> Iterator[Candidate]:
+        """Yield how rows are in the database now; from `place` on, where their chunk began."""
+        begin_scn = self._scan.visible_scn()
+        self._wait_for_producer(begin_scn)
+        left = set(keys)
+        chunks = self._chunks(look.source, place, begin_scn)
+        for count, (chunk, _, scn) in enumerate(chunks, 1):
+            for key, (payload, digest) in _payloads(look, chunk).items():
+                if key in left:
+                    left.remove(key)
+                    yield Candidate(key, payload, digest, scn, place)
+            # Rows that came meanwhile may have pushed others into the next chunk.
+            if not left or (count >= _FEWEST_CHUNKS and not look.has_live(left)):
+                break
+        for key in left:
+            yield Candidate(key, None, b"", begin_scn, place)
+
+    def _find_surplus(self, look: Look, notes: Notes, begin_scn: int) -> None:
+        """Find what was live in the store from the beginning on and was in no chunk."""
+        after_id, is_last = 0, False
+        while not is_last:
+            page = self._store.snapshot_page(
+                look.source, reach_of(0, begin_scn, after_id, None), _PAGE_BYTES
+            )
+            unseen = notes.unseen([row.id for row in page.rows])
+            for row in page.rows:
+                if row.id in unseen:
+                    look.differs(Kind.SURPLUS, row.key, row, None)
+            after_id, is_last = page.last_id, page.is_last
+
+    def _wait_for_producer(self, scn: int) -> None:
+        last, deadline_s = -2, 0.0
+        while (position := self._store.position().scn) < scn and not self._stop.is_set():
+            if position > last:
+                last, deadline_s = position, self._monotonic_s() + self._patience_s
+            elif self._monotonic_s() > deadline_s:
+                raise BootstrapError(
+                    f"the producer stands at scn {position} and the database is at {scn}: "
+                    "is `databus bootstrap run` running, and does it reach its relay?"
+                )
+            self._stop.wait(_POLL_S)
+
+
+def verify(
+    settings: BootstrapSettings,
+    physical: PhysicalSourceSettings,
+    sources: Sequence[str] | None,
+    report: Report,
+    stop: Event,
+    most_examples: int = 20,
+    open_scan: OpenScan = open_scan,
+) -> list[Comparison]:
+    """Compare the sources of a store that are named, or all.
+
+    Raises as `Verifier.verify` does, and UnknownSourceError.
+    """
+    path = store_path(settings, physical)
+    with closing(Store.open(path, is_read_only=True)) as store:
+        sources = physical.source_names if sources is None else sources
+        scan = open_scan(only(physical, sources))
+        try:
+            scan.open()
+            verifier = Verifier(store, scan, settings.chunk_rows, report, stop, most_examples)
+            return [verifier.verify(source) for source in sources]
+        finally:
+            scan.close()
+
+
+def _payloads(look: Look, chunk: Chunk) -> dict[int | bytes, tuple[bytes, bytes]]:
+    """Return the Avro bytes and the schema's digest of each row, by key."""
+    text = avro_schema(chunk.table)
+    key_of, write_row = key_maker(chunk.table), row_codec(text).encode
+    digest = look.learn(text)
+    return {key_of(row): (write_row(row), digest) for row in chunk.rows}

@@ -29,13 +29,13 @@ from typing import Any
 import fastavro
 
 from benchmarks.report import Figure, Target, at_least, command, seconds
-from databus.client.buffer import Buffer
-from databus.client.checkpoints import MemoryCheckpoints
+from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.consumer import Consumer, DataEvent
-from databus.client.dispatch import CheckpointRule, Dispatch
-from databus.client.dispatcher import Dispatcher
-from databus.client.intake import BufferItem, Intake
-from databus.client.position import Position
+from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
+from databus.client.dispatcher.dispatcher import Dispatcher
+from databus.client.machines.position import Position
+from databus.client.puller.buffer import Buffer
+from databus.client.puller.window_decoder import BufferItem, Intake
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.conf.settings import ClientSettings
 from databus.schemas.avro_rows import RowCodec, schema_id

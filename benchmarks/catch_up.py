@@ -27,10 +27,10 @@ from pathlib import Path
 
 from benchmarks.report import Figure, command
 from databus.bootstrap.store.store import Store, StoredEvent
-from databus.client.bootstrap_steps import LINEAR, ORDER_KEY
-from databus.client.checkpoints import MemoryCheckpoints
+from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
+from databus.client.machines.bootstrap_steps import LINEAR, ORDER_KEY
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

@@ -22,7 +22,7 @@ from databus.bootstrap.server.sessions import Sessions
 from databus.bootstrap.server.source_lookup import Listed
 from databus.bootstrap.store.values import SourceStatus
 from databus.bootstrap.store.watch import StoreWatch
-from databus.client.transport import Transport
+from databus.client.puller.transport import Transport
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.file_lock import take_lock

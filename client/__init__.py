@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from databus.client.client import DatabusClient
     from databus.client.consumer import Consumer, DataEvent, Op, Result
-    from databus.client.dispatch import DataWindow
+    from databus.client.dispatcher.callbacks import DataWindow
 
 __all__ = ["Consumer", "DataEvent", "DataWindow", "DatabusClient", "Op", "Result"]
 

@@ -30,10 +30,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
 from databus import __version__
-from databus.client.checkpoints import CheckpointStore, FileCheckpoints, MemoryCheckpoints
+from databus.client.checkpoints.store import CheckpointStore, FileCheckpoints, MemoryCheckpoints
 from databus.client.consumer import Consumer
-from databus.client.dispatch import Clock, DataWindow
-from databus.client.lifecycle import (
+from databus.client.dispatcher.callbacks import Clock, DataWindow
+from databus.client.machines.lifecycle import (
     HoldCallbacks,
     LifecycleInstruction,
     LifecycleMachine,
@@ -49,17 +49,22 @@ from databus.client.lifecycle import (
     StopReading,
     Suspend,
 )
-from databus.client.loop_thread import LoopThread
-from databus.client.puller import OnRegistered
-from databus.client.reach import Silence
+from databus.client.machines.server_set import ReplaceServers, Servers
+from databus.client.machines.states import Lifecycle
+from databus.client.monitoring.reach import Silence
+from databus.client.monitoring.report import (
+    MAX_REGISTRATIONS,
+    new_client_id,
+    report_of,
+    text_for_relays,
+)
+from databus.client.monitoring.reporter import Reporter, Told
+from databus.client.puller.loop_thread import LoopThread
+from databus.client.puller.puller import OnRegistered
+from databus.client.puller.transport import make_transport
 from databus.client.registering import EventCallback, FunctionConsumer, make_subscription
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
-from databus.client.report import MAX_REGISTRATIONS, new_client_id, report_of, text_for_relays
-from databus.client.reporter import Reporter, Told
-from databus.client.server_set import ReplaceServers, Servers
-from databus.client.states import Lifecycle
 from databus.client.subscription import Subscription
-from databus.client.transport import make_transport
 from databus.conf.settings import ClientSettings, build_settings
 from databus.daemon.client_report import ClientReport
 from databus.daemon.credentials import ServerAccess
@@ -67,7 +72,7 @@ from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter
 
 if TYPE_CHECKING:
-    from databus.client.http import ClientServer
+    from databus.client.monitoring.http import ClientServer
 
 log = logging.getLogger(__name__)
 
@@ -479,7 +484,7 @@ def _make_server(
     if settings.http is None:
         return None
     # Most clients have none, and what it is made of is slow to import.
-    from databus.client.http import ClientServer
+    from databus.client.monitoring.http import ClientServer
 
     return ClientServer(client, settings.http, loop)
 

@@ -10,20 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from databus.client.buffer import Buffer
-from databus.client.checkpoints import CheckpointStore, hold_in
+from databus.client.checkpoints.store import CheckpointStore, hold_in
 from databus.client.consumer import Consumer
-from databus.client.dispatch import CheckpointRule, Clock, Dispatch
-from databus.client.dispatcher import Dispatcher
-from databus.client.feed import Feed
-from databus.client.figures import Figures
-from databus.client.intake import BufferItem, ReadingFailed
-from databus.client.loop_thread import LoopThread
-from databus.client.position import Position, parse_start, position_of
-from databus.client.puller import OnRegistered, Puller
-from databus.client.reach import Silence
-from databus.client.server_set import Servers, ServerSetChangeMessage
-from databus.client.states import Connection
+from databus.client.dispatcher.callbacks import CheckpointRule, Clock, Dispatch
+from databus.client.dispatcher.dispatcher import Dispatcher
+from databus.client.dispatcher.window_iterator import Feed
+from databus.client.machines.position import Position, parse_start, position_of
+from databus.client.machines.server_set import Servers, ServerSetChangeMessage
+from databus.client.machines.states import Connection
+from databus.client.monitoring.reach import Silence
+from databus.client.puller.buffer import Buffer
+from databus.client.puller.loop_thread import LoopThread
+from databus.client.puller.puller import OnRegistered, Puller
+from databus.client.puller.window_decoder import BufferItem, ReadingFailed
+from databus.client.stats import Figures
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import ConsumerError, DatabusError

@@ -19,7 +19,7 @@ import click
 from benchmarks.adversity.writer import SOURCE, wrong_row
 from benchmarks.torture.log import Delivery, Kind
 from benchmarks.torture.shared_number import SharedNumber
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.schemas.errors import DatabusError

@@ -20,7 +20,7 @@ from benchmarks.adversity.processes import PHYSICAL, Processes, Setting
 from benchmarks.adversity.servers import Servers
 from benchmarks.adversity.writer import SOURCE
 from benchmarks.torture.log import Delivery
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.demo.processes import pause, wait_until
 
 PATIENCE_S = 60.0

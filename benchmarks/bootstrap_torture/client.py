@@ -21,7 +21,7 @@ from benchmarks.bootstrap_torture.log import GuardedLog
 from benchmarks.torture.log import Change
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

@@ -16,7 +16,7 @@ from databus.bootstrap.store.log_table import LogReach
 from databus.bootstrap.store.snapshot_pages import reach_of
 from databus.bootstrap.store.store import WHOLE_WINDOW, Store
 from databus.bootstrap.store.watch import StoreWatch, file_at
-from databus.client.checkpoints import read_file
+from databus.client.checkpoints.store import read_file
 from databus.registry.registry import SchemaRegistry
 from databus.registry.sqlite_store import SqliteStore
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn

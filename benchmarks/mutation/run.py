@@ -173,7 +173,7 @@ def main(count: int, seed: int, only: tuple[str, ...], every: bool, file: Path |
 
     \b
     python -m benchmarks.mutation --sample 400 --seed 1
-    python -m benchmarks.mutation --only client/connection.py --every
+    python -m benchmarks.mutation --only client/machines/connection.py --every
     """
     tests = {p: t for p, t in held_by().items() if not only or p in only}
     if not tests:

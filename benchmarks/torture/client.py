@@ -18,7 +18,7 @@ from benchmarks.torture.log import Change, Log
 from benchmarks.torture.mix import DDL_TABLE, columns_at
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import BY_SOURCE, SOURCES
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 

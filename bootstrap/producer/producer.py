@@ -27,9 +27,9 @@ from databus.bootstrap.store.retention import Retention
 from databus.bootstrap.store.store import Store, StoredEvent
 from databus.bootstrap.store.values import NOTHING_YET, Position, SourceStatus
 from databus.client import DatabusClient
-from databus.client.back_off import BackOff
 from databus.client.consumer import Consumer, DataEvent
-from databus.client.report import new_client_id
+from databus.client.machines.backoff import BackOff
+from databus.client.monitoring.report import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
 from databus.daemon.log_setup import about

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from databus.client.transport import Answer, Transport
+from databus.client.puller.transport import Answer, Transport
 from databus.schemas.errors import DatabusError, ServerError
 from databus.schemas.scn import MAX_SCN
 

@@ -22,7 +22,7 @@ from databus.bootstrap.seeder.rate_limiter import Progress, Report
 from databus.bootstrap.seeder.seeder import Seeder, has_log
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
-from databus.client.back_off import BackOff
+from databus.client.machines.backoff import BackOff
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.file_lock import take_lock
 from databus.daemon.log_setup import about

@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
-from databus.client.answers import (
+from databus.client.machines.backoff import BackOff
+from databus.client.responses import (
     CLIENT_ID,
     error_of,
     is_malformed,
@@ -30,7 +31,6 @@ from databus.client.answers import (
     read_schemas,
     read_sources,
 )
-from databus.client.back_off import BackOff
 from databus.client.spark.row_types import WriterSchema
 from databus.client.subscription import find_ids
 from databus.conf.settings import BackOffSettings

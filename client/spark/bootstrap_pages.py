@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from databus.client.answers import PENDING_EVENT_BYTES, PHASE_COMPLETED, is_too_old
+from databus.client.responses import PENDING_EVENT_BYTES, PHASE_COMPLETED, is_too_old
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.event_columns import EventColumns
 from databus.client.spark.intake import take_answer

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from databus.client.answers import is_unknown_command
+from databus.client.responses import is_unknown_command
 from databus.client.spark.blocking import ServerPool
 from databus.schemas.errors import DatabusError, ServerError, SourceStoppedError
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from databus.client.answers import STORE_ID, is_too_young, read_scn
+from databus.client.responses import STORE_ID, is_too_young, read_scn
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.capture_states import STARTING, CaptureStates, Stopped
 from databus.client.spark.offsets import AtScn, InSnapshot

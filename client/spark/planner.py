@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from databus.client.answers import is_too_old, is_too_young
+from databus.client.responses import is_too_old, is_too_young
 from databus.client.spark.measuring import Measuring
 from databus.client.spark.offsets import AtScn, InSnapshot, Place, Places, after_rows
 from databus.client.spark.options import Named, Start

@@ -15,12 +15,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from databus.client.answers import (
+from databus.client.machines.position import place_order
+from databus.client.responses import (
     RESUME,
     is_too_young,
     read_stream_headers,
 )
-from databus.client.position import place_order
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages
 from databus.client.spark.event_columns import EventColumns

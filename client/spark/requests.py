@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from databus.client.bootstrap_steps import STORE_ID_KEY
+from databus.client.machines.bootstrap_steps import STORE_ID_KEY
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ServerError
 from databus.schemas.filters import EventFilter, filters_to_json

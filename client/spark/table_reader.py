@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
-from databus.client.answers import STORE_ID, is_too_old, is_too_young, read_scn
+from databus.client.responses import STORE_ID, is_too_old, is_too_young, read_scn
 from databus.client.spark.as_of import AsOf
 from databus.client.spark.blocking import Answer, ServerPool
 from databus.client.spark.bootstrap_pages import BootstrapPages

@@ -30,9 +30,11 @@ COMMANDS = {
         "Bring consumers up to date that begin or fell behind.",
     ),
     "checkpoint": CommandAt(
-        "databus.client.checkpoint_cli:checkpoint", "Show, set and compare where consumers are."
+        "databus.client.cli.checkpoint:checkpoint", "Show, set and compare where consumers are."
     ),
-    "client": CommandAt("databus.client.cli:client", "Consume with a client made from settings."),
+    "client": CommandAt(
+        "databus.client.cli.client:client", "Consume with a client made from settings."
+    ),
     "completion": CommandAt(
         "databus.cli.completion:completion", "Print what makes a shell complete commands."
     ),
@@ -44,7 +46,7 @@ COMMANDS = {
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
     "spark": CommandAt("databus.client.spark.cli:spark", "Load, follow, verify and repair tables."),
-    "tail": CommandAt("databus.client.cli:tail", "Print a source's rows as they come."),
+    "tail": CommandAt("databus.client.cli.client:tail", "Print a source's rows as they come."),
     "top": CommandAt("databus.relay.cli.top:top", "Watch a relay in the terminal."),
 }
 

@@ -23,7 +23,7 @@ from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.store.values import WHOLE_WINDOW
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.client.states import Lifecycle
+from databus.client.machines.states import Lifecycle
 from databus.client.subscription import RegisteredSchema
 from databus.demo.processes import Child, python_module
 from databus.schemas.avro_rows import row_codec, schema_id

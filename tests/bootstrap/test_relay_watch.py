@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from databus.bootstrap.producer.relay_monitor import NOT_ASKED_YET, RelayWatch, read_trouble
-from databus.client.transport import Transport
+from databus.client.puller.transport import Transport
 from databus.schemas.errors import ServerError, SourceUnavailableError
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 from tests.relay.test_out_of_reach import SHOP

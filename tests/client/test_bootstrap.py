@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from databus.client.checkpoints import MemoryCheckpoints
+from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Op, Result
-from databus.client.pages import Phase
+from databus.client.puller.buffer_items import Phase
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     SchemaNotFoundError,

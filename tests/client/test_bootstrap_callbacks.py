@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from databus.client.consumer import Consumer, DataEvent, Result
-from databus.client.dispatch import Dispatch, data_window
-from databus.client.page_intake import PageIntake
-from databus.client.pages import BootstrapPage, Phase, empty_page
+from databus.client.dispatcher.callbacks import Dispatch, data_window
+from databus.client.puller.buffer_items import BootstrapPage, Phase, empty_page
+from databus.client.puller.page_decoder import PageIntake
 from databus.schemas.event.control import checkpoint_event
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import encode

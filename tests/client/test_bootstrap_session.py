@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from databus.client.answers import PageHeaders
-from databus.client.bootstrap_session import MOST_BEGINNINGS, STICKY_TRIES
-from databus.client.connection import ConnectionMachine
-from databus.client.connection_messages import (
+from databus.client.machines.bootstrap import MOST_BEGINNINGS, STICKY_TRIES
+from databus.client.machines.connection import ConnectionMachine
+from databus.client.machines.connection_messages import (
     BeginBootstrap,
     ConnectionInstruction,
     Disconnect,
@@ -42,9 +41,10 @@ from databus.client.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.position import Position
-from databus.client.server_set import Servers
-from databus.client.states import Connection
+from databus.client.machines.position import Position
+from databus.client.machines.server_set import Servers
+from databus.client.machines.states import Connection
+from databus.client.responses import PageHeaders
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (

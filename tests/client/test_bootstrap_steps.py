@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.client.bootstrap_steps import (
+from databus.client.machines.bootstrap_steps import (
     CAUGHT_UP_KEY,
     CLASSIC,
     LINEAR,

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.cli.main import main
-from databus.client.checkpoint_lock import take_lock
-from databus.client.checkpoint_places import RelayRange, consequences, distance_text, lag_of
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.lag import RelayRange, consequences, distance_text, lag_of
+from databus.client.checkpoints.lock import take_lock
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.spark.offsets import AtScn, InSnapshot, to_offset
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay, insert, transaction

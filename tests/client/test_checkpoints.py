@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints, hold_in, save_in
+from databus.client.checkpoints.store import FileCheckpoints, MemoryCheckpoints, hold_in, save_in
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 

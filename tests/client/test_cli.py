@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.cli.main import main
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.consumer import Op
 from databus.demo.processes import free_port
 from databus.schemas.event.metadata import EventMetadata, Notes, encode_metadata, metadata_part

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from databus.client.checkpoints import FileCheckpoints, MemoryCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints, MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
-from databus.client.http import health_of
-from databus.client.intake import BufferItem, Intake
-from databus.client.states import Lifecycle
+from databus.client.machines.states import Lifecycle
+from databus.client.monitoring.http import health_of
+from databus.client.puller.window_decoder import BufferItem, Intake
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     CheckpointError,

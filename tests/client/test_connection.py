@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from databus.client.answers import StreamHeaders
-from databus.client.connection import ConnectionMachine
-from databus.client.connection_messages import (
+from databus.client.machines.connection import ConnectionMachine
+from databus.client.machines.connection_messages import (
     NO_PROGRESS,
     BeginBootstrap,
     Closed,
@@ -37,9 +36,10 @@ from databus.client.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.position import Position, parse_start
-from databus.client.server_set import Servers
-from databus.client.states import Connection
+from databus.client.machines.position import Position, parse_start
+from databus.client.machines.server_set import Servers
+from databus.client.machines.states import Connection
+from databus.client.responses import StreamHeaders
 from databus.client.subscription import RegisteredSchema, Subscription
 from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
-from databus.client.dispatch import CheckpointRule, DataWindow, Dispatch, data_window
-from databus.client.intake import Intake, ReadWindow
-from databus.client.position import Position
+from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, Dispatch, data_window
+from databus.client.machines.position import Position
+from databus.client.puller.window_decoder import Intake, ReadWindow
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.event.control import ddl_event

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from databus.client.buffer import Buffer
-from databus.client.checkpoints import CheckpointStore, MemoryCheckpoints
+from databus.client.checkpoints.store import CheckpointStore, MemoryCheckpoints
 from databus.client.consumer import Consumer, DataEvent, Result
-from databus.client.dispatch import CheckpointRule, Dispatch
-from databus.client.dispatcher import Dispatcher
-from databus.client.intake import BufferItem
-from databus.client.pages import BootstrapBegun, BootstrapEnded, empty_page
-from databus.client.position import Position
+from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
+from databus.client.dispatcher.dispatcher import Dispatcher
+from databus.client.machines.position import Position
+from databus.client.puller.buffer import Buffer
+from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
+from databus.client.puller.window_decoder import BufferItem
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from databus.client.api import endpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Result
-from databus.client.http import health_of, make_service
-from databus.client.states import Lifecycle
+from databus.client.machines.states import Lifecycle
+from databus.client.monitoring.api import endpoints
+from databus.client.monitoring.http import health_of, make_service
 from databus.conf.settings import ClientHttpSettings
 from databus.daemon.client_report import ClientReport
 from databus.schemas.errors import SettingsError

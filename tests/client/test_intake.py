@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from databus.client.connection_messages import HalfWindow
-from databus.client.intake import Intake, ReadWindow, RolledBack, UnknownSchemaError
-from databus.client.position import Position, position_of
+from databus.client.machines.connection_messages import HalfWindow
+from databus.client.machines.position import Position, position_of
+from databus.client.puller.window_decoder import Intake, ReadWindow, RolledBack, UnknownSchemaError
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event.control import (

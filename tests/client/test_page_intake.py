@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.client.dispatch import data_window
-from databus.client.intake import UnknownSchemaError
-from databus.client.page_intake import PageIntake
-from databus.client.pages import Phase
+from databus.client.dispatcher.callbacks import data_window
+from databus.client.puller.buffer_items import Phase
+from databus.client.puller.page_decoder import PageIntake
+from databus.client.puller.window_decoder import UnknownSchemaError
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event.control import checkpoint_event, end_of_period, error_event

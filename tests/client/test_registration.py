@@ -5,10 +5,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from databus.client.checkpoints import MemoryCheckpoints
-from databus.client.loop_thread import LoopThread
+from databus.client.checkpoints.store import MemoryCheckpoints
+from databus.client.machines.server_set import Servers
+from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration, Surroundings
-from databus.client.server_set import Servers
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from databus.client.answers import CLIENT_ID
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.client.reporter import REFUSED_S, Behind, ReportOrder, Told, read_told
+from databus.client.monitoring.reporter import REFUSED_S, Behind, ReportOrder, Told, read_told
+from databus.client.responses import CLIENT_ID
 from databus.daemon import client_report
 from databus.daemon.client_report import ClientReport, WaitsFor
 from tests.client.fake_bootstrap import FakeBootstrap

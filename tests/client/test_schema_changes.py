@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from databus.client.consumer import Consumer, DataEvent, Result
-from databus.client.dispatch import Dispatch
-from databus.client.intake import Intake, ReadWindow
-from databus.client.position import Position
-from databus.client.schema_changes import SchemaWatch, with_seen
+from databus.client.dispatcher.callbacks import Dispatch
+from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
+from databus.client.machines.position import Position
+from databus.client.puller.window_decoder import Intake, ReadWindow
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pytest
 
-from databus.client.lifecycle import (
+from databus.client.machines.lifecycle import (
     HoldCallbacks,
     LifecycleMachine,
     Pause,
@@ -20,7 +20,7 @@ from databus.client.lifecycle import (
     StopReading,
     Suspend,
 )
-from databus.client.server_set import (
+from databus.client.machines.server_set import (
     AddRelay,
     BeginRequest,
     EndRequest,
@@ -30,7 +30,7 @@ from databus.client.server_set import (
     ServerSetMachine,
     TakeServers,
 )
-from databus.client.states import (
+from databus.client.machines.states import (
     CONNECTION,
     LIFECYCLE,
     SERVER_SET,

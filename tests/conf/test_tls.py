@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from databus.client import DatabusClient
-from databus.client.cli import tail
+from databus.client.cli.client import tail
 from databus.client.spark.blocking import Server, ServerPool
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from databus.bootstrap.server.handlers import make_service as make_pair
 from databus.client import DatabusClient
-from databus.client.metrics import make_metrics as client_metrics
+from databus.client.monitoring.metrics import make_metrics as client_metrics
 from databus.client.spark.query_figures import QueryFigures
 from databus.client.spark.query_figures import make_metrics as spark_metrics
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings

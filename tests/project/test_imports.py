@@ -34,7 +34,7 @@ HOMES = {
     "avro": ["registry/compatibility.py"],
     "deltalake": ["client/spark/targets/delta.py"],
     "fastavro": ["schemas/*.py"],
-    "kazoo": ["client/leases.py", "client/checkpoints.py"],
+    "kazoo": ["client/leases.py", "client/checkpoints/store.py"],
     "pymysql": ["relay/sources/mysql/*.py", "relay/sources/mysql/*/*.py", "demo/databases.py"],
     "pymysqlreplication": ["relay/sources/mysql/*/*.py"],
     "pyarrow": ["client/spark/*.py", "client/spark/*/*.py"],
@@ -44,11 +44,11 @@ HOMES = {
     "sqlite_utils": ["bootstrap/*.py", "registry/sqlite_store.py", "relay/sources/sqlite/*.py"],
     "tornado": [
         "*/http.py",
-        "client/transport.py",
+        "client/puller/transport.py",
         "databus/daemon/http_server.py",
         "databus/daemon/service.py",
     ],
-    "transitions": ["client/states.py"],
+    "transitions": ["client/machines/states.py"],
 }
 
 # What the rules do not touch: sockets, files, threads and clocks, in modules of rules.
@@ -56,8 +56,17 @@ IMPURE = frozenset(
     {"asyncio", "http", "multiprocessing", "os", "queue", "select", "socket", "sqlite3", "ssl"}
     | {"subprocess", "tempfile", "threading", "time", "urllib.request"}
 )
-PURE = ["schemas/*.py", "client/states.py", "client/dispatch.py", "client/connection.py"]
-PURE += ["client/lifecycle.py", "client/server_set.py", "relay/serving/databus/stream.py"]
+PURE = [
+    "schemas/*.py",
+    "client/machines/states.py",
+    "client/dispatcher/callbacks.py",
+    "client/machines/connection.py",
+]
+PURE += [
+    "client/machines/lifecycle.py",
+    "client/machines/server_set.py",
+    "relay/serving/databus/stream.py",
+]
 
 SOURCES = [path for path in python_files(ROOT) if path.parts[0] in PACKAGED]
 
@@ -145,13 +154,13 @@ def test_rules_import_no_sockets_files_threads_or_clocks(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "is_allowed"),
     [
-        ("relay/ring/ring.py", "import databus.client.buffer", False),
+        ("relay/ring/ring.py", "import databus.client.puller.buffer", False),
         ("relay/ring/ring.py", "def f():\n    from databus.client import buffer", False),
         ("relay/sources/relay.py", "from databus.client.client import DatabusClient", True),
         ("relay/sources/sqlite/source.py", "from databus.relay.ring.ring import Ring", False),
         ("schemas/event/event.py", "from databus.conf import settings", False),
         ("client/spark/jobs/load.py", "from databus.relay.sources import table_scan", True),
-        ("client/dispatch.py", "from databus.relay.sources import table_scan", False),
+        ("client/dispatcher/callbacks.py", "from databus.relay.sources import table_scan", False),
         ("bootstrap/seeder/seeder.py", "from databus.relay.sources import open_source", True),
         ("bootstrap/seeder/seeder.py", "from databus.relay.ring.ring import Ring", False),
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from databus.bootstrap.store.store import SourceState, SourceStatus, Store
-from databus.client.checkpoints import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints
 from databus.client.consumer import Consumer, DataEvent
 from databus.demo.processes import Child, free_port, python_module
 from databus.schemas.checkpoint import Checkpoint

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.consumer import DataEvent
-from databus.client.reporter import Behind
+from databus.client.monitoring.reporter import Behind
 from tests.promises.bootstrapping import (
     PAGE_BYTES,
     Applying,

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 
-from databus.client.back_off import BackOff
+from databus.client.machines.backoff import BackOff
 from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.jobs.sync import SyncProgress, sync

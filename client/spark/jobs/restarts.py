@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from databus.client.back_off import BackOff
+from databus.client.machines.backoff import BackOff
 from databus.schemas.errors import BootstrapTooOldError, BootstrapTooYoungError, ConsumerError
 
 _OURS = re.compile(r"(?:databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")

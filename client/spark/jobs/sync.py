@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from databus.client.back_off import BackOff
+from databus.client.machines.backoff import BackOff
 from databus.client.spark import register
 from databus.client.spark.apply import apply_changes
 from databus.client.spark.change_stream import make_measuring

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from databus.client.back_off import BackOff
+from databus.client.machines.backoff import BackOff
 from databus.client.spark.jobs.restarts import Restarts
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binding import bind, feeds_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from databus.client.states import SERVER_SET, ServerSet, StateMachine
+from databus.client.machines.states import SERVER_SET, ServerSet, StateMachine
 
 
 @dataclass(frozen=True, slots=True)

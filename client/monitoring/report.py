@@ -6,10 +6,10 @@ import json
 import secrets
 from typing import Literal
 
-from databus.client.figures import Figures
-from databus.client.pages import Phase
+from databus.client.machines.states import BOOTSTRAPPING, Connection
+from databus.client.puller.buffer_items import Phase
 from databus.client.registration import Registration
-from databus.client.states import BOOTSTRAPPING, Connection
+from databus.client.stats import Figures
 from databus.client.subscription import Subscription
 from databus.daemon.client_report import MAX_TEXT, ClientReport, RegistrationReport
 from databus.schemas.filters import filters_to_json

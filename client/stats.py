@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from databus.client.intake import ReadWindow
-from databus.client.pages import BootstrapPage, Phase
+from databus.client.puller.buffer_items import BootstrapPage, Phase
+from databus.client.puller.window_decoder import ReadWindow
 
 Clock = Callable[[], float]
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from databus.client.answers import PageHeaders, StreamHeaders
-from databus.client.position import Position
-from databus.client.server_set import Servers
+from databus.client.machines.position import Position
+from databus.client.machines.server_set import Servers
+from databus.client.responses import PageHeaders, StreamHeaders
 from databus.client.subscription import Bindings, RegisteredSchema
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, ScnNotFoundError

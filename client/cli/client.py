@@ -19,11 +19,11 @@ from rich.console import Console
 
 from databus.cli.api_client import access_options
 from databus.cli.daemon_options import log_format_option
+from databus.client.cli.tail import json_of, line_of
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
-from databus.client.position import parse_start
+from databus.client.machines.position import parse_start
 from databus.client.registering import EventCallback
-from databus.client.tail import json_of, line_of
 from databus.conf.settings import ClientSettings, load_settings
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.log_setup import LogFormat, set_up_logs

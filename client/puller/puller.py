@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-from databus.client.buffer import Buffer
-from databus.client.connection import ConnectionMachine
-from databus.client.connection_messages import (
+from databus.client.machines.connection import ConnectionMachine
+from databus.client.machines.connection_messages import (
     NO_PROGRESS,
     REQUESTS,
     BeginBootstrap,
@@ -42,14 +41,8 @@ from databus.client.connection_messages import (
     Wait,
     Waited,
 )
-from databus.client.figures import Figures
-from databus.client.intake import BufferItem, Intake, RolledBack
-from databus.client.page_intake import PageIntake
-from databus.client.pages import BootstrapBegun, BootstrapEnded, empty_page
-from databus.client.position import Position
-from databus.client.reach import Reach, Silence
-from databus.client.server_requests import Request, ServerRequests
-from databus.client.server_set import (
+from databus.client.machines.position import Position
+from databus.client.machines.server_set import (
     BeginRequest,
     EndRequest,
     Servers,
@@ -57,7 +50,14 @@ from databus.client.server_set import (
     ServerSetMachine,
     TakeServers,
 )
-from databus.client.states import BOOTSTRAPPING, Connection
+from databus.client.machines.states import BOOTSTRAPPING, Connection
+from databus.client.monitoring.reach import Reach, Silence
+from databus.client.puller.buffer import Buffer
+from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
+from databus.client.puller.page_decoder import PageIntake
+from databus.client.puller.requests import Request, ServerRequests
+from databus.client.puller.window_decoder import BufferItem, Intake, RolledBack
+from databus.client.stats import Figures
 from databus.client.subscription import Bindings, Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import DatabusError, ScnNotFoundError

@@ -11,12 +11,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from databus.client.api import endpoints
-from databus.client.loop_thread import LoopThread
-from databus.client.metrics import make_metrics
-from databus.client.reach import Silence
+from databus.client.machines.states import Connection, Lifecycle
+from databus.client.monitoring.api import endpoints
+from databus.client.monitoring.metrics import make_metrics
+from databus.client.monitoring.reach import Silence
+from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration
-from databus.client.states import Connection, Lifecycle
 from databus.conf.settings import ClientHttpSettings
 from databus.daemon.http import ApiHandler, CommandHandler
 from databus.daemon.http_server import BoundedServer

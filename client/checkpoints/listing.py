@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from databus.client.checkpoints import read_file
+from databus.client.checkpoints.store import read_file
 from databus.client.spark.offsets import AtScn, Place, from_offset
 from databus.daemon.file_lock import holder_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

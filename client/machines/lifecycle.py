@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from databus.client.states import LIFECYCLE, Lifecycle, StateMachine
+from databus.client.machines.states import LIFECYCLE, Lifecycle, StateMachine
 
 
 class LifecycleMessage:

@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from databus.client.back_off import BackOff
-from databus.client.buffer import Buffer, BufferClosedError
-from databus.client.checkpoint_keeper import CheckpointKeeper, soonest
-from databus.client.checkpoints import CheckpointStore
+from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
+from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
-from databus.client.dispatch import CheckpointRule, Dispatch, Failure, Outcome
-from databus.client.figures import Figures
-from databus.client.intake import BufferItem, ReadWindow, RolledBack
-from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
-from databus.client.position import Position
-from databus.client.schema_changes import SchemaWatch, with_seen
+from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch, Failure, Outcome
+from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
+from databus.client.machines.backoff import BackOff
+from databus.client.machines.position import Position
+from databus.client.puller.buffer import Buffer, BufferClosedError
+from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
+from databus.client.puller.window_decoder import BufferItem, ReadWindow, RolledBack
+from databus.client.stats import Figures
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.daemon.log_setup import about

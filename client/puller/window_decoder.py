@@ -10,9 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from databus.client.connection_messages import HalfWindow, Progress
-from databus.client.pages import NOTICE_BYTES, BootstrapBegun, BootstrapEnded, BootstrapPage
-from databus.client.position import Position
+from databus.client.machines.connection_messages import HalfWindow, Progress
+from databus.client.machines.position import Position
+from databus.client.puller.buffer_items import (
+    NOTICE_BYTES,
+    BootstrapBegun,
+    BootstrapEnded,
+    BootstrapPage,
+)
 from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, ProtocolError

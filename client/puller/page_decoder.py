@@ -6,9 +6,9 @@ that leads nowhere never reaches a consumer.
 
 from __future__ import annotations
 
-from databus.client.connection_messages import PageFacts
-from databus.client.intake import explain_unknown
-from databus.client.pages import BootstrapPage
+from databus.client.machines.connection_messages import PageFacts
+from databus.client.puller.buffer_items import BootstrapPage
+from databus.client.puller.window_decoder import explain_unknown
 from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ProtocolError

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from databus.client.checkpoint_lock import take_lock
+from databus.client.checkpoints.lock import take_lock
 from databus.daemon.durable_file import replace_file
 from databus.daemon.private_files import make_folder
 from databus.schemas.checkpoint import Checkpoint

@@ -9,16 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from databus.client.answers import (
-    STORE_ID,
-    error_of,
-    read_page_headers,
-    read_schemas,
-    read_scn,
-    read_sources,
-    read_stream_headers,
-)
-from databus.client.connection_messages import (
+from databus.client.machines.connection_messages import (
     ConnectionStateMessage,
     GetPage,
     GetSchemas,
@@ -35,9 +26,18 @@ from databus.client.connection_messages import (
     TargetScnAnswered,
     WindowTooLarge,
 )
-from databus.client.intake import BufferItem, Intake, UnknownSchemaError
-from databus.client.page_intake import PageIntake
-from databus.client.transport import Answer, OnChunk, make_transport
+from databus.client.puller.page_decoder import PageIntake
+from databus.client.puller.transport import Answer, OnChunk, make_transport
+from databus.client.puller.window_decoder import BufferItem, Intake, UnknownSchemaError
+from databus.client.responses import (
+    STORE_ID,
+    error_of,
+    read_page_headers,
+    read_schemas,
+    read_scn,
+    read_sources,
+    read_stream_headers,
+)
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import (
     ProtocolError,

@@ -22,10 +22,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from databus.client.answers import is_malformed, is_refusal
-from databus.client.back_off import BackOff
-from databus.client.bootstrap_session import BootstrapSession
-from databus.client.connection_messages import (
+from databus.client.machines.backoff import BackOff
+from databus.client.machines.bootstrap import BootstrapSession
+from databus.client.machines.connection_messages import (
     NO_PROGRESS,
     Closed,
     ConnectionInstruction,
@@ -53,11 +52,12 @@ from databus.client.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.position import Position, place_order
-from databus.client.request_size import RequestSize
-from databus.client.server_order import ServerOrder
-from databus.client.server_set import Servers
-from databus.client.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
+from databus.client.machines.position import Position, place_order
+from databus.client.machines.request_size import RequestSize
+from databus.client.machines.server_rotation import ServerOrder
+from databus.client.machines.server_set import Servers
+from databus.client.machines.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
+from databus.client.responses import is_malformed, is_refusal
 from databus.client.subscription import Registered, Subscription, bind, find_ids
 from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from databus.client.answers import is_malformed, is_too_old, is_too_young, is_unknown_command
-from databus.client.back_off import BackOff
-from databus.client.bootstrap_steps import (
+from databus.client.machines.backoff import BackOff
+from databus.client.machines.bootstrap_steps import (
     STORE_ID_KEY,
     Step,
     after_page,
@@ -32,7 +31,7 @@ from databus.client.bootstrap_steps import (
     sources_asked,
     step_of,
 )
-from databus.client.connection_messages import (
+from databus.client.machines.connection_messages import (
     BeginBootstrap,
     ConnectionInstruction,
     ConnectionStateMessage,
@@ -57,9 +56,10 @@ from databus.client.connection_messages import (
     Waited,
     WindowTooLarge,
 )
-from databus.client.request_size import RequestSize
-from databus.client.server_order import ServerOrder
-from databus.client.states import BOOTSTRAPPING, Connection, StateMachine
+from databus.client.machines.request_size import RequestSize
+from databus.client.machines.server_rotation import ServerOrder
+from databus.client.machines.states import BOOTSTRAPPING, Connection, StateMachine
+from databus.client.responses import is_malformed, is_too_old, is_too_young, is_unknown_command
 from databus.client.subscription import Registered, Subscription, bind
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from databus.client.back_off import BackOff
-from databus.client.checkpoints import CheckpointStore, save_in
+from databus.client.checkpoints.store import CheckpointStore, save_in
+from databus.client.machines.backoff import BackOff
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
 from databus.daemon.faults import is_transient

@@ -22,10 +22,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from databus.client.figures import BUCKETS_S, Figures
-from databus.client.pages import Phase
+from databus.client.machines.states import Connection, Lifecycle
+from databus.client.puller.buffer_items import Phase
 from databus.client.registration import Registration
-from databus.client.states import Connection, Lifecycle
+from databus.client.stats import BUCKETS_S, Figures
 from databus.daemon.process_metrics import add_process_metrics
 
 if TYPE_CHECKING:

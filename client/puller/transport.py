@@ -26,7 +26,7 @@ from tornado.iostream import IOStream, StreamClosedError
 from tornado.tcpclient import TCPClient
 
 from databus import __version__
-from databus.client.answers import CLIENT_ID, ERROR
+from databus.client.responses import CLIENT_ID, ERROR
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls

@@ -11,15 +11,15 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from random import Random
 
-from databus.client.buffer import Buffer, BufferClosedError
-from databus.client.checkpoint_keeper import CheckpointKeeper, soonest
-from databus.client.checkpoints import CheckpointStore
+from databus.client.checkpoints.keeper import CheckpointKeeper, soonest
+from databus.client.checkpoints.store import CheckpointStore
 from databus.client.consumer import Result
-from databus.client.dispatch import CheckpointRule, DataWindow, data_window
-from databus.client.figures import Figures
-from databus.client.intake import BufferItem, ReadingFailed, ReadWindow, RolledBack
-from databus.client.pages import BootstrapBegun, BootstrapEnded, BootstrapPage
-from databus.client.position import Position
+from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, data_window
+from databus.client.machines.position import Position
+from databus.client.puller.buffer import Buffer, BufferClosedError
+from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
+from databus.client.puller.window_decoder import BufferItem, ReadingFailed, ReadWindow, RolledBack
+from databus.client.stats import Figures
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -1,0 +1,1 @@
+"""Checkpoints: kept in files, listed, locked."""

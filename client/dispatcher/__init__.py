@@ -1,0 +1,1 @@
+"""Calls the consumer, or yields windows, and says what may be checkpointed."""

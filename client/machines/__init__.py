@@ -1,0 +1,1 @@
+"""The three layers of state machines: messages in, instructions out. Pure."""

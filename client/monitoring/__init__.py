@@ -1,0 +1,1 @@
+"""What a client says of itself: stats, HTTP, metrics."""

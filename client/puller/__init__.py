@@ -1,0 +1,1 @@
+"""Carries out what the machines say: requests, decoding, the buffer."""

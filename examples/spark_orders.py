@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from databus.client.spark import register
-from databus.client.spark.apply import apply_changes
+from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.monitoring.console import watching
 from databus.client.spark.session import job_session
 from databus.client.spark.targets.target import open_target
-from databus.client.spark.watching import watching
 
 EVERY = "1 second"
 

@@ -12,4 +12,4 @@ __all__ = ["DefaultSource"]
 
 # Without the name, as before PySpark 4.3, Spark passes this module over.
 with suppress(ImportError):
-    from databus.client.spark.source import DatabusDataSource as DefaultSource
+    from databus.client.spark.source.data_source import DatabusDataSource as DefaultSource

@@ -27,11 +27,11 @@ from benchmarks.spark_speed.sources import (
     write_parquet,
 )
 from databus.client.spark import register
-from databus.client.spark.change_stream import changes_type, read_changes
-from databus.client.spark.range_reader import close_readers
-from databus.client.spark.ranges import LogRange, range_to_text
-from databus.client.spark.row_types import arrow_schema
+from databus.client.spark.arrow.row_types import arrow_schema
+from databus.client.spark.planning.ranges import LogRange, range_to_text
 from databus.client.spark.session import job_session
+from databus.client.spark.source.change_stream import changes_type, read_changes
+from databus.client.spark.source.range_reader import close_readers
 from databus.demo.processes import child_environment, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

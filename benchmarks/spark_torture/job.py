@@ -27,7 +27,7 @@ from benchmarks.spark_torture.spans import Span, span_of
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import SOURCES, STAMPS, TABLES
 from databus.client.spark import register
-from databus.client.spark.apply import apply_changes, rows_of
+from databus.client.spark.consuming.apply import apply_changes, rows_of
 from databus.client.spark.session import STACK, job_session
 from databus.client.spark.targets.target import open_target
 

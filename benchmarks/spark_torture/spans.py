@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.torture.workload import SOURCES
-from databus.client.spark.offsets import InSnapshot, Place, from_offset, start_of
+from databus.client.spark.planning.offsets import InSnapshot, Place, from_offset, start_of
 
 PHYSICAL = "shop"
 HEAD_LINES = 2  # of an offset file: its version, and the batch's figures

@@ -22,10 +22,10 @@ from rich.console import Console
 from benchmarks.report import Figure, at_most
 from benchmarks.spark_verify.shop import COLUMNS, CREATE, SOURCE, fill, first_hot
 from databus.client.spark import register
-from databus.client.spark.apply import apply_changes
+from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.session import job_session
 from databus.client.spark.targets.target import open_target
-from databus.client.spark.verify.compared import Kind
+from databus.client.spark.verify.differences import Kind
 from databus.client.spark.verify.repair import RepairOptions, repair
 from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.verify import VerifyOptions, verify

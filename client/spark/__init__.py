@@ -27,6 +27,6 @@ def register(spark: SparkSession) -> None:
     Where the package is installed with pip Spark finds it by itself; from a
     checkout, and in a session that was begun before, this is needed.
     """
-    from databus.client.spark.source import DatabusDataSource
+    from databus.client.spark.source.data_source import DatabusDataSource
 
     spark.dataSource.register(DatabusDataSource)

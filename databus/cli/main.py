@@ -45,7 +45,9 @@ COMMANDS = {
     ),
     "relay": CommandAt("databus.relay.cli.relay:relay", "Capture change logs and serve them."),
     "schema": CommandAt("databus.registry.cli:schema", "List, show, check and make schemas."),
-    "spark": CommandAt("databus.client.spark.cli:spark", "Load, follow, verify and repair tables."),
+    "spark": CommandAt(
+        "databus.client.spark.cli.spark:spark", "Load, follow, verify and repair tables."
+    ),
     "tail": CommandAt("databus.client.cli.client:tail", "Print a source's rows as they come."),
     "top": CommandAt("databus.relay.cli.top:top", "Watch a relay in the terminal."),
 }

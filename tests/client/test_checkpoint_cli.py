@@ -14,7 +14,7 @@ from databus.cli.main import main
 from databus.client.checkpoints.lag import RelayRange, consequences, distance_text, lag_of
 from databus.client.checkpoints.lock import take_lock
 from databus.client.checkpoints.store import FileCheckpoints
-from databus.client.spark.offsets import AtScn, InSnapshot, to_offset
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, to_offset
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay, insert, transaction
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from databus.client import DatabusClient
 from databus.client.cli.client import tail
-from databus.client.spark.blocking import Server, ServerPool
+from databus.client.spark.planning.server_pool import Server, ServerPool
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import server_context
@@ -193,7 +193,7 @@ def test_a_token_is_looked_for_again_after_a_refusal(
 def test_http_and_https_are_not_mistaken_for_each_other(
     certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("databus.client.spark.blocking.CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("databus.client.spark.planning.server_pool.CONNECT_TIMEOUT_S", 0.2)
     shown = access(None, certificates.ca)
     with served(tmp_path) as plain:
         url = plain.url.replace("http:", "https:")

@@ -8,7 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from databus.client.spark.row_types import WriterSchema, arrow_schema, changes_schema, row_schema
+from databus.client.spark.arrow.row_types import (
+    WriterSchema,
+    arrow_schema,
+    changes_schema,
+    row_schema,
+)
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.following import Following
 from databus.client.spark.targets.target import Applied, Target

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from databus.client.spark.blocking import Answer
-from databus.client.spark.measuring import Measuring
 from databus.client.spark.options import parse_options
+from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.server_pool import Answer
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     BootstrapTooOldError,

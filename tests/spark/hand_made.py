@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from databus.client.spark.row_types import KEY, arrow_schema, changes_schema
+from databus.client.spark.arrow.row_types import KEY, arrow_schema, changes_schema
 
 Row = Mapping[str, Any]
 _TYPES: dict[str, DataType] = {"int": IntegerType(), "string": StringType()}

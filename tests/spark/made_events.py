@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from databus.client.spark import event_columns
-from databus.client.spark.column_cutter import ColumnCutter
-from databus.client.spark.event_columns import EventColumns
-from databus.client.spark.row_types import (
+from databus.client.spark.arrow import event_batches as event_columns
+from databus.client.spark.arrow._column_decoder import ColumnCutter
+from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.row_types import (
     Layout,
     WriterSchema,
     arrow_schema,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from databus.client.spark.change_stream import ChangeStream, changes_type, read_changes
-from databus.client.spark.range_reader import close_readers
-from databus.client.spark.row_types import arrow_schema
+from databus.client.spark.arrow.row_types import arrow_schema
+from databus.client.spark.source.change_stream import ChangeStream, changes_type, read_changes
+from databus.client.spark.source.range_reader import close_readers
 from tests.promises.running import PATIENCE_S, POLL_S, wait_until
 
 Record = dict[str, Any]

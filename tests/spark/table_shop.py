@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from databus.client.spark.row_types import arrow_schema
-from databus.client.spark.table_reader import TableReader
+from databus.client.spark.arrow.row_types import arrow_schema
+from databus.client.spark.source.table_reader import TableReader
 from tests.promises.bootstrapping import (
     RunningPair,
     SqlitePlace,

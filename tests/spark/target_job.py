@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from databus.client.spark.change_stream import read_changes
-from databus.client.spark.column_plan import NEEDS_RELOAD
-from databus.client.spark.row_types import CHANGE_COLUMN, SCHEMAS, arrow_schema
-from databus.client.spark.table_reader import TableReader
+from databus.client.spark.arrow.column_plan import NEEDS_RELOAD
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN, SCHEMAS, arrow_schema
+from databus.client.spark.source.change_stream import read_changes
+from databus.client.spark.source.table_reader import TableReader
 from databus.client.spark.targets.changes import changes_of, common_type
 from databus.client.spark.targets.following import Following
 from databus.client.spark.targets.target import Target, open_target

@@ -15,9 +15,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from databus.client.spark.apply import apply_changes, key_columns, latest_per_key, rows_of
-from databus.client.spark.row_keys import meta_type
-from databus.client.spark.row_types import KEY, changes_schema
+from databus.client.spark.arrow.row_keys import meta_type
+from databus.client.spark.arrow.row_types import KEY, changes_schema
+from databus.client.spark.consuming.apply import apply_changes, key_columns, latest_per_key, rows_of
 from databus.client.spark.targets.target import Applied, open_target
 from databus.schemas.errors import SettingsError
 from tests.spark.changing_source import Change, change

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from databus.client.spark.as_of import AsOf
-from databus.client.spark.row_types import arrow_schema, changes_schema
+from databus.client.spark.arrow.row_types import arrow_schema, changes_schema
+from databus.client.spark.source.as_of import AsOf
 from databus.schemas.errors import SettingsError
 
 ROWS = StructType([StructField("k", StringType()), StructField("l", IntegerType()),

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from databus.client.spark.blocking import ServerPool
-from databus.client.spark.capture_states import CaptureStates, Stopped, stopped_sources
-from databus.client.spark.changes_between import ranges_of_changes
-from databus.client.spark.offsets import AtScn, to_offset
+from databus.client.spark.planning.capture_states import CaptureStates, Stopped, stopped_sources
+from databus.client.spark.planning.offsets import AtScn, to_offset
+from databus.client.spark.planning.server_pool import ServerPool
+from databus.client.spark.source.changes_between import ranges_of_changes
 from databus.schemas.errors import ServerError, SourceStoppedError
 from tests.promises.running import RunningRelay, Shop, running, wait_until
 from tests.spark.queries import Query

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from databus.client.spark.database_reader import DatabaseReader
-from databus.client.spark.row_types import arrow_schema
+from databus.client.spark.arrow.row_types import arrow_schema
+from databus.client.spark.source.database_reader import DatabaseReader
 from databus.schemas.errors import SettingsError
 from tests.mariadb_server import Database
 from tests.relay.sources.sqlite_shop import database as sqlite_database

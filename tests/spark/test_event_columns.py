@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.client.spark import event_columns
-from databus.client.spark.event_columns import UnknownSchemaError
-from databus.client.spark.row_types import (
+from databus.client.spark.arrow import event_batches as event_columns
+from databus.client.spark.arrow.event_batches import UnknownSchemaError
+from databus.client.spark.arrow.row_types import (
     Layout,
 )
 from databus.schemas.avro_rows import schema_id

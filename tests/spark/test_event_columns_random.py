@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.client.spark.event_columns import EventColumns
-from databus.client.spark.row_types import (
+from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.row_types import (
     Layout,
     WriterSchema,
 )

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.client.spark.piece_builder import PieceBuilder
+from databus.client.spark.arrow.batch_builder import PieceBuilder
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.metadata import (
     Op,

@@ -22,7 +22,7 @@ from databus.cli.main import main
 from databus.client.spark.jobs.load import LoadProgress, load
 from databus.client.spark.jobs.load_query import load_query
 from databus.client.spark.jobs.sync import sync
-from databus.client.spark.sql.table_places import table_places, with_views
+from databus.client.spark.sql.table_references import table_places, with_views
 from databus.client.spark.targets.changes import changes_of
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import SettingsError

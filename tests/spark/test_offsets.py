@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databus.client.spark.offsets import (
+from databus.client.spark.planning.offsets import (
     AtScn,
     InSnapshot,
     Place,
     from_offset,
     to_offset,
 )
-from databus.client.spark.ranges import (
+from databus.client.spark.planning.ranges import (
     LogRange,
     Range,
     SnapshotEnd,

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databus.client.spark.measuring import Measuring
-from databus.client.spark.offsets import AtScn, InSnapshot, Place
 from databus.client.spark.options import parse_options
-from databus.client.spark.planner import Planner
-from databus.client.spark.ranges import LogRange, SnapshotEnd, SnapshotRange, ranges_between
+from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place
+from databus.client.spark.planning.planner import Planner
+from databus.client.spark.planning.ranges import (
+    LogRange,
+    SnapshotEnd,
+    SnapshotRange,
+    ranges_between,
+)
 from databus.schemas.errors import (
     CheckpointError,
     ScnNotFoundError,

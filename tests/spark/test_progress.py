@@ -22,10 +22,10 @@ from pyspark.sql.streaming.listener import (
 from rich.console import Console
 
 from databus.client.spark import register
-from databus.client.spark.offsets import AtScn, InSnapshot, Place, to_offset
-from databus.client.spark.progress import BatchFigures, batch_figures, offset_of
-from databus.client.spark.query_figures import QueryFigures, make_metrics
-from databus.client.spark.watching import line_of, serving, table_of, watching
+from databus.client.spark.monitoring.console import line_of, serving, table_of, watching
+from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics
+from databus.client.spark.monitoring.progress import BatchFigures, batch_figures, offset_of
+from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, to_offset
 from databus.demo.processes import free_port
 from databus.schemas.errors import CheckpointError, SettingsError
 from tests.promises.running import RunningRelay, Shop, running

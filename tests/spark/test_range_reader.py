@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databus.client.spark.range_reader import check_resume
+from databus.client.spark.source.range_reader import check_resume
 from databus.schemas.errors import ServerError
 
 RELAY = "http://relay"

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from databus.client.spark.sql.row_condition import RowCondition
+from databus.client.spark.arrow.predicate import RowCondition
 from databus.schemas.errors import SettingsError
 
 PLAIN = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("d", pa.float64()), ("t", pa.string())])

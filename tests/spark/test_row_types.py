@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from databus.client.spark.avro_columns import columns_of
-from databus.client.spark.row_types import (
+from databus.client.spark.arrow.avro_columns import columns_of
+from databus.client.spark.arrow.row_types import (
     KEY,
     SQL_TYPE,
     WriterSchema,

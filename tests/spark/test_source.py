@@ -156,7 +156,7 @@ def test_a_worker_without_the_package_says_how_to_install_it(tmp_path: Path) -> 
     )
     from pyspark import cloudpickle
 
-    from databus.client.spark.source import DatabusDataSource
+    from databus.client.spark.source.data_source import DatabusDataSource
 
     done = subprocess.run(
         [sys.executable, "-c", text],

@@ -25,7 +25,7 @@ import pytest
 from click.testing import CliRunner
 
 from databus.cli.main import main
-from databus.client.spark.query_figures import QueryFigures, make_metrics
+from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics
 from databus.demo.processes import free_port, wait_until
 from databus.demo.stage import Stage
 from tests.docs.markdown import ROOT, Block, block_for, blocks_of

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
-from databus.client.spark.sql.binding import bind, feeds_of
-from databus.client.spark.sql.feeds import columns_of, in_one_shape
+from databus.client.spark.sql.binder import bind, feeds_of
 from databus.client.spark.sql.job_file import parse_job
-from databus.client.spark.sql.mirrors import open_mirrors
+from databus.client.spark.sql.join_state import open_mirrors
 from databus.client.spark.sql.plan import JoinPlan
+from databus.client.spark.sql.source_streams import columns_of, in_one_shape
 from databus.client.spark.targets.target import Applied, open_target
 from databus.schemas.errors import ConsumerError
 from tests.spark.hand_made import Change, batch_of, row_type

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.client.spark.sql.binding import bind, feeds_of
+from databus.client.spark.sql.binder import bind, feeds_of
 from databus.client.spark.sql.job_file import SqlJob, parse_job, read_job
 from databus.client.spark.sql.plan import (
     Feed,

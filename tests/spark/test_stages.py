@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from databus.client.spark.row_types import KEY, changes_schema
-from databus.client.spark.stages import Mode, stages
+from databus.client.spark.arrow.row_types import KEY, changes_schema
+from databus.client.spark.consuming.order_modes import Mode, stages
 from databus.schemas.errors import SettingsError
 from tests.spark.changing_source import Change, change
 

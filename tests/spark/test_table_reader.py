@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from databus.client.spark.table_reader import TableReader, split_rows
+from databus.client.spark.source.table_reader import TableReader, split_rows
 from databus.schemas.errors import ServerError, SettingsError
 from databus.schemas.scn import MAX_SCN
 from tests.promises.running import wait_until

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from databus.client.spark.offsets import AtScn
-from databus.client.spark.planner import Planner
-from databus.client.spark.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
-from databus.client.spark.task_ranges import TaskRanges
+from databus.client.spark.planning.offsets import AtScn
+from databus.client.spark.planning.partitions import TaskRanges
+from databus.client.spark.planning.planner import Planner
+from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from tests.spark.fake_servers import SOURCES, FakeBootstrap, FakeRelay, measuring_of
 
 

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.spark.row_types import arrow_schema, spark_type
-from databus.client.spark.verify.shape import Row, Shape
+from databus.client.spark.arrow.row_types import arrow_schema, spark_type
 from databus.client.spark.verify.source_table import SourceTable, open_source_table
 from databus.client.spark.verify.spark_texts import digest_of
+from databus.client.spark.verify.table_shape import Row, Shape
 from databus.client.spark.verify.texts import digest, row_text
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import watching

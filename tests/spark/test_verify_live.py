@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from databus.cli.main import main
 from databus.client.spark import register
-from databus.client.spark.apply import apply_changes
+from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.repair import How, RepairOptions, repair
 from databus.client.spark.verify.source_table import Selection

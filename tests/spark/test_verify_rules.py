@@ -21,7 +21,7 @@ from databus.client.spark.verify.chunks import (
     bucket_count,
     differing,
 )
-from databus.client.spark.verify.compared import Difference, Kind, comparer_of
+from databus.client.spark.verify.differences import Difference, Kind, comparer_of
 from databus.client.spark.verify.replay import Candidate, Changes, LastChange, judge, since
 from databus.client.spark.verify.report import (
     Compared,
@@ -30,7 +30,7 @@ from databus.client.spark.verify.report import (
     keys_of,
     read_report,
 )
-from databus.client.spark.verify.shape import Row, shape_of
+from databus.client.spark.verify.table_shape import Row, shape_of
 from databus.client.spark.verify.texts import double_text
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Column, Table

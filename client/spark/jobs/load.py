@@ -25,17 +25,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from databus.client.spark import register
-from databus.client.spark.apply import apply_changes
-from databus.client.spark.jobs.origin import (
+from databus.client.spark.arrow.row_keys import quoted
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN, arrow_schema, changes_schema
+from databus.client.spark.arrow.table_columns import choose_columns
+from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.jobs.load_source import (
     BootstrapOrigin,
     Cut,
     DatabaseOrigin,
     Origin,
     primary_key,
 )
-from databus.client.spark.row_keys import quoted
-from databus.client.spark.row_types import CHANGE_COLUMN, arrow_schema, changes_schema
-from databus.client.spark.table_columns import choose_columns
 from databus.client.spark.targets.changes import SCN, Changes, changes_of
 from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from databus.client.spark import register
-from databus.client.spark.apply import apply_changes
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.jobs.load import Loaded, snapshot_meta
-from databus.client.spark.jobs.origin import BootstrapOrigin
-from databus.client.spark.row_types import CHANGE_COLUMN
-from databus.client.spark.sql.table_places import table_places, with_views
+from databus.client.spark.jobs.load_source import BootstrapOrigin
+from databus.client.spark.sql.table_references import table_places, with_views
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import SettingsError
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from databus.client.spark.apply import apply_changes
-from databus.client.spark.sql.mirrors import MirrorTable
-from databus.client.spark.sql.plan import Feed, JoinPlan, UnionPlan
-from databus.client.spark.sql.selected import selected_changes
-from databus.client.spark.sql.wide_rows import (
+from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.sql.join_rows import (
     all_facts,
     facts_gone,
     touched_by_changes,
     wide_changes,
 )
+from databus.client.spark.sql.join_state import MirrorTable
+from databus.client.spark.sql.plan import Feed, JoinPlan, UnionPlan
+from databus.client.spark.sql.projection import selected_changes
 from databus.client.spark.targets.changes import Changes
 from databus.client.spark.targets.target import Applied, Target
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from databus.client.spark.sql.query import Query, parse_query
-from databus.client.spark.sql.sql_text import SqlText
+from databus.client.spark.sql.source_text import SqlText
 from databus.conf.settings import Settings, build_settings
 from databus.schemas.errors import SettingsError
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import Token, exp
 
-from databus.client.spark.sql.sql_text import Clauses, SqlText, without_alias
+from databus.client.spark.sql.source_text import Clauses, SqlText, without_alias
 
 # What a SELECT may be made of.
 _PARTS = frozenset({"expressions", "from", "joins", "where"})

@@ -14,17 +14,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from databus.client.machines.backoff import BackOff
-from databus.client.spark.jobs.restarts import Restarts
+from databus.client.spark.jobs.restart_policy import Restarts
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
-from databus.client.spark.sql.binding import bind, feeds_of
+from databus.client.spark.sql.binder import bind, feeds_of
 from databus.client.spark.sql.explain import explain_keys
-from databus.client.spark.sql.feeds import columns_of, read_feeds, types_of
 from databus.client.spark.sql.job_file import SqlJob
-from databus.client.spark.sql.job_folder import JobFolder, open_folder
-from databus.client.spark.sql.mirrors import open_mirrors
+from databus.client.spark.sql.job_state import JobFolder, open_folder
+from databus.client.spark.sql.join_rows import all_facts, wide_changes
+from databus.client.spark.sql.join_state import open_mirrors
 from databus.client.spark.sql.plan import Feed, Plan, UnionPlan
-from databus.client.spark.sql.selected import selected_changes
-from databus.client.spark.sql.wide_rows import all_facts, wide_changes
+from databus.client.spark.sql.projection import selected_changes
+from databus.client.spark.sql.source_streams import columns_of, read_feeds, types_of
 from databus.client.spark.targets.target import Applied, Target, open_target
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import DatabusError, SettingsError

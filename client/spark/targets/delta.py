@@ -30,7 +30,6 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
-from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
     AS_OF,
     BOOKKEEPING,
@@ -42,6 +41,7 @@ from databus.client.spark.targets.changes import (
     put_changes,
     unified_schema,
 )
+from databus.client.spark.targets.commit_log import Book
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (

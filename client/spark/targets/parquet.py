@@ -29,14 +29,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
     Changes,
     cast_to,
     put_changes,
     unified_schema,
 )
-from databus.client.spark.targets.decision import merged, without_as_of
+from databus.client.spark.targets.commit_log import Book
+from databus.client.spark.targets.merge_plan import merged, without_as_of
 from databus.client.spark.targets.places import check_folder, local_file
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (

@@ -31,7 +31,6 @@ from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import IntegrityError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
-from databus.client.spark.targets.book import Book
 from databus.client.spark.targets.changes import (
     AS_OF,
     SOURCE,
@@ -39,6 +38,7 @@ from databus.client.spark.targets.changes import (
     put_changes,
     unified_schema,
 )
+from databus.client.spark.targets.commit_log import Book
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.sql_batch import Batch, arrow_of
 from databus.client.spark.targets.sql_reshaping import (

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DataError
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
-from databus.client.spark.targets.decision import decide
+from databus.client.spark.targets.merge_plan import decide
 from databus.client.spark.targets.sql_values import first_refused, guilty_column, refused
 
 # The most values that a statement may have: SQLite's limit, the lowest there is, with room.

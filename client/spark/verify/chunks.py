@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from databus.client.spark.avro_columns import AvroColumn, Kind
+from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
 
 
 class ChunkDigest(NamedTuple):

@@ -12,12 +12,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from databus.client.spark.avro_columns import AvroColumn, Kind
+from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests
 from databus.client.spark.verify.conditions import of_chunks, where
 from databus.client.spark.verify.mysql_texts import MysqlTexts
-from databus.client.spark.verify.shape import Key, Row, shape_of, spark_values
 from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.table_shape import Key, Row, shape_of, spark_values
 from databus.client.spark.verify.texts import TEXTS, Form, base_type, form_of
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.mysql.rows.layout import Definition

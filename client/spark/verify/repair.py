@@ -25,11 +25,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.spark.avro_columns import AvroColumn
-from databus.client.spark.row_types import arrow_schema, spark_type
+from databus.client.spark.arrow.avro_columns import AvroColumn
+from databus.client.spark.arrow.row_types import arrow_schema, spark_type
 from databus.client.spark.session import job_session
 from databus.client.spark.targets.target import Put, Target, open_target
-from databus.client.spark.verify.compared import comparer_of
+from databus.client.spark.verify.differences import comparer_of
 from databus.client.spark.verify.report import (
     Compared,
     Report,
@@ -38,7 +38,6 @@ from databus.client.spark.verify.report import (
     keys_of,
     read_report,
 )
-from databus.client.spark.verify.shape import Key, Row, Shape
 from databus.client.spark.verify.source_table import (
     Selection,
     SourceTable,
@@ -47,6 +46,7 @@ from databus.client.spark.verify.source_table import (
     rows_of_keys,
 )
 from databus.client.spark.verify.steps import OnStep, Step, unseen
+from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.client.spark.verify.target_table import TargetTable
 from databus.client.spark.verify.verify import Verifier, VerifyOptions, changes_for
 from databus.conf.settings import RelaySettings

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from databus.client.spark.verify.compared import Comparer, Difference
-from databus.client.spark.verify.shape import Key, Row
+from databus.client.spark.verify.differences import Comparer, Difference
+from databus.client.spark.verify.table_shape import Key, Row
 
 Place = tuple[int, int]  # SCN, index in its window
 NOWHERE: Place = (-1, -1)

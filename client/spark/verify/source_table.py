@@ -19,7 +19,7 @@ from databus.client.spark.verify.chunks import (
     KeyRanges,
     bucket_count,
 )
-from databus.client.spark.verify.shape import Key, Row, Shape
+from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError, UnknownSourceError

@@ -14,8 +14,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
-from databus.client.spark.avro_columns import AvroColumn
-from databus.client.spark.row_types import spark_type
+from databus.client.spark.arrow.avro_columns import AvroColumn
+from databus.client.spark.arrow.row_types import spark_type
 from databus.client.spark.verify.texts import END, HEX_DIGITS, NULL_TEXT, TEXTS, Form, form_of
 
 _IN_PYTHON = frozenset({Form.DOUBLE, Form.INET6, Form.JSON})

@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from databus.client.spark.avro_columns import AvroColumn, Kind
+from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests
 from databus.client.spark.verify.conditions import of_chunks, where
-from databus.client.spark.verify.shape import Key, Row, Shape, shape_of, spark_values
 from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.table_shape import Key, Row, Shape, shape_of, spark_values
 from databus.client.spark.verify.texts import any_text, digest, row_text
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.sqlite.catalog import quote

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from databus.client.spark import register
-from databus.client.spark.apply import latest_per_key
-from databus.client.spark.change_stream import make_measuring
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.consuming.apply import latest_per_key
 from databus.client.spark.options import parse_options
-from databus.client.spark.row_types import CHANGE_COLUMN
+from databus.client.spark.source.change_stream import make_measuring
 from databus.client.spark.verify.replay import NOWHERE, Changes, LastChange
-from databus.client.spark.verify.shape import Key, Row, Shape
 from databus.client.spark.verify.spark_texts import value_of
+from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.client.spark.verify.target_table import key_frame
 from databus.schemas.errors import SourceUnavailableError
 

@@ -12,12 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructField, StructType
 
-from databus.client.spark.row_types import arrow_schema, spark_type
+from databus.client.spark.arrow.row_types import arrow_schema, spark_type
 from databus.client.spark.targets.changes import SCN, SOURCE
 from databus.client.spark.targets.target import Target
 from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests, KeyRanges, Span
-from databus.client.spark.verify.shape import Key, Row, Shape
 from databus.client.spark.verify.spark_texts import digest_of, in_python, value_of
+from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.schemas.errors import SettingsError
 
 MOST_SPANS = 200  # ranges that Spark is told of, so that files without them are left out

@@ -24,10 +24,9 @@ from databus.client.spark.session import job_session
 from databus.client.spark.targets.changes import SCN
 from databus.client.spark.targets.target import open_target
 from databus.client.spark.verify.chunks import Chunks, Digests, batches, differing
-from databus.client.spark.verify.compared import Comparer, Difference, comparer_of
+from databus.client.spark.verify.differences import Comparer, Difference, comparer_of
 from databus.client.spark.verify.replay import Candidate, Changes, judge, since
 from databus.client.spark.verify.report import Compared, Findings, Report, findings_in
-from databus.client.spark.verify.shape import Key, Row
 from databus.client.spark.verify.source_table import (
     EVERYTHING,
     Selection,
@@ -39,6 +38,7 @@ from databus.client.spark.verify.source_table import (
 )
 from databus.client.spark.verify.steps import OnStep, Step, unseen
 from databus.client.spark.verify.stream_changes import StreamChanges
+from databus.client.spark.verify.table_shape import Key, Row
 from databus.client.spark.verify.target_table import TargetTable
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import SettingsError

@@ -1,0 +1,1 @@
+"""Events and rows as Arrow batches."""

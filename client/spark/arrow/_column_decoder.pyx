@@ -1,0 +1,1141 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+"""The plain row events of a response, straight into the buffers of Arrow arrays.
+
+`event_columns` has the rules, and reads everything itself where this module was
+not built: this one only goes ahead of it. It takes version 2 row events with
+the metadata of a relay of this project and without notes on the row, and ends
+of windows, and stops in front of whatever else comes: an unknown schema, a
+truncated table, damage, a value that its column's type does not allow. The
+layout is that of `event_v2`; nothing is read beyond the bytes given.
+
+Of a row that turns out not to be plain halfway nothing has to be taken back: a
+value is written at its row's place, and the place counts once the row is whole.
+
+An array is what Arrow says: a bitmap of the values that are not null, and the
+values, those of varying length as int32 offsets and bytes. The buffers are
+handed over as they are, and begun anew.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.mem cimport PyMem_Free
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset, strlen
+
+from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_DIGESTS
+
+include "../../../schemas/event/crc32.pxi"
+
+cdef extern from "Python.h":
+    int Py_DTSF_ADD_DOT_0
+    char* PyOS_double_to_string(double value, char code, int digits, int flags, int* kind) except NULL
+
+# Where the fields of the header are: see `event_v2`.
+cdef enum:
+    HEADER_LENGTH_AT = 5
+    HEADER_CRC_AT = 9
+    BODY_CRC_AT = 13
+    COVERED_AT = 13
+    LENGTH_AT = 17
+    BITS_AT = 21
+    TIMESTAMP_AT = 23
+    SRC_ID_AT = 31
+    SCN_AT = 37
+    KEY_AT = 45
+    SMALLEST_BYTES = 49
+    LONG_KEY_HEADER_BYTES = 53
+    EOP_SRC_ID = -2
+    CRC32_PART_BYTES = 10  # length 4, attributes 2, digest 4; then the data
+    MD5_PART_BYTES = 22  # length 4, attributes 2, digest 16; then the data
+    # Attributes.
+    OPCODE_MASK = 0x03
+    LONG_KEY = 0x04
+    BYTE_KEY = 0x08
+    TOLD_NOTHING_BY = 0x10 | 0x20  # replicated, traced
+    ROW_BITS = 0x40 | 0x80  # metadata and payload
+    # Ops of the metadata.
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+    SNAPSHOT = 3
+    TRUNCATE = 4
+    # Rows that a piece has room for at first, and bytes of a column of varying length.
+    FIRST_ROWS = 64
+    FIRST_BYTES = 1024
+    MOST_FIRST_BYTES = 1 << 22
+    MOST_BRANCHES = 8
+    HEAD_COLUMNS = 5
+    # From so many bytes on the work is done without the GIL.
+    LARGE_BYTES = 1 << 20
+
+# What a column's values are. DIGITS: decimals of 128 bits; MICROS: datetimes.
+cdef enum Code:
+    BOOLEAN
+    INT
+    LONG
+    FLOAT
+    DOUBLE
+    DATE
+    MICROS
+    DIGITS
+    TEXT
+    BYTES
+    ANY
+    NULL_BRANCH
+
+_CODES = {
+    "boolean": BOOLEAN,
+    "int": INT,
+    "long": LONG,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "date": DATE,
+    "time": LONG,
+    "datetime": MICROS,
+    "timestamp": MICROS,
+    "decimal": DIGITS,
+    "wide decimal": BYTES,
+    "string": TEXT,
+    "bytes": BYTES,
+    "any": ANY,
+}
+_BRANCHES = {"null": NULL_BRANCH, "long": LONG, "double": DOUBLE, "string": TEXT, "bytes": BYTES}
+
+# What Python's dates and datetimes can be, in days and in microseconds: what
+# is beyond, the other way refuses.
+cdef int64_t _FIRST_DAY = -719162
+cdef int64_t _LAST_DAY = 2932896
+cdef int64_t _DAY_US = 86400000000
+
+# What became of an event that was looked at.
+cdef enum Verdict:
+    TAKEN = 0
+    OTHER = 1  # for the other way
+    NO_MEMORY = 2
+
+cdef struct Column:
+    int code
+    int width  # bytes of a value; 0: varying; -1: a bit
+    bint has_nulls
+    uint8_t* valid
+    uint8_t* values
+    int32_t* offsets  # the values' ends, from 0 on; only of varying ones
+    int64_t room  # bytes of values of varying length
+    int64_t first_room
+
+cdef struct Field:
+    int code
+    int branches  # of the union; 0 = it is none
+    int null_branch
+    uint8_t branch_codes[MOST_BRANCHES]
+    uint64_t limit_high  # a decimal is below it, without its sign
+    uint64_t limit_low
+
+cdef struct Plan:
+    int32_t src_id
+    uint8_t digest[16]
+    int columns
+    Field* fields
+    Column* head
+    Column* row
+    Column* before
+    uint8_t* before_valid
+    int64_t rows
+    int64_t room  # rows
+    int64_t first_room
+    int64_t before_room
+    int64_t before_rows  # those that `before` is written for, null or not
+    int64_t befores  # those that have one
+    int64_t size_bytes  # of the events
+
+cdef struct Metadata:
+    const uint8_t* gtid  # NULL: there is none
+    int64_t gtid_bytes
+    int op
+    int32_t row_index
+    const uint8_t* before
+    int64_t before_bytes
+
+cdef struct Cursor:
+    const uint8_t* at
+    const uint8_t* end
+    int64_t scn  # of the window that has not ended; -1: there is none
+    bint is_mixed
+    int64_t window_scn
+    int64_t window_time_ns
+    int full
+
+cdef struct Options:
+    bint has_before
+    bint as_snapshot
+    int64_t batch_rows
+    int64_t batch_bytes
+    uint8_t noted[4]
+    uint8_t unnoted[4]
+
+cdef struct Plans:
+    Plan** plans
+    int count
+    int room
+    int32_t* slots  # by hash: number of a plan, -1 = free
+    int slot_mask
+    int last
+
+cdef const uint8_t* _BEGIN = b"\x02\xca\xfe\xde\xed"  # version, magic
+cdef const char* _INSERT_TEXT = b"insert"
+cdef const char* _UPDATE_TEXT = b"update"
+cdef const char* _DELETE_TEXT = b"delete"
+cdef const char* _SNAPSHOT_TEXT = b"snapshot"
+
+
+cdef inline uint32_t _u2(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 8) | at[1]
+
+
+cdef inline uint32_t _u4(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline int64_t _i8(const uint8_t* at) noexcept nogil:
+    return <int64_t>((<uint64_t>_u4(at) << 32) | _u4(at + 4))
+
+
+# -- Avro ----------------------------------------------------------------------------------
+
+
+cdef inline bint _read_long(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
+    """Read a zigzag number; False when there is none that 64 bits hold."""
+    cdef uint64_t number = 0
+    cdef const uint8_t* here = at[0]
+    cdef int shift = 0
+    while here < end:
+        number |= <uint64_t>(here[0] & 0x7F) << shift
+        if here[0] <= 0x7F:
+            if shift == 63 and here[0] > 1:
+                return False
+            value[0] = <int64_t>(number >> 1) ^ -<int64_t>(number & 1)
+            at[0] = here + 1
+            return True
+        here += 1
+        shift += 7
+        if shift > 63:
+            return False
+    return False
+
+
+cdef inline bint _read_int(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
+    cdef int64_t number = 0
+    if not _read_long(at, end, &number) or number < INT32_MIN or number > INT32_MAX:
+        return False
+    value[0] = <int32_t>number
+    return True
+
+
+cdef inline bint _read_bytes(
+    const uint8_t** at, const uint8_t* end, const uint8_t** data, int64_t* size
+) noexcept nogil:
+    """Read a length, and step over so many bytes, which `data` then points at."""
+    if not _read_long(at, end, size) or size[0] < 0 or size[0] > end - at[0]:
+        return False
+    data[0] = at[0]
+    at[0] += size[0]
+    return True
+
+
+cdef inline bint _is_ascii(const uint8_t* at, int64_t size) noexcept nogil:
+    cdef uint64_t word = 0, some = 0
+    while size >= 8:
+        memcpy(&word, at, 8)
+        some |= word
+        at += 8
+        size -= 8
+    while size > 0:
+        some |= at[0]
+        at += 1
+        size -= 1
+    return (some & 0x8080808080808080u) == 0
+
+
+cdef bint _is_utf8(const uint8_t* at, int64_t size) noexcept nogil:
+    """Say whether it is what Python would read: no overlong forms, no surrogates."""
+    cdef const uint8_t* end = at + size
+    cdef uint8_t first, second
+    cdef int more
+    if _is_ascii(at, size):
+        return True
+    while at < end:
+        first = at[0]
+        at += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return False
+        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+        if end - at < more:
+            return False
+        second = at[0]
+        if (
+            (first == 0xE0 and second < 0xA0)
+            or (first == 0xED and second > 0x9F)
+            or (first == 0xF0 and second < 0x90)
+            or (first == 0xF4 and second > 0x8F)
+        ):
+            return False
+        while more > 0:
+            if at[0] & 0xC0 != 0x80:
+                return False
+            at += 1
+            more -= 1
+    return True
+
+
+cdef inline bint _read_text(
+    const uint8_t** at, const uint8_t* end, const uint8_t** data, int64_t* size
+) noexcept nogil:
+    return _read_bytes(at, end, data, size) and _is_utf8(data[0], size[0])
+
+
+cdef inline bint _read_branch(
+    const uint8_t** at, const uint8_t* end, bint* is_there
+) noexcept nogil:
+    """Read which branch of a union of null and something else it is."""
+    if at[0] >= end or (at[0][0] != 0 and at[0][0] != 2):
+        return False
+    is_there[0] = at[0][0] == 2
+    at[0] += 1
+    return True
+
+
+cdef bint _read_metadata(
+    const uint8_t* at, const uint8_t* end, bint may_have_notes, Metadata* told
+) noexcept nogil:
+    """Read what is told of an event; False too when it has notes."""
+    cdef int64_t number = 0, size = 0, op = 0
+    cdef const uint8_t* text = NULL
+    cdef int32_t epoch = 0
+    cdef bint is_there = False
+    told.gtid = told.before = NULL
+    told.gtid_bytes = told.before_bytes = 0
+    if not _read_branch(&at, end, &is_there):
+        return False
+    if is_there and not _read_text(&at, end, &told.gtid, &told.gtid_bytes):
+        return False
+    if not (
+        _read_long(&at, end, &number)  # server_id
+        and _read_text(&at, end, &text, &size)  # file
+        and _read_long(&at, end, &number)  # offset
+        and _read_int(&at, end, &epoch)
+        and _read_long(&at, end, &op)
+        and _read_int(&at, end, &told.row_index)
+        and _read_branch(&at, end, &is_there)
+    ):
+        return False
+    if is_there and not _read_bytes(&at, end, &told.before, &told.before_bytes):
+        return False
+    if not _read_branch(&at, end, &is_there):
+        return False
+    if is_there and not _read_text(&at, end, &text, &size):  # comment
+        return False
+    if may_have_notes:
+        if at >= end or at[0] != 0:
+            return False
+        at += 1
+    told.op = <int>op
+    return at == end and 0 <= op < TRUNCATE
+
+
+# -- columns -------------------------------------------------------------------------------
+
+
+cdef inline void _set_bit(uint8_t* bits, int64_t at, bint value) noexcept nogil:
+    """Set a bit of those that are set one after another: the ones after it are zero."""
+    cdef uint8_t mask = <uint8_t>(1 << (at & 7))
+    if at & 7 == 0:
+        bits[at >> 3] = value
+    else:
+        bits[at >> 3] = (bits[at >> 3] & (mask - 1)) | (mask if value else 0)
+
+
+cdef void _fill_bits(uint8_t* bits, int64_t begin, int64_t end, bint value) noexcept nogil:
+    while begin < end and begin & 7:
+        _set_bit(bits, begin, value)
+        begin += 1
+    if begin < end:
+        # The last byte's bits beyond `end` are set anew by whoever sets the next.
+        memset(bits + (begin >> 3), 0xFF if value else 0, ((end + 7) >> 3) - (begin >> 3))
+        if value and end & 7:
+            bits[end >> 3] = <uint8_t>((1 << (end & 7)) - 1)
+
+
+cdef bint _make_room(Column* columns, int count, int64_t rows) noexcept nogil:
+    """Make room for so many rows in each column; False = no memory."""
+    cdef int n
+    cdef Column* column
+    cdef void* moved
+    for n in range(count):
+        column = &columns[n]
+        moved = realloc(column.valid, (rows + 7) // 8)
+        if moved == NULL:
+            return False
+        column.valid = <uint8_t*>moved
+        if column.width == 0:
+            moved = realloc(column.offsets, (rows + 1) * sizeof(int32_t))
+            if moved == NULL:
+                return False
+            column.offsets = <int32_t*>moved
+            column.offsets[0] = 0
+            if column.values == NULL and not _make_bytes(column, column.first_room):
+                return False
+        else:
+            moved = realloc(
+                column.values, (rows + 7) // 8 if column.width < 0 else rows * column.width
+            )
+            if moved == NULL:
+                return False
+            column.values = <uint8_t*>moved
+    return True
+
+
+cdef bint _make_bytes(Column* column, int64_t size) noexcept nogil:
+    cdef void* moved = realloc(column.values, size)
+    if moved == NULL:
+        return False
+    column.values = <uint8_t*>moved
+    column.room = size
+    return True
+
+
+cdef inline Verdict _ensure(Column* column, int64_t row, int64_t size) noexcept nogil:
+    """Make room for so many bytes of one more value of varying length."""
+    cdef int64_t needed = column.offsets[row] + size
+    if needed > INT32_MAX:
+        return OTHER
+    if needed > column.room and not _make_bytes(column, needed + needed // 2):
+        return NO_MEMORY
+    return TAKEN
+
+
+cdef inline Verdict _put_bytes(
+    Column* column, int64_t row, const uint8_t* data, int64_t size
+) noexcept nogil:
+    cdef Verdict verdict = _ensure(column, row, size)
+    if verdict == TAKEN:
+        memcpy(column.values + column.offsets[row], data, size)
+        column.offsets[row + 1] = <int32_t>(column.offsets[row] + size)
+        _set_bit(column.valid, row, True)
+    return verdict
+
+
+cdef inline void _put_null(Column* column, int64_t row) noexcept nogil:
+    column.has_nulls = True
+    _set_bit(column.valid, row, False)
+    if column.width == 0:
+        column.offsets[row + 1] = column.offsets[row]
+    elif column.width < 0:
+        _set_bit(column.values, row, False)
+    else:
+        memset(column.values + row * column.width, 0, column.width)
+
+
+cdef void _put_nulls(Column* column, int64_t begin, int64_t end) noexcept nogil:
+    cdef int64_t row
+    column.has_nulls = True
+    _fill_bits(column.valid, begin, end, False)
+    if column.width == 0:
+        for row in range(begin, end):
+            column.offsets[row + 1] = column.offsets[row]
+    elif column.width < 0:
+        _fill_bits(column.values, begin, end, False)
+    else:
+        memset(column.values + begin * column.width, 0, (end - begin) * column.width)
+
+
+cdef inline void _put_i8(Column* column, int64_t row, int64_t value) noexcept nogil:
+    (<int64_t*>column.values)[row] = value
+    _set_bit(column.valid, row, True)
+
+
+cdef inline void _put_i4(Column* column, int64_t row, int32_t value) noexcept nogil:
+    (<int32_t*>column.values)[row] = value
+    _set_bit(column.valid, row, True)
+
+
+cdef Verdict _put_decimal(
+    const Field* field, Column* column, int64_t row, const uint8_t* data, int64_t size
+) noexcept nogil:
+    """Put a number of any length, big-endian, if it has no more digits than its type."""
+    cdef uint64_t high, low, sign_high, sign_low
+    cdef uint64_t* place = <uint64_t*>column.values + 2 * row
+    if size <= 0 or size > 16:
+        return OTHER
+    high = low = <uint64_t>-1 if data[0] > 0x7F else 0
+    while size > 0:
+        high = high << 8 | low >> 56
+        low = low << 8 | data[0]
+        data += 1
+        size -= 1
+    place[0], place[1] = low, high
+    if high >> 63:
+        sign_low = ~low + 1
+        sign_high = ~high + (1 if low == 0 else 0)
+        high, low = sign_high, sign_low
+    if high > field.limit_high or (high == field.limit_high and low >= field.limit_low):
+        return OTHER
+    _set_bit(column.valid, row, True)
+    return TAKEN
+
+
+cdef Verdict _put_number_text(Column* column, int64_t row, int64_t value) noexcept nogil:
+    cdef uint8_t[20] digits
+    cdef int at = 20
+    cdef uint64_t rest = <uint64_t>value
+    if value < 0:
+        rest = 0 - rest
+    while True:
+        at -= 1
+        digits[at] = <uint8_t>(48 + rest % 10)
+        rest //= 10
+        if rest == 0:
+            break
+    if value < 0:
+        at -= 1
+        digits[at] = 45  # -
+    return _put_bytes(column, row, &digits[at], 20 - at)
+
+
+cdef Verdict _put_double_text(Column* column, int64_t row, double value) noexcept nogil:
+    """Put a double as Python writes it."""
+    cdef Verdict verdict
+    cdef char* text = NULL
+    with gil:
+        try:
+            text = PyOS_double_to_string(value, b"r", 0, Py_DTSF_ADD_DOT_0, NULL)
+        except MemoryError:
+            return NO_MEMORY
+        verdict = _put_bytes(column, row, <const uint8_t*>text, strlen(text))
+        PyMem_Free(text)
+    return verdict
+
+
+cdef Verdict _put_hex(
+    Column* column, int64_t row, const uint8_t* data, int64_t size
+) noexcept nogil:
+    cdef const uint8_t* digits = b"0123456789abcdef"
+    cdef uint8_t* to
+    cdef int64_t n
+    cdef Verdict verdict = _ensure(column, row, 2 * size + 3)
+    if verdict != TAKEN:
+        return verdict
+    to = column.values + column.offsets[row]
+    to[0], to[1] = 120, 39  # x'
+    for n in range(size):
+        to[2 + 2 * n] = digits[data[n] >> 4]
+        to[3 + 2 * n] = digits[data[n] & 15]
+    to[2 + 2 * size] = 39
+    column.offsets[row + 1] = <int32_t>(column.offsets[row] + 2 * size + 3)
+    _set_bit(column.valid, row, True)
+    return TAKEN
+
+
+cdef Verdict _take_any(
+    int code, Column* column, int64_t row, const uint8_t** at, const uint8_t* end
+) noexcept nogil:
+    """Take a value of SQLite's as text."""
+    cdef int64_t number = 0
+    cdef const uint8_t* data = NULL
+    cdef double value = 0
+    if code == LONG:
+        if not _read_long(at, end, &number):
+            return OTHER
+        return _put_number_text(column, row, number)
+    if code == DOUBLE:
+        if end - at[0] < 8:
+            return OTHER
+        memcpy(&value, at[0], 8)
+        at[0] += 8
+        return _put_double_text(column, row, value)
+    if code == TEXT:
+        if not _read_text(at, end, &data, &number):
+            return OTHER
+        return _put_bytes(column, row, data, number)
+    if not _read_bytes(at, end, &data, &number):
+        return OTHER
+    return _put_hex(column, row, data, number)
+
+
+cdef inline Verdict _take_value(
+    const Field* field, Column* column, int64_t row, const uint8_t** at, const uint8_t* end
+) noexcept nogil:
+    """Take a field's value. Which machine the bytes of a float are of: any that Arrow runs on."""
+    cdef int code = field.code
+    cdef int64_t number = 0
+    cdef int32_t small = 0
+    cdef const uint8_t* data = NULL
+    if field.branches:
+        if not _read_long(at, end, &number) or number < 0 or number >= field.branches:
+            return OTHER
+        if number == field.null_branch:
+            _put_null(column, row)
+            return TAKEN
+    if code == LONG or code == MICROS:
+        if not _read_long(at, end, &number):
+            return OTHER
+        if code == MICROS and not (
+            _FIRST_DAY * _DAY_US <= number < (_LAST_DAY + 1) * _DAY_US
+        ):
+            return OTHER
+        _put_i8(column, row, number)
+    elif code == TEXT:
+        if not _read_text(at, end, &data, &number):
+            return OTHER
+        return _put_bytes(column, row, data, number)
+    elif code == INT or code == DATE:
+        if not _read_int(at, end, &small):
+            return OTHER
+        if code == DATE and not (_FIRST_DAY <= small <= _LAST_DAY):
+            return OTHER
+        _put_i4(column, row, small)
+    elif code == BYTES or code == DIGITS:
+        if not _read_bytes(at, end, &data, &number):
+            return OTHER
+        if code == DIGITS:
+            return _put_decimal(field, column, row, data, number)
+        return _put_bytes(column, row, data, number)
+    elif code == DOUBLE or code == FLOAT:
+        if end - at[0] < column.width:
+            return OTHER
+        memcpy(column.values + row * column.width, at[0], column.width)
+        at[0] += column.width
+        _set_bit(column.valid, row, True)
+    elif code == ANY:
+        return _take_any(field.branch_codes[number], column, row, at, end)
+    else:
+        if at[0] >= end or at[0][0] > 1:
+            return OTHER
+        _set_bit(column.values, row, at[0][0])
+        _set_bit(column.valid, row, True)
+        at[0] += 1
+    return TAKEN
+
+
+cdef Verdict _take_fields(
+    Plan* plan, Column* columns, int64_t row, const uint8_t* at, const uint8_t* end
+) noexcept nogil:
+    """Take a row, all of `at` to `end`."""
+    cdef int n
+    cdef Verdict verdict
+    for n in range(plan.columns):
+        verdict = _take_value(&plan.fields[n], &columns[n], row, &at, end)
+        if verdict != TAKEN:
+            return verdict
+    return TAKEN if at == end else OTHER
+
+
+# -- rows of a plan ------------------------------------------------------------------------
+
+
+cdef bint _grow(Plan* plan, int64_t batch_rows) noexcept nogil:
+    cdef int64_t room = 2 * plan.room if plan.room else plan.first_room
+    room = min(max(room, <int64_t>FIRST_ROWS), max(batch_rows, <int64_t>FIRST_ROWS))
+    if not _make_room(plan.head, HEAD_COLUMNS, room):
+        return False
+    if not _make_room(plan.row, plan.columns, room):
+        return False
+    plan.room = room
+    return True
+
+
+cdef bint _grow_before(Plan* plan) noexcept nogil:
+    cdef void* moved
+    if plan.before_room == plan.room:
+        return True
+    moved = realloc(plan.before_valid, (plan.room + 7) // 8)
+    if moved == NULL:
+        return False
+    plan.before_valid = <uint8_t*>moved
+    if not _make_room(plan.before, plan.columns, plan.room):
+        return False
+    plan.before_room = plan.room
+    return True
+
+
+cdef bint _fill_before(Plan* plan, int64_t rows) noexcept nogil:
+    """Say of the rows up to `rows` that are left out that they had none before them."""
+    cdef int n
+    if not _grow_before(plan):
+        return False
+    if plan.before_rows < rows:
+        _fill_bits(plan.before_valid, plan.before_rows, rows, False)
+        for n in range(plan.columns):
+            _put_nulls(&plan.before[n], plan.before_rows, rows)
+        plan.before_rows = rows
+    return True
+
+
+cdef Verdict _take_row(
+    Plan* plan,
+    const Options* options,
+    const Metadata* told,
+    int64_t scn,
+    int64_t timestamp_ns,
+    const uint8_t* at,
+    const uint8_t* end,
+) noexcept nogil:
+    cdef int64_t row = plan.rows
+    cdef int op = told.op
+    cdef bint has_before
+    cdef const char* op_text
+    cdef Verdict verdict
+    if row == plan.room and not _grow(plan, options.batch_rows):
+        return NO_MEMORY
+    verdict = _take_fields(plan, plan.row, row, at, end)
+    if verdict != TAKEN:
+        return verdict
+    has_before = told.before != NULL and op == UPDATE and options.has_before
+    if has_before:
+        if not _fill_before(plan, row):
+            return NO_MEMORY
+        verdict = _take_fields(
+            plan, plan.before, row, told.before, told.before + told.before_bytes
+        )
+        if verdict != TAKEN:
+            return verdict
+    if options.as_snapshot and op != DELETE:
+        op = SNAPSHOT
+    op_text = (
+        _INSERT_TEXT
+        if op == INSERT
+        else _UPDATE_TEXT
+        if op == UPDATE
+        else _DELETE_TEXT
+        if op == DELETE
+        else _SNAPSHOT_TEXT
+    )
+    verdict = _put_bytes(&plan.head[0], row, <const uint8_t*>op_text, strlen(op_text))
+    if verdict != TAKEN:
+        return verdict
+    _put_i8(&plan.head[1], row, scn)
+    _put_i4(&plan.head[2], row, told.row_index)
+    _put_i8(&plan.head[3], row, timestamp_ns // 1000)
+    if told.gtid == NULL:
+        _put_null(&plan.head[4], row)
+    else:
+        verdict = _put_bytes(&plan.head[4], row, told.gtid, told.gtid_bytes)
+        if verdict != TAKEN:
+            return verdict
+    if has_before:
+        _set_bit(plan.before_valid, row, True)
+        plan.before_rows = row + 1
+        plan.befores += 1
+    plan.rows = row + 1
+    return TAKEN
+
+
+# -- events --------------------------------------------------------------------------------
+
+
+cdef inline uint32_t _hash(int32_t src_id, const uint8_t* digest) noexcept nogil:
+    return _u4(digest) ^ <uint32_t>src_id * 2654435761u
+
+
+cdef inline int _find_plan(Plans* plans, int32_t src_id, const uint8_t* digest) noexcept nogil:
+    """Return a plan's number; -1 = there is none. Nearly always that of the event before."""
+    cdef Plan* plan
+    cdef int number = plans.last
+    cdef uint32_t slot
+    if number >= 0:
+        plan = plans.plans[number]
+        if plan.src_id == src_id and memcmp(plan.digest, digest, 16) == 0:
+            return number
+    if plans.count == 0:
+        return -1
+    slot = _hash(src_id, digest) & plans.slot_mask
+    while plans.slots[slot] >= 0:
+        number = plans.slots[slot]
+        plan = plans.plans[number]
+        if plan.src_id == src_id and memcmp(plan.digest, digest, 16) == 0:
+            plans.last = number
+            return number
+        slot = (slot + 1) & plans.slot_mask
+    return -1
+
+
+cdef inline int64_t _header_length(const uint8_t* at, int64_t left) noexcept nogil:
+    """Return how long the header is of the event at `at`, its CRCs right; 0 = look closer."""
+    cdef int64_t header_length, length
+    cdef uint32_t bits
+    if left < LONG_KEY_HEADER_BYTES or memcmp(at, _BEGIN, 5) != 0:
+        return 0
+    header_length, length = _u4(at + HEADER_LENGTH_AT), _u4(at + LENGTH_AT)
+    bits = _u2(at + BITS_AT)
+    if header_length < SMALLEST_BYTES or length < header_length or length > left:
+        return 0
+    if bits & (LONG_KEY | BYTE_KEY) == LONG_KEY:
+        if header_length != LONG_KEY_HEADER_BYTES:
+            return 0
+    elif bits & (LONG_KEY | BYTE_KEY) != BYTE_KEY or (
+        <int64_t>_u4(at + KEY_AT) != header_length - SMALLEST_BYTES
+    ):
+        return 0
+    if crc32(at + COVERED_AT, header_length - COVERED_AT) != _u4(at + HEADER_CRC_AT):
+        return 0
+    if crc32(at + header_length, length - header_length) != _u4(at + BODY_CRC_AT):
+        return 0
+    return header_length
+
+
+cdef inline Verdict _take_end(Cursor* cursor) noexcept nogil:
+    """Take the end of a window, unless events of other windows came before it."""
+    cdef int64_t scn = _i8(cursor.at + SCN_AT)
+    if scn < 0 or (cursor.scn >= 0 and (cursor.is_mixed or cursor.scn != scn)):
+        return OTHER
+    cursor.window_scn = scn
+    cursor.window_time_ns = _i8(cursor.at + TIMESTAMP_AT)
+    cursor.scn = -1
+    cursor.is_mixed = False
+    cursor.at += LONG_KEY_HEADER_BYTES
+    return TAKEN
+
+
+cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) noexcept nogil:
+    cdef const uint8_t* at = cursor.at
+    cdef const uint8_t* body
+    cdef const uint8_t* payload
+    cdef const uint8_t* end
+    cdef int64_t header_length = _header_length(at, cursor.end - at)
+    cdef int64_t scn, place
+    cdef int32_t src_id
+    cdef uint32_t bits
+    cdef int number
+    cdef bint may_have_notes
+    cdef Metadata told
+    cdef Plan* plan
+    cdef Verdict verdict
+    if header_length == 0:
+        return OTHER
+    end = at + _u4(at + LENGTH_AT)
+    bits = _u2(at + BITS_AT)
+    src_id = <int32_t>_u4(at + SRC_ID_AT)
+    if src_id == EOP_SRC_ID and bits == LONG_KEY and end - at == LONG_KEY_HEADER_BYTES:
+        return _take_end(cursor)
+    scn = _i8(at + SCN_AT)
+    bits &= ~<uint32_t>(LONG_KEY | BYTE_KEY | TOLD_NOTHING_BY)
+    if src_id < 0 or scn < 0 or (bits != ROW_BITS | 1 and bits != ROW_BITS | 2):
+        return OTHER
+    body = at + header_length
+    if end - body < CRC32_PART_BYTES + MD5_PART_BYTES or _u2(body + 4) & 3 != 1:
+        return OTHER
+    place = <int64_t>_u4(body) + CRC32_PART_BYTES
+    if place > end - body - MD5_PART_BYTES:
+        return OTHER
+    payload = body + place
+    if <int64_t>_u4(payload) != end - payload - MD5_PART_BYTES or _u2(payload + 4) & 3 != 0:
+        return OTHER
+    may_have_notes = memcmp(body + 6, options.noted, 4) == 0
+    if not may_have_notes and memcmp(body + 6, options.unnoted, 4) != 0:
+        return OTHER
+    number = _find_plan(plans, src_id, payload + 6)
+    if number < 0:
+        return OTHER
+    if not _read_metadata(body + CRC32_PART_BYTES, payload, may_have_notes, &told):
+        return OTHER
+    plan = plans.plans[number]
+    verdict = _take_row(
+        plan, options, &told, scn, _i8(at + TIMESTAMP_AT), payload + MD5_PART_BYTES, end
+    )
+    if verdict != TAKEN:
+        return verdict
+    if scn != cursor.scn:
+        cursor.is_mixed = cursor.scn >= 0
+        cursor.scn = scn
+    cursor.at = end
+    plan.size_bytes += end - at
+    if plan.rows >= options.batch_rows or plan.size_bytes >= options.batch_bytes:
+        cursor.full = number
+    return TAKEN
+
+
+cdef Verdict _take_events(Cursor* cursor, Plans* plans, const Options* options) noexcept nogil:
+    cdef Verdict verdict
+    while cursor.at < cursor.end and cursor.full < 0:
+        verdict = _take_event(cursor, plans, options)
+        if verdict != TAKEN:
+            return verdict
+    return TAKEN
+
+
+# -- what Python sees ----------------------------------------------------------------------
+
+
+cdef class Held:
+    """A buffer that was handed over; freed with the last that looks at it."""
+
+    cdef void* _at
+    cdef Py_ssize_t _size
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._at, self._size, 1, flags)
+
+    def __dealloc__(self):
+        free(self._at)
+
+
+cdef Held _hold(void* at, Py_ssize_t size):
+    cdef Held held = Held.__new__(Held)
+    held._at = at
+    held._size = size
+    return held
+
+
+cdef int _width(int code):
+    if code == BOOLEAN:
+        return -1
+    if code == INT or code == DATE or code == FLOAT:
+        return 4
+    if code == LONG or code == DOUBLE or code == MICROS:
+        return 8
+    return 16 if code == DIGITS else 0
+
+
+cdef void _begin_column(Column* column, int code):
+    column.code = code
+    column.width = _width(code)
+    column.first_room = FIRST_BYTES
+
+
+cdef tuple _hand_over_column(Column* column, int64_t rows):
+    """Return the buffers as Arrow counts them, and begin anew: validity, offsets, values."""
+    cdef object valid = None, offsets = None, values
+    cdef int64_t size
+    if column.width == 0:
+        size = column.offsets[rows]
+        offsets = _hold(column.offsets, (rows + 1) * sizeof(int32_t))
+        column.offsets = NULL
+        column.first_room = min(max(size + size // 8, <int64_t>FIRST_BYTES), MOST_FIRST_BYTES)
+    else:
+        size = (rows + 7) // 8 if column.width < 0 else rows * column.width
+    values = _hold(column.values, size)
+    column.values = NULL
+    column.room = 0
+    if column.has_nulls:
+        valid = _hold(column.valid, (rows + 7) // 8)
+    else:
+        free(column.valid)
+    column.valid = NULL
+    column.has_nulls = False
+    return valid, offsets, values
+
+
+cdef list _hand_over(Column* columns, int count, int64_t rows):
+    cdef int n
+    cdef list buffers = []
+    for n in range(count):
+        buffers.append(_hand_over_column(&columns[n], rows))
+    return buffers
+
+
+cdef void _free_columns(Column* columns, int count) noexcept:
+    cdef int n
+    if columns == NULL:
+        return
+    for n in range(count):
+        free(columns[n].valid)
+        free(columns[n].values)
+        free(columns[n].offsets)
+    free(columns)
+
+
+cdef void _free_plan(Plan* plan) noexcept:
+    _free_columns(plan.head, HEAD_COLUMNS)
+    _free_columns(plan.row, plan.columns)
+    _free_columns(plan.before, plan.columns)
+    free(plan.before_valid)
+    free(plan.fields)
+    free(plan)
+
+
+cdef class ColumnCutter:
+    """Rows of responses, by the schema versions that wrote them; one thread.
+
+    A piece is full with `batch_rows` rows, or events of `batch_bytes`.
+    """
+
+    cdef Plans _plans
+    cdef Options _options
+
+    def __cinit__(self):
+        self._plans.last = -1
+
+    def __init__(
+        self, *, bint has_before, bint as_snapshot, int64_t batch_rows, int64_t batch_bytes
+    ):
+        cdef bytes noted = METADATA_DIGEST
+        cdef bytes unnoted
+        (unnoted,) = METADATA_DIGESTS - {METADATA_DIGEST}
+        self._options.has_before = has_before and not as_snapshot
+        self._options.as_snapshot = as_snapshot
+        self._options.batch_rows = batch_rows
+        self._options.batch_bytes = batch_bytes
+        memcpy(self._options.noted, <const uint8_t*>noted, 4)
+        memcpy(self._options.unnoted, <const uint8_t*>unnoted, 4)
+
+    def __dealloc__(self):
+        cdef int n
+        for n in range(self._plans.count):
+            _free_plan(self._plans.plans[n])
+        free(self._plans.plans)
+        free(self._plans.slots)
+
+    def add(self, int32_t src_id, bytes digest not None, columns):
+        """Take rows of this schema from now on; return its number.
+
+        `columns` are `AvroColumn`s. Raises ValueError when it is known already.
+        """
+        cdef Plan* plan
+        cdef int n
+        if len(digest) != 16 or _find_plan(&self._plans, src_id, <const uint8_t*>digest) >= 0:
+            raise ValueError(f"schema {digest.hex()} of source id {src_id} cannot be added")
+        if any(len(column.branches) > MOST_BRANCHES for column in columns):
+            raise ValueError("a union of so many branches is no column")
+        self._make_slots()
+        plan = <Plan*>calloc(1, sizeof(Plan))
+        if plan == NULL:
+            raise MemoryError
+        plan.src_id = src_id
+        memcpy(plan.digest, <const uint8_t*>digest, 16)
+        plan.columns = len(columns)
+        plan.fields = <Field*>calloc(max(plan.columns, 1), sizeof(Field))
+        plan.head = <Column*>calloc(HEAD_COLUMNS, sizeof(Column))
+        plan.row = <Column*>calloc(max(plan.columns, 1), sizeof(Column))
+        plan.before = <Column*>calloc(max(plan.columns, 1), sizeof(Column))
+        if plan.fields == NULL or plan.head == NULL or plan.row == NULL or plan.before == NULL:
+            free(plan.head)
+            free(plan.row)
+            free(plan.before)
+            free(plan.fields)
+            free(plan)
+            raise MemoryError
+        self._plans.plans[self._plans.count] = plan
+        self._plans.count += 1
+        for n, code in enumerate((TEXT, LONG, INT, LONG, TEXT)):
+            _begin_column(&plan.head[n], code)
+        for n, column in enumerate(columns):
+            _begin_field(&plan.fields[n], column)
+            _begin_column(&plan.row[n], plan.fields[n].code)
+            _begin_column(&plan.before[n], plan.fields[n].code)
+        self._place(self._plans.count - 1)
+        return self._plans.count - 1
+
+    cdef _make_slots(self):
+        """Make room for one more plan, half of the slots always being free."""
+        cdef int room = max(2 * self._plans.room, 8)
+        cdef int n
+        cdef void* moved
+        if self._plans.count < self._plans.room:
+            return
+        moved = realloc(self._plans.plans, room * sizeof(Plan*))
+        if moved == NULL:
+            raise MemoryError
+        self._plans.plans = <Plan**>moved
+        moved = realloc(self._plans.slots, 2 * room * sizeof(int32_t))
+        if moved == NULL:
+            raise MemoryError
+        self._plans.slots = <int32_t*>moved
+        self._plans.room = room
+        self._plans.slot_mask = 2 * room - 1
+        memset(self._plans.slots, 0xFF, 2 * room * sizeof(int32_t))
+        for n in range(self._plans.count):
+            self._place(n)
+
+    cdef _place(self, int number):
+        cdef Plan* plan = self._plans.plans[number]
+        cdef uint32_t slot = _hash(plan.src_id, plan.digest) & self._plans.slot_mask
+        while self._plans.slots[slot] >= 0:
+            slot = (slot + 1) & self._plans.slot_mask
+        self._plans.slots[slot] = number
+
+    def take(self, const uint8_t[::1] data not None, Py_ssize_t offset, int64_t scn, bint is_mixed):
+        """Take events from `offset` on.
+
+        `scn` is that of the window that has not ended, -1 = there is none;
+        `is_mixed`: events of others are in it. Return where the first event
+        begins that is not taken, the number of the piece that is full, or -1,
+        then the two as they are now, and SCN and time (ns) of the last window
+        that ended meanwhile, or -1.
+        """
+        cdef Cursor cursor
+        cdef Verdict verdict
+        cdef Py_ssize_t size = data.shape[0]
+        if offset < 0 or offset >= size:
+            return offset, -1, scn, is_mixed, -1, -1
+        cursor.at = &data[0] + offset
+        cursor.end = &data[0] + size
+        cursor.scn, cursor.is_mixed = scn, is_mixed
+        cursor.window_scn = cursor.window_time_ns = cursor.full = -1
+        if size - offset >= LARGE_BYTES:
+            with nogil:
+                verdict = _take_events(&cursor, &self._plans, &self._options)
+        else:
+            verdict = _take_events(&cursor, &self._plans, &self._options)
+        if verdict == NO_MEMORY:
+            raise MemoryError
+        return (
+            cursor.at - &data[0],
+            cursor.full,
+            cursor.scn,
+            cursor.is_mixed,
+            cursor.window_scn,
+            cursor.window_time_ns,
+        )
+
+    def rows(self, int number):
+        """Return how many rows a piece has."""
+        return self._plan(number).rows
+
+    def finish(self, int number):
+        """Return a piece that has rows, and begin it anew.
+
+        Its rows, the buffers of the head's columns, of the row's, of the row's
+        before (None = there is none), and the bitmap of the rows that have one
+        before (None = all, or none).
+        """
+        cdef Plan* plan = self._plan(number)
+        cdef int64_t rows = plan.rows
+        cdef object before = None, before_valid = None
+        if rows == 0:
+            raise ValueError("a piece without rows")
+        if plan.befores:
+            if not _fill_before(plan, rows):
+                raise MemoryError
+            before = _hand_over(plan.before, plan.columns, rows)
+            if plan.befores < rows:
+                before_valid = _hold(plan.before_valid, (rows + 7) // 8)
+            else:
+                free(plan.before_valid)
+            plan.before_valid = NULL
+            plan.before_room = 0
+        head = _hand_over(plan.head, HEAD_COLUMNS, rows)
+        row = _hand_over(plan.row, plan.columns, rows)
+        plan.first_room = rows
+        plan.rows = plan.room = plan.before_rows = plan.befores = plan.size_bytes = 0
+        return rows, head, row, before, before_valid
+
+    cdef Plan* _plan(self, int number) except NULL:
+        if not 0 <= number < self._plans.count:
+            raise IndexError(f"no piece {number}")
+        return self._plans.plans[number]
+
+
+cdef _begin_field(Field* field, column):
+    cdef int n
+    field.code = _CODES[column.kind]
+    field.branches = len(column.branches)
+    field.null_branch = -1
+    for n, branch in enumerate(column.branches):
+        if branch == "null":
+            field.null_branch = n
+        field.branch_codes[n] = _BRANCHES.get(branch, NULL_BRANCH)
+    if field.code == DIGITS:
+        limit = 10**column.precision
+        field.limit_high = limit >> 64
+        field.limit_low = limit & 0xFFFFFFFFFFFFFFFF

@@ -1,0 +1,166 @@
+"""Rows of one schema version to a `Piece`: decoded one by one, or of compiled buffers.
+
+One by one is the way that knows everything: rows with notes, from relays that
+send no metadata, of types that the compiled `column_cutter` leaves alone; and
+all rows where that was not built.
+"""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
+from databus.client.spark.arrow.column_plan import (
+    HEAD_TYPES,
+    Piece,
+    any_text,
+    stored_type,
+    wide_decimal_text,
+)
+from databus.schemas.avro_rows import RowCodec
+from databus.schemas.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from databus.client.spark.arrow._column_decoder import Buffers, ColumnCutter
+
+
+class Head(NamedTuple):
+    """What is said of one row beside its columns. `time_us` is since the epoch."""
+
+    op: str
+    scn: int
+    row_index: int | None  # in its window
+    time_us: int | None
+    gtid: str | None
+
+
+class PieceBuilder:
+    """Collects rows. `columns` are those of `codec`'s schema, in its order."""
+
+    def __init__(self, codec: RowCodec, columns: tuple[AvroColumn, ...]) -> None:
+        self._codec = codec
+        self._columns = columns
+        self._nulls = [None] * len(columns)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.rows = 0
+        self.size_bytes = 0
+        self._heads: list[Head] = []
+        self._row: list[list[Any]] = [[] for _ in self._columns]
+        self._before: list[list[Any]] = [[] for _ in self._columns]
+        self._has_before: list[bool] = []
+
+    def append(self, head: Head, row: bytes, before: bytes | None, size_bytes: int) -> None:
+        """Add a row from its Avro bytes; raises ProtocolError, and then it is not added.
+
+        `size_bytes` is counted and nothing else.
+        """
+        values = self._values(row)
+        values_before = None if before is None else self._values(before)
+        self._heads.append(head)
+        self._has_before.append(values_before is not None)
+        for column, value in zip(self._row, values, strict=True):
+            column.append(value)
+        for column, value in zip(self._before, values_before or self._nulls, strict=True):
+            column.append(value)
+        self.rows += 1
+        self.size_bytes += size_bytes
+
+    def _values(self, data: bytes) -> list[Any]:
+        row = self._codec.decode(data)
+        return [_stored(column, row[column.name]) for column in self._columns]
+
+    def finish(self) -> Piece:
+        """Return what was collected, and begin anew."""
+        has_before, valid = any(self._has_before), None
+        if has_before and not all(self._has_before):
+            valid = pa.array(self._has_before, pa.bool_()).buffers()[1]
+        piece = Piece(
+            self.rows,
+            head_arrays(self._heads),
+            self._arrays(self._row),
+            self._arrays(self._before) if has_before else None,
+            valid,
+        )
+        self._begin()
+        return piece
+
+    def _arrays(self, columns: list[list[Any]]) -> list[pa.Array]:
+        return [
+            pa.array(values, stored_type(column))
+            for column, values in zip(self._columns, columns, strict=True)
+        ]
+
+
+def head_arrays(heads: list[Head]) -> tuple[pa.Array, ...]:
+    """Return the heads' columns, as HEAD_TYPES has them."""
+    columns = zip(*heads, strict=True) if heads else ((),) * len(HEAD_TYPES)
+    return tuple(
+        pa.array(values, data_type)
+        for values, data_type in zip(columns, HEAD_TYPES.values(), strict=True)
+    )
+
+
+def cut_piece(cutter: ColumnCutter, number: int, columns: tuple[AvroColumn, ...]) -> Piece:
+    """Return a piece that was cut, which has rows; its buffers are the arrays' own."""
+    rows, head, row, before, before_valid = cutter.finish(number)
+    return Piece(
+        rows,
+        tuple(map(_array, HEAD_TYPES.values(), [rows] * len(head), head)),
+        _cut_arrays(columns, rows, row),
+        None if before is None else _cut_arrays(columns, rows, before),
+        None if before_valid is None else pa.py_buffer(before_valid),
+    )
+
+
+def _cut_arrays(columns: tuple[AvroColumn, ...], rows: int, cut: list[Buffers]) -> list[pa.Array]:
+    return [
+        _wide_decimals(column, _array(pa.binary(), rows, buffers))
+        if column.kind is Kind.WIDE_DECIMAL
+        else _array(stored_type(column), rows, buffers)
+        for column, buffers in zip(columns, cut, strict=True)
+    ]
+
+
+def _array(data_type: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
+    valid, offsets, values = buffers
+    held = [None if valid is None else pa.py_buffer(valid)]
+    if offsets is not None:
+        held.append(pa.py_buffer(offsets))
+    held.append(pa.py_buffer(values))
+    return pa.Array.from_buffers(data_type, rows, held, 0 if valid is None else -1)
+
+
+def _wide_decimals(column: AvroColumn, array: pa.Array) -> pa.Array:
+    texts = [
+        None if data is None else wide_decimal_text(data, column.scale)
+        for data in array.to_pylist()
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _stored(column: AvroColumn, value: Any) -> Any:
+    """Return a value as the column's array takes it; raises ProtocolError when it does not fit."""
+    if value is None:
+        return None
+    if column.kind in (Kind.ANY, Kind.WIDE_DECIMAL):
+        return any_text(value)
+    if column.kind is Kind.TIME and isinstance(value, time):  # of a relay that is not ours
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * 1_000_000 + value.microsecond
+    if column.kind is Kind.DECIMAL:
+        fits = not value or value.adjusted() < column.precision - column.scale
+    elif (bits := _BITS.get(column.kind)) is not None:
+        fits = -(1 << bits - 1) <= value < 1 << bits - 1
+    else:
+        fits = True
+    if not fits:
+        raise ProtocolError(f"column {column.name!r} has {value}, which is no {column.type_text}")
+    return value
+
+
+_BITS = {Kind.INT: 32, Kind.LONG: 64, Kind.TIME: 64}

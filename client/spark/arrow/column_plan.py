@@ -1,0 +1,337 @@
+"""From the columns of one schema version to batches of the target's columns.
+
+What the readers of events make is a `Piece`: Arrow arrays of the writer's own
+types. Here they become exactly what Spark was promised: widened, as text, null
+where the writer had no such column, with the constants of `_databus` beside
+them. All of it per piece and vectorised; nothing here is done per row but
+texts of values that have no vectorised one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from databus.client.spark.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.client.spark.arrow.row_types import (
+    CHANGE_COLUMN,
+    Layout,
+    arrow_schema,
+    is_as_text,
+    row_schema,
+)
+from databus.schemas.errors import SchemaError
+
+_EXACT = Context(prec=10_000)
+# In the error of a row whose column has become of a type that does not hold its value.
+NEEDS_RELOAD: Final = "must be read again"
+
+
+class Piece(NamedTuple):
+    """Rows that one schema version wrote.
+
+    `head` has the columns that HEAD_TYPES names; `row` and `before` are in the
+    writer's order. `before` None: no row has one.
+    `before_valid` is the bitmap of those that have; None: all.
+    """
+
+    rows: int
+    head: tuple[pa.Array, ...]
+    row: list[pa.Array]
+    before: list[pa.Array] | None
+    before_valid: pa.Buffer | None
+
+
+HEAD_TYPES: Final = {
+    "op": pa.string(),
+    "scn": pa.int64(),
+    "index": pa.int32(),
+    "time": pa.timestamp("us", tz="UTC"),
+    "gtid": pa.string(),
+}
+
+_STORED = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.BYTES: pa.binary(),
+    Kind.WIDE_DECIMAL: pa.string(),
+    Kind.DATE: pa.date32(),
+    Kind.TIME: pa.int64(),
+    Kind.DATETIME: pa.timestamp("us"),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.ANY: pa.string(),
+}
+_WIDENED = {
+    (pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+    (pa.int32(), pa.float64()),
+}
+_DIGITS_OF = {pa.int32(): 10, pa.int64(): 19}
+
+Convert = Callable[[pa.Array], pa.Array]
+
+
+def stored_type(column: AvroColumn) -> pa.DataType:
+    """Return the Arrow type of a column as its writer has it."""
+    if column.kind is Kind.DECIMAL:
+        return pa.decimal128(column.precision, column.scale)
+    return _STORED[column.kind]
+
+
+def any_text(value: Any) -> str | None:
+    """Return the text of a value of SQLite's: digits, as Python writes a double, x'hex'."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return repr(value)
+
+
+def wide_decimal_text(data: bytes, scale: int) -> str:
+    """Return the digits of a decimal of any size from its Avro bytes."""
+    number = Decimal(int.from_bytes(data, "big", signed=True))
+    return format(number.scaleb(-scale, _EXACT), "f")
+
+
+class Frame:
+    """What batches of the target have beside the rows: their columns' places, the constants.
+
+    Raises ValueError when the target is not one of `changes_schema`.
+    """
+
+    def __init__(
+        self, target: pa.Schema, layout: Layout, physical_source: str, as_of: int | None
+    ) -> None:
+        if CHANGE_COLUMN not in target.names:
+            raise ValueError(f"the target has no column {CHANGE_COLUMN}")
+        self.target = target
+        self.layout = layout
+        self._change: pa.StructType = target.field(CHANGE_COLUMN).type
+        self._before: pa.StructType | None = next(
+            (field.type for field in self._change if field.name == "before"), None
+        )
+        self.has_before = self._before is not None
+        self._physical_source = physical_source
+        self._as_of = as_of
+        self._constants: dict[Any, pa.Array] = {}
+
+    def row_fields(self, source: str) -> list[pa.Field]:
+        """Return the fields of a source's rows; raises SchemaError when the target has none."""
+        if self.layout == "columns":
+            return [field for field in self.target if field.name != CHANGE_COLUMN]
+        if source not in self.target.names or source == CHANGE_COLUMN:
+            raise SchemaError(
+                f"source {source} came after the query was started: restart the query to take it in"
+            )
+        return list(self.target.field(source).type)
+
+    def nulls(self, data_type: pa.DataType, rows: int) -> pa.Array:
+        """Return so many nulls."""
+        return self._constant(("null", data_type), rows, lambda n: pa.nulls(n, data_type))
+
+    def batch(
+        self,
+        source: str,
+        schema_version: int | None,
+        piece: Piece,
+        row: list[pa.Array] | None,
+        before: list[pa.Array] | None,
+    ) -> pa.RecordBatch:
+        """Return a batch of the target.
+
+        `row` and `before` are of `row_fields(source)`; None = null in each row.
+        """
+        n = piece.rows
+        head = dict(zip(HEAD_TYPES, piece.head, strict=True))
+        change = {
+            **head,
+            "physical_source": self._repeat(self._physical_source, pa.string(), n),
+            "source": self._repeat(source, pa.string(), n),
+            "schema_version": self._repeat(schema_version, pa.int32(), n),
+            "as_of": head["scn"]
+            if self._as_of is None
+            else self._repeat(self._as_of, pa.int64(), n),
+        }
+        if self._before is not None:
+            change["before"] = self._before_array(
+                self._before, source, n, before, piece.before_valid
+            )
+        arrays = [change[field.name] for field in self._change]
+        told = pa.Array.from_buffers(self._change, n, [None], 0, children=arrays)
+        columns = self._row_arrays(source, n, row)
+        place = self.target.names.index(CHANGE_COLUMN)
+        columns.insert(place, told)
+        return pa.RecordBatch.from_arrays(columns, schema=self.target)
+
+    def _row_arrays(self, source: str, n: int, row: list[pa.Array] | None) -> list[pa.Array]:
+        fields = [field for field in self.target if field.name != CHANGE_COLUMN]
+        if row is None:
+            return [self.nulls(field.type, n) for field in fields]
+        if self.layout == "columns":
+            return list(row)
+        return self._by_source(fields, source, n, row, None)
+
+    def _before_array(
+        self,
+        target: pa.StructType,
+        source: str,
+        n: int,
+        before: list[pa.Array] | None,
+        valid: pa.Buffer | None,
+    ) -> pa.Array:
+        if before is None:
+            return self.nulls(target, n)
+        if self.layout == "structs":
+            before = self._by_source(list(target), source, n, before, valid)
+        return pa.Array.from_buffers(target, n, [valid], children=before)
+
+    def _by_source(
+        self,
+        fields: list[pa.Field],
+        source: str,
+        n: int,
+        arrays: list[pa.Array],
+        valid: pa.Buffer | None,
+    ) -> list[pa.Array]:
+        """Return one struct a source, those of the others null."""
+        return [
+            pa.Array.from_buffers(field.type, n, [valid], children=arrays)
+            if field.name == source
+            else self.nulls(field.type, n)
+            for field in fields
+        ]
+
+    def _repeat(self, value: Any, data_type: pa.DataType, n: int) -> pa.Array:
+        if value is None:
+            return self.nulls(data_type, n)
+        scalar = pa.scalar(value, data_type)
+        return self._constant(("value", value, data_type), n, lambda n: pa.repeat(scalar, n))
+
+    def _constant(self, key: Any, n: int, make: Callable[[int], pa.Array]) -> pa.Array:
+        """Return the beginning of an array that is made once for all batches of its size."""
+        held = self._constants.get(key)
+        if held is None or len(held) < n:
+            held = self._constants[key] = make(n)
+        return held if len(held) == n else held.slice(0, n)
+
+
+class ColumnPlan:
+    """How rows that one schema version wrote become batches of the target.
+
+    Raises SchemaError naming source, column and version when the target has no
+    place for a column (unless new ones are to be ignored), or none that fits.
+    `known`: all versions of the source that are known by now.
+    """
+
+    def __init__(
+        self,
+        schema: WriterSchema,
+        frame: Frame,
+        on_new_column: str,
+        as_text: Collection[str] = (),
+        *,
+        known: Sequence[WriterSchema] = (),
+    ) -> None:
+        self.schema = schema
+        self._known = known
+        self.columns = columns_of(schema)
+        self._frame = frame
+        places = {column.name.lower(): n for n, column in enumerate(self.columns)}
+        self._converts: list[tuple[int, Convert | None, pa.DataType]] = []
+        for field in frame.row_fields(schema.source):
+            at = places.pop(field.name.lower(), -1)
+            convert = None if at < 0 else self._convert(self.columns[at], field.type, as_text)
+            self._converts.append((at, convert, field.type))
+        if places and on_new_column != "ignore":
+            new = self.columns[min(places.values())]
+            raise SchemaError(
+                f"{schema.source}, column {new.name!r}: it is new in schema version "
+                f"{schema.version}, and the query was started without it: restart the query to "
+                "take it in, or set onNewColumn=ignore to leave it out"
+            )
+
+    def batch(self, piece: Piece) -> pa.RecordBatch:
+        """Return a piece's rows as a batch of the target."""
+        row = self._converted(piece.row, piece.rows)
+        before = None if piece.before is None else self._converted(piece.before, piece.rows)
+        return self._frame.batch(self.schema.source, self.schema.version, piece, row, before)
+
+    def _converted(self, arrays: Sequence[pa.Array], n: int) -> list[pa.Array]:
+        return [
+            self._frame.nulls(data_type, n)
+            if at < 0
+            else arrays[at]
+            if convert is None
+            else convert(arrays[at])
+            for at, convert, data_type in self._converts
+        ]
+
+    def _convert(
+        self, column: AvroColumn, target: pa.DataType, as_text: Collection[str]
+    ) -> Convert | None:
+        """Return what makes the target's values of the writer's; None = they are the same."""
+        stored = stored_type(column)
+        if stored == target:
+            return None
+        if _is_wider(stored, target):
+            return lambda array: array.cast(target)
+        if target == pa.string() and is_as_text(self.schema.source, column.name, as_text):
+            return _text_convert(column)
+        if not self._fits_a_new_start(column, stored, as_text):
+            raise SchemaError(
+                f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
+                f"version {self.schema.version} and {target} since, which does not hold it: rows "
+                f"from before {NEEDS_RELOAD}. Start the query with another checkpoint folder, or "
+                f"take the column as text with option columnsAsText={column.name}"
+            )
+        raise SchemaError(
+            f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
+            f"version {self.schema.version}, and the query was started with {target}: restart the "
+            f"query, with option columnsAsText={column.name} if no type holds both"
+        )
+
+    def _fits_a_new_start(
+        self, column: AvroColumn, stored: pa.DataType, as_text: Collection[str]
+    ) -> bool:
+        """Whether a query that were started now would have a type that holds these values."""
+        try:
+            fields = arrow_schema(row_schema(self._known or [self.schema], as_text))
+        except SchemaError:
+            return False
+        now = {field.name.lower(): field.type for field in fields}[column.name.lower()]
+        return bool(stored == now) or _is_wider(stored, now)
+
+
+def _is_wider(stored: pa.DataType, target: pa.DataType) -> bool:
+    if (stored, target) in _WIDENED:
+        return True
+    if not pa.types.is_decimal128(target):
+        return False
+    whole: int = target.precision - target.scale
+    if pa.types.is_decimal128(stored):
+        return bool(stored.scale <= target.scale and stored.precision - stored.scale <= whole)
+    return _DIGITS_OF.get(stored, whole + 1) <= whole
+
+
+def _text_convert(column: AvroColumn) -> Convert:
+    """Return what makes texts of a column's values, as `row_types` says them."""
+    if column.kind is Kind.FLOAT:
+        # The shortest digits of a float, not those of the double that is nearest.
+        return lambda array: _texts(array.cast(pa.string()).cast(pa.float64()))
+    if column.kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.BYTES):
+        return _texts
+    return lambda array: pc.cast(array, pa.string())
+
+
+def _texts(array: pa.Array) -> pa.Array:
+    return pa.array([any_text(value) for value in array.to_pylist()], pa.string())

@@ -1,0 +1,408 @@
+"""A response's bytes to Arrow record batches of the target: no object per row.
+
+The compiled `column_cutter` takes the plain row events, which are nearly all;
+what it stops at is read here, event by event, and so is everything where it
+was not built. One place has the rules: what is damage, what a window is, which
+op a row has. Both CRCs of each event are checked.
+
+A row whose source logged only some of its columns is refused. Where that is so
+of the row before an update alone, the update comes without the one before: it
+is not known what it was.
+
+An event from a relay that sends no metadata has no gtid and no row before it,
+its op is `update` or `delete` as the wire has it, and its index counts such
+events of its window.
+
+Rows of different schema versions come in different batches, so the order of
+batches, and of rows in several of them, says nothing; `_databus` does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NoReturn
+from zlib import crc32
+
+import pyarrow as pa
+
+from databus.client.spark.arrow.avro_columns import WriterSchema
+from databus.client.spark.arrow.batch_builder import Head, PieceBuilder, cut_piece, head_arrays
+from databus.client.spark.arrow.column_plan import ColumnPlan, Frame, Piece
+from databus.client.spark.arrow.row_types import Layout, row_schema
+from databus.schemas.avro_rows import row_codec, schema_id
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import ProtocolError, RowError, SchemaError
+from databus.schemas.event import v1 as event_v1
+from databus.schemas.event import v2 as event_v2
+from databus.schemas.event.control import checkpoint_of
+from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
+from databus.schemas.stream.stream_reader import decode_event
+
+if TYPE_CHECKING:
+    from databus.client.spark.arrow._column_decoder import ColumnCutter
+
+try:
+    from databus.client.spark.arrow import _column_decoder as column_cutter
+except ImportError:  # not built: every event is read here
+    new_cutter = None
+else:
+    new_cutter = column_cutter.ColumnCutter
+
+Buffer = event_v2.Buffer
+BATCH_BYTES = 64 << 20  # of events; a batch ends at the first that makes it so large
+SNAPSHOT_END = "snapshot_end"
+
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+_V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
+_STAY = frozenset({Op.DELETE, Op.TRUNCATE})  # of a snapshot's rows: what is not how a row stands
+
+
+class UnknownSchemaError(SchemaError):
+    """A row of a schema that was not given: ask `/register` again, and `add_schemas`.
+
+    `consumed` bytes of what was given came before its event and were taken.
+    """
+
+    def __init__(self, src_id: int, digest: bytes, consumed: int) -> None:
+        super().__init__(
+            f"no schema of source id {src_id} has the digest {digest.hex() or '(none)'}: "
+            "ask /register again"
+        )
+        self.src_id = src_id
+        self.digest = digest
+        self.consumed = consumed
+
+
+class EventColumns:
+    """Collects the rows of responses; one thread.
+
+    `target` is `arrow_schema(changes_schema(…))` with the same `layout`. With
+    `as_snapshot` rows are how they stand: their op is `snapshot`, but a delete
+    or a truncate is one. `as_text` is option columnsAsText, `on_new_column`
+    `fail` or `ignore`. No batch has more than `batch_rows` rows.
+    """
+
+    def __init__(
+        self,
+        target: pa.Schema,
+        schemas: Iterable[WriterSchema],
+        *,
+        physical_source: str,
+        layout: Layout,
+        as_of: int | None = None,
+        as_snapshot: bool = False,
+        on_new_column: str = "fail",
+        as_text: Collection[str] = (),
+        batch_rows: int = 20_000,
+    ) -> None:
+        self.checkpoint: Checkpoint | None = None  # of the last checkpoint event
+        self.window_scn: int | None = None  # of the last end-of-period event
+        self.window_time_ns: int | None = None
+        self._frame = Frame(target, layout, physical_source, as_of)
+        self._as_snapshot = as_snapshot
+        self._on_new_column = on_new_column
+        self._as_text = frozenset(as_text)
+        self._batch_rows = batch_rows
+        self._cutter: ColumnCutter | None = None
+        if new_cutter is not None:
+            self._cutter = new_cutter(
+                has_before=self._frame.has_before,
+                as_snapshot=as_snapshot,
+                batch_rows=batch_rows,
+                batch_bytes=BATCH_BYTES,
+            )
+        self._cut_plans: list[_OpenPlan] = []  # by their number at the cutter
+        self._schemas: dict[tuple[int, bytes], WriterSchema] = {}
+        self._sources: dict[int, str] = {}
+        self._plans: dict[tuple[int, bytes], _OpenPlan] = {}
+        self._marks: dict[str, list[Head]] = {}
+        self._ready: list[pa.RecordBatch] = []
+        self._ready_rows = 0
+        self._scn: int | None = None  # of the window that has not ended yet
+        self._is_mixed = False  # with events of several SCNs, as a page of a snapshot is
+        self._bare_scn: int | None = None  # of the window with the last event without metadata
+        self._bare_rows = 0  # how many of them it has
+        self.add_schemas(schemas)
+
+    def add_schemas(self, schemas: Iterable[WriterSchema]) -> None:
+        """Take more schemas; those that are known already change nothing."""
+        for schema in schemas:
+            self._schemas.setdefault((schema.src_id, schema_id(schema.text)), schema)
+            self._sources[schema.src_id] = schema.source
+
+    @property
+    def rows(self) -> int:
+        """How many rows are held."""
+        held = sum(plan.rows for plan in self._plans.values())
+        return self._ready_rows + held + sum(map(len, self._marks.values()))
+
+    def take(self, data: Buffer) -> int:
+        """Take whole events; return how many bytes of `data` they are: the rest is a cut one.
+
+        Raises ProtocolError for damage, error events and windows mixed up;
+        UnknownSchemaError; SchemaError when a row has no place in the target;
+        RowError for one of which only some columns were logged.
+        """
+        offset, end = 0, len(data)
+        while offset < end:
+            if self._cutter is not None:
+                offset = self._cut(self._cutter, data, offset)
+                if offset == end:
+                    break
+            try:
+                event, after = decode_event(data, offset)
+            except ProtocolError:
+                if _is_cut(data, offset):
+                    break
+                raise
+            if event.is_control:
+                self._take_control(event, after)
+            elif not self._take_row_event(event, offset, after - offset):
+                continue
+            offset = after
+        return offset
+
+    def _cut(self, cutter: ColumnCutter, data: Buffer, offset: int) -> int:
+        """Let the compiled way go ahead; return where it stops for good."""
+        full = 0
+        while full >= 0:
+            scn = -1 if self._scn is None else self._scn
+            offset, full, scn, self._is_mixed, window_scn, time_ns = cutter.take(
+                data, offset, scn, self._is_mixed
+            )
+            self._scn = None if scn < 0 else scn
+            if window_scn >= 0:
+                self.window_scn, self.window_time_ns = window_scn, time_ns
+            if full >= 0:
+                self._make_ready(self._cut_plans[full].finish())
+        return offset
+
+    def add_mark(self, scn: int, source: str, time_ns: int | None = None) -> None:
+        """Add the record that says that a whole snapshot of the source, as of `scn`, is over."""
+        time_us = None if time_ns is None else time_ns // 1000
+        self._add_mark(source, Head(SNAPSHOT_END, scn, None, time_us, None))
+
+    def flush(self) -> list[pa.RecordBatch]:
+        """Return all rows held as batches of the target, and hold none."""
+        for plan in self._plans.values():
+            self._make_ready(plan.finish())
+        for source, heads in self._marks.items():
+            self._make_ready([self._mark_batch(source, heads)])
+        self._marks.clear()
+        ready, self._ready, self._ready_rows = self._ready, [], 0
+        return ready
+
+    # -- control events ---------------------------------------------------------------------
+
+    def _take_control(self, event: Event, after: int) -> None:
+        if event.is_ddl:
+            self._note_scn(event.scn)
+        elif event.is_eop:
+            if self._scn is not None and (self._is_mixed or self._scn != event.scn):
+                raise ProtocolError(f"events of other windows in window {event.scn}", after)
+            self.window_scn, self.window_time_ns = event.scn, event.timestamp_ns
+            self._end_window()
+        elif event.is_checkpoint:
+            self.checkpoint = checkpoint_of(event)
+            self._end_window()
+        else:
+            self._refuse(event, after)
+
+    def _refuse(self, event: Event, after: int) -> NoReturn:
+        text = event.value.decode("utf-8", "replace")
+        if event.is_error:
+            raise ProtocolError(f"the server sent error event {event.src_id}: {text}", after)
+        raise ProtocolError(f"control event {event.src_id} has no place here: {text}", after)
+
+    def _note_scn(self, scn: int) -> None:
+        """Note that an event of this window came."""
+        if scn != self._scn:
+            self._is_mixed = self._scn is not None
+            self._scn = scn
+
+    def _end_window(self) -> None:
+        self._scn = None
+        self._is_mixed = False
+
+    # -- row events -------------------------------------------------------------------------
+
+    def _take_row_event(self, event: Event, offset: int, size_bytes: int) -> bool:
+        """Take a row; return False when the compiled way knows its schema from now on."""
+        source = self._sources.get(event.src_id)
+        if source is None:
+            raise UnknownSchemaError(event.src_id, event.schema_id, offset)
+        try:
+            return self._take_row(event, source, offset, size_bytes)
+        except ProtocolError as error:
+            raise ProtocolError(f"{source} at scn {event.scn}: {error.problem}", offset) from error
+
+    def _take_row(self, event: Event, source: str, offset: int, size_bytes: int) -> bool:
+        metadata = _metadata_of(event)
+        if event.is_truncate:
+            self._note_scn(event.scn)
+            self._add_mark(source, self._head(event, metadata, Op.TRUNCATE))
+            return True
+        if event.payload is None:
+            raise ProtocolError("a row is lost: its event has no payload")
+        if metadata is not None and metadata.op is Op.TRUNCATE:
+            raise ProtocolError("the table is said to be emptied by the event of a row")
+        plan = self._plans.get((event.src_id, event.payload.digest))
+        if plan is None:
+            plan = self._open_plan(event.src_id, event.payload.digest, offset)
+            if self._cutter is not None:
+                return False
+        before = self._before(plan, event, metadata)
+        self._note_scn(event.scn)
+        head = self._head(event, metadata, self._op(event, metadata))
+        plan.builder.append(head, event.payload.data, before, size_bytes)
+        if plan.builder.rows >= self._batch_rows or plan.builder.size_bytes >= BATCH_BYTES:
+            self._make_ready(plan.finish())
+        return True
+
+    def _open_plan(self, src_id: int, digest: bytes, offset: int) -> _OpenPlan:
+        schema = self._schemas.get((src_id, digest))
+        if schema is None:
+            raise UnknownSchemaError(src_id, digest, offset)
+        # Here, too, the versions must have one type: it is what a restart would need.
+        row_schema(
+            [
+                other
+                for other in self._schemas.values()
+                if other.source == schema.source and other.version <= schema.version
+            ],
+            self._as_text,
+        )
+        columns = ColumnPlan(
+            schema,
+            self._frame,
+            self._on_new_column,
+            self._as_text,
+            known=[one for one in self._schemas.values() if one.src_id == schema.src_id],
+        )
+        plan = self._plans[src_id, digest] = _OpenPlan(columns, self._cutter)
+        if self._cutter is not None:
+            plan.number = self._cutter.add(src_id, digest, columns.columns)
+            self._cut_plans.append(plan)
+        return plan
+
+    def _head(self, event: Event, metadata: EventMetadata | None, op: str) -> Head:
+        time_us = event.timestamp_ns // 1000
+        if metadata is None:
+            return Head(op, event.scn, self._bare_index(event.scn), time_us, None)
+        return Head(op, event.scn, metadata.row_index, time_us, metadata.gtid)
+
+    def _bare_index(self, scn: int) -> int:
+        """Return the index of an event without metadata, and count it."""
+        if scn != self._bare_scn:
+            self._bare_scn, self._bare_rows = scn, 0
+        self._bare_rows += 1
+        return self._bare_rows - 1
+
+    def _op(self, event: Event, metadata: EventMetadata | None) -> str:
+        """Return what happened; without metadata an insert cannot be told from an update."""
+        if metadata is not None:
+            op = metadata.op
+        else:
+            op = Op.DELETE if event.opcode == Opcode.DELETE else Op.UPDATE
+        return Op.SNAPSHOT if self._as_snapshot and op not in _STAY else op
+
+    def _before(
+        self, plan: _OpenPlan, event: Event, metadata: EventMetadata | None
+    ) -> bytes | None:
+        """Return the row before an update; raises RowError when the row itself has gaps."""
+        if metadata is None:
+            return None
+        notes = metadata.notes
+        if notes is not None and notes.absent:
+            columns = plan.columns.columns
+            names = [columns[at].name if at < len(columns) else f"#{at}" for at in notes.absent]
+            raise RowError(
+                plan.columns.schema.source,
+                ", ".join(names),
+                f"was not logged at scn {event.scn}: the source delivers partial rows. Set "
+                "binlog_row_image=FULL on its server, or read from the bootstrap server, "
+                "which has whole rows",
+            )
+        is_told = self._frame.has_before and metadata.op is Op.UPDATE and not self._as_snapshot
+        if not is_told or (notes is not None and notes.before_absent):
+            return None
+        return metadata.before
+
+    # -- batches ----------------------------------------------------------------------------
+
+    def _add_mark(self, source: str, head: Head) -> None:
+        self._marks.setdefault(source, []).append(head)
+
+    def _mark_batch(self, source: str, heads: list[Head]) -> pa.RecordBatch:
+        self._frame.row_fields(source)  # a source of the target
+        piece = Piece(len(heads), head_arrays(heads), [], None, None)
+        return self._frame.batch(source, None, piece, None, None)
+
+    def _make_ready(self, batches: list[pa.RecordBatch]) -> None:
+        self._ready += batches
+        self._ready_rows += sum(batch.num_rows for batch in batches)
+
+
+class _OpenPlan:
+    """A schema version's plan, and its rows that are in no batch yet.
+
+    Those that were read one by one are in `builder`, the others at the cutter.
+    """
+
+    number: int  # at the cutter
+
+    def __init__(self, columns: ColumnPlan, cutter: ColumnCutter | None) -> None:
+        self.columns = columns
+        self.builder = PieceBuilder(row_codec(columns.schema.text), columns.columns)
+        self._cutter = cutter
+
+    @property
+    def rows(self) -> int:
+        """How many rows are held."""
+        return self.builder.rows + (0 if self._cutter is None else self._cutter.rows(self.number))
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Return the rows' batches, and hold none."""
+        pieces = [self.builder.finish()] if self.builder.rows else []
+        if self._cutter is not None and self._cutter.rows(self.number):
+            pieces.append(cut_piece(self._cutter, self.number, self.columns.columns))
+        return [self.columns.batch(piece) for piece in pieces]
+
+
+def _metadata_of(event: Event) -> EventMetadata | None:
+    """Return what a relay of this project says of the event; None from another."""
+    if event.metadata is None or event.metadata.digest not in METADATA_DIGESTS:
+        return None
+    metadata = decode_metadata(event.metadata.data, event.metadata.digest)
+    if not _INT_MIN <= metadata.row_index <= _INT_MAX:
+        raise ProtocolError(f"a row cannot be the {metadata.row_index}th of its window")
+    return metadata
+
+
+def _is_cut(data: Buffer, offset: int) -> bool:
+    """Say of what is no whole event whether it may be the beginning of one.
+
+    A length is believed as soon as the header is there that it belongs to, for
+    that has a CRC; without it a damaged one would wait for bytes that never come.
+    """
+    left = len(data) - offset
+    begin = bytes(data[offset : offset + event_v2.KEY_OFFSET + 4])
+    if begin[0] == event_v1.VERSION:
+        return left < event_v1.SMALLEST_BYTES or left < int.from_bytes(begin[5:9], "big")
+    if left < len(_V2_BEGIN):
+        return _V2_BEGIN.startswith(begin)
+    return begin.startswith(_V2_BEGIN) and _is_cut_v2(data, offset, left, begin)
+
+
+def _is_cut_v2(data: Buffer, offset: int, left: int, begin: bytes) -> bool:
+    if left < event_v2.SMALLEST_BYTES:
+        return True
+    header_length, length = int.from_bytes(begin[5:9], "big"), int.from_bytes(begin[17:21], "big")
+    if not event_v2.SMALLEST_BYTES <= header_length <= length or left >= length:
+        return False
+    if left < header_length:
+        return True
+    checked = data[offset + event_v2.CHECKED_OFFSET : offset + header_length]
+    return crc32(checked) == int.from_bytes(begin[9:13], "big")

@@ -1,0 +1,106 @@
+"""The keys of a DataFrame of changes, and updates that move a row from one key to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructField, StructType
+
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN, KEY
+from databus.schemas.errors import SettingsError
+
+# Where a key column is: its name, or the source's name and its own in layout `structs`.
+Path = tuple[str, ...]
+
+
+def key_columns(schema: StructType) -> tuple[str, ...]:
+    """Name the primary key's columns, in the key's order; () of a table without one."""
+    keyed = [field for field in schema if KEY in field.metadata]
+    return tuple(field.name for field in sorted(keyed, key=lambda field: field.metadata[KEY]))
+
+
+def checked_keys(changes: DataFrame, keys: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the keys that are asked for, or the primary key; raise SettingsError without any."""
+    found = tuple(keys or key_columns(changes.schema))
+    if not found:
+        raise SettingsError(
+            "no key columns: the source has no primary key that is known here; "
+            "name the columns that make a row unique with keys=[…]"
+        )
+    missing = [key for key in found if key not in changes.columns]
+    if missing:
+        raise SettingsError(
+            f"key column {', '.join(map(repr, missing))} is not in the batch; it has "
+            f"{', '.join(changes.columns)} (of several sources, take one with rows_of)"
+        )
+    return found
+
+
+def key_paths(changes: DataFrame, keys: Sequence[str] | None = None) -> list[Path]:
+    """Return where the key columns of all sources are, in either layout.
+
+    `keys` are those of layout `columns`. Raises SettingsError for a source without any.
+    """
+    structs = [field for field in changes.schema if is_row(field)]
+    if not structs:
+        return [(key,) for key in checked_keys(changes, keys)]
+    return [
+        (field.name, key)
+        for field in structs
+        for key in checked_keys(changes.select(f"{quoted(field.name)}.*"), None)
+    ]
+
+
+def split_moves(changes: DataFrame, keys: Sequence[Path], *, as_inserts: bool) -> DataFrame:
+    """Add to each update that moves a row to another key a delete of the old one.
+
+    `as_inserts`: the update itself is then the insert of the new one.
+    """
+    if "before" not in meta_type(changes).names:
+        return changes
+    meta = sf.col(CHANGE_COLUMN)
+    before = meta["before"]
+    no_image = sf.lit(None).cast(meta_type(changes)["before"].dataType)
+    moved = [~reduce(Column.getField, key, before).eqNullSafe(at(key)) for key in keys]
+    is_moved = (meta["op"] == "update") & before.isNotNull() & reduce(or_, moved)
+    gone = meta.withField("op", sf.lit("delete")).withField("before", no_image)
+    come = meta.withField("op", sf.lit("insert")).withField("before", no_image)
+    names = [name for name in changes.columns if name != CHANGE_COLUMN]
+    row = [sf.col(quoted(name)) for name in names]
+    now = sf.struct(*row, meta.alias(CHANGE_COLUMN))
+    new = sf.struct(*row, come.alias(CHANGE_COLUMN)) if as_inserts else now
+    old = sf.struct(
+        *(before.getField(name).alias(name) for name in names), gone.alias(CHANGE_COLUMN)
+    )
+    parts = sf.when(is_moved, sf.array(old, new)).otherwise(sf.array(now))
+    return changes.select(sf.explode(parts).alias("_row")).select("_row.*")
+
+
+def meta_type(changes: DataFrame) -> StructType:
+    """Return the type of `_databus`; raise SettingsError for a DataFrame without it."""
+    if CHANGE_COLUMN not in changes.columns:
+        raise SettingsError(
+            f"no column {CHANGE_COLUMN}: these are no changes as format('databus') gives them"
+        )
+    meta = changes.schema[CHANGE_COLUMN].dataType
+    assert isinstance(meta, StructType)
+    return meta
+
+
+def is_row(field: StructField) -> bool:
+    """Say whether a column is the row of one source, as in layout `structs`."""
+    return isinstance(field.dataType, StructType) and field.name != CHANGE_COLUMN
+
+
+def at(path: Path) -> Column:
+    """Return the column at a path."""
+    return reduce(Column.getField, path[1:], sf.col(quoted(path[0])))
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark reads it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"

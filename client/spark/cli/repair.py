@@ -1,0 +1,83 @@
+"""`databus spark repair`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from databus.client.spark.cli.verify import comparing_options
+from databus.client.spark.cli.verify_view import shown, shown_steps
+from databus.client.spark.verify.repair import How, Repaired, RepairOptions
+from databus.client.spark.verify.repair import repair as repair_rows
+from databus.client.spark.verify.verify import VerifyOptions
+from databus.conf.settings import RelaySettings, load_settings
+
+
+@click.command()
+@click.argument("report", type=click.Path(path_type=Path, dir_okay=False))
+@comparing_options
+@click.option(
+    "--how",
+    type=click.Choice([str(how) for how in How]),
+    default=str(How.TARGET),
+    show_default=True,
+    help="`target`: write the database's rows there. `touch`: update them in the database, so "
+    "that the stream brings them; rows that only the target has are deleted there.",
+)
+@click.option("--touch-column", default="", help="The column that `touch` writes the time into.")
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds that the stream has to bring touched rows.",
+)
+def repair(
+    report: Path,
+    settings_file: Path,
+    relay: tuple[str, ...],
+    bootstrap: tuple[str, ...],
+    compare: tuple[str, ...],
+    settle_s: float | None,
+    how: str,
+    touch_column: str,
+    patience_s: float,
+) -> None:
+    """Make the rows right that `databus spark verify` wrote to REPORT.
+
+    A value that the stream has brought since is newer, and stays. Then the same
+    rows are compared again. Exits with 1 when some still differ.
+
+    Example: `databus spark repair differences.jsonl --settings relay.toml
+    --relay http://127.0.0.1:11115`
+    """
+    verify = VerifyOptions(
+        relays=relay, bootstrap_servers=bootstrap, compare=compare, settle_s=settle_s
+    )
+    options = RepairOptions(How(how), touch_column, verify, patience_s)
+    settings = load_settings(settings_file, RelaySettings)
+    with shown_steps() as on_step:
+        done = repair_rows(report, settings, options, on_step=on_step)
+    click.echo(outcome(done))
+    if done.left is not None and not done.is_same:
+        console = Console(highlight=False)
+        for part in shown(done.left):
+            console.print(part)
+    if not done.is_same:
+        sys.exit(1)
+
+
+def outcome(done: Repaired) -> str:
+    """Say what was done."""
+    parts = [f"{done.compared.source}: {done.keys:,} rows"]
+    if done.how is How.TOUCH:
+        parts.append(f"{done.touched:,} touched in the source")
+    else:
+        parts.append(f"{done.written:,} written in the target")
+    parts.append(f"{done.deleted:,} deleted in the target, which the source has not")
+    parts.append("all right now" if done.is_same else "some still differ")
+    return ", ".join(parts)

@@ -1,0 +1,123 @@
+"""`databus spark verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from databus.client.spark.cli.verify_view import shown, shown_steps
+from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.verify import VerifyOptions
+from databus.client.spark.verify.verify import verify as verify_table
+from databus.conf.settings import RelaySettings, load_settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def comparing_options(command: Command) -> Command:
+    """Add the options that say where changes come from, and how rows are compared."""
+    for option in (
+        click.option(
+            "--settle",
+            "settle_s",
+            type=click.FloatRange(min=0),
+            help="Look again after so many seconds at what differs, instead of replaying changes; "
+            "for a target that notes no position.",
+        ),
+        click.option(
+            "--compare",
+            multiple=True,
+            metavar="[COLUMN=]MODULE:FUNCTION",
+            help="Your own comparison: takes the source's row and the target's, says whether "
+            "they (or the column) are the same; repeatable.",
+        ),
+        click.option("--bootstrap", multiple=True, help="URL of a bootstrap server; repeatable."),
+        click.option("--relay", multiple=True, help="URL of a relay; repeatable."),
+        click.option(
+            "--settings",
+            "settings_file",
+            required=True,
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="The relay's settings file: where the database is, and its password.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@comparing_options
+@click.option("--columns", default="", help="Compare these columns only, separated by commas.")
+@click.option("--where", default="", help="Compare the rows that fulfil this SQL condition only.")
+@click.option(
+    "--chunk-rows",
+    type=click.IntRange(min=1),
+    default=2000,
+    show_default=True,
+    help="Rows that are digested together, and fetched when they differ.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write every difference to this file, for `databus spark repair`.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many differing rows to show.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print the counts as one JSON object.")
+def verify(
+    source: str,
+    target: str,
+    settings_file: Path,
+    relay: tuple[str, ...],
+    bootstrap: tuple[str, ...],
+    compare: tuple[str, ...],
+    settle_s: float | None,
+    columns: str,
+    where: str,
+    chunk_rows: int,
+    report: Path | None,
+    examples: int,
+    is_json: bool,
+) -> None:
+    """Compare SOURCE in its database with TARGET, while both go on.
+
+    Digests of chunks are made where the rows are; rows are fetched of the chunks
+    that differ. Changes that are on their way to the target are no difference.
+    Exits with 1 when something differs.
+
+    Example: `databus spark verify shop.orders delta:lake/orders --settings relay.toml
+    --relay http://127.0.0.1:11115 --report differences.jsonl`
+    """
+    options = VerifyOptions(
+        relays=relay,
+        bootstrap_servers=bootstrap,
+        selection=Selection(tuple(name for name in columns.split(",") if name), where),
+        chunk_rows=chunk_rows,
+        compare=compare,
+        settle_s=settle_s,
+        most_kept=examples,
+    )
+    settings = load_settings(settings_file, RelaySettings)
+    with shown_steps() as on_step:
+        found = verify_table(source, target, settings, options, report=report, on_step=on_step)
+    if is_json:
+        click.echo(json.dumps(found.totals()))
+    else:
+        console = Console(highlight=False)
+        for part in shown(found):
+            console.print(part)
+    if not found.is_same:
+        sys.exit(1)

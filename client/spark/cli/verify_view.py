@@ -1,0 +1,86 @@
+"""How a comparison looks on a terminal: bars while it runs, tables at its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from databus.client.spark.verify.differences import Difference, Kind
+from databus.client.spark.verify.report import Report
+from databus.client.spark.verify.steps import OnStep, Step
+from databus.schemas.event.json import json_value
+
+MOST_VALUE_CHARS = 40
+
+
+def shown(report: Report) -> Iterator[RenderableType]:
+    """Yield a table of the counts, then one of the first differing rows."""
+    table = Table(
+        "source", "target", "rows", "chunks", "fetched", *map(str, Kind), "moving", "unsettled"
+    )
+    table.add_row(
+        report.compared.source,
+        report.compared.target,
+        f"{report.rows:,} / {report.target_rows:,}",
+        f"{report.differing_chunks:,} of {report.chunks:,} differ",
+        f"{report.fetched_rows:,} / {report.fetched_target_rows:,}",
+        *(f"{count:,}" for count in report.counts.values()),
+        f"{report.moving:,}",
+        f"{report.unsettled:,}",
+    )
+    yield table
+    if report.differences:
+        yield _differences(report)
+
+
+def _differences(report: Report) -> Table:
+    title = f"{report.compared.source}: the first differing rows"
+    table = Table("key", "target", "scn", "in the source", "in the target", title=title)
+    for one in report.differences:
+        scn = "" if one.target_scn is None else str(one.target_scn)
+        sides = (_values(one, one.in_source), _values(one, one.in_target))
+        table.add_row(", ".join(map(_short, one.key)), str(one.kind), scn, *sides)
+    return table
+
+
+def _values(one: Difference, row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    return ", ".join(f"{name}={_short(row[name])}" for name in one.columns)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(json_value(value), ensure_ascii=False)
+    return text if len(text) <= MOST_VALUE_CHARS else f"{text[: MOST_VALUE_CHARS - 1]}…"
+
+
+@contextmanager
+def shown_steps() -> Iterator[OnStep]:
+    """Show a bar for each step on stderr, when somebody is there to see it."""
+    console = Console(stderr=True)
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def on_step(step: Step) -> None:
+        if step.name not in tasks:
+            tasks[step.name] = bars.add_task(step.name, words="")
+        total = None if step.total is None else max(step.total, step.done)
+        words = f"{step.done:,} {step.unit}"
+        bars.update(tasks[step.name], completed=step.done, total=total, words=words)
+
+    with bars:
+        yield on_step

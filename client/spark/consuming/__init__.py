@@ -1,0 +1,1 @@
+"""Changes applied in foreachBatch: in which order, by which rules."""

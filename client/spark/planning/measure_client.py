@@ -1,0 +1,264 @@
+"""How far so many rows reach, as relays and bootstrap servers say it: what planning asks them.
+
+Of a range of windows one ladder, as everywhere: the ring of a relay, and where
+that begins later the log of a bootstrap server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from databus.client.responses import STORE_ID, is_too_young, read_scn
+from databus.client.spark.options import Named, SourceOptions, Start
+from databus.client.spark.planning.capture_states import STARTING, CaptureStates, Stopped
+from databus.client.spark.planning.offsets import AtScn, InSnapshot
+from databus.client.spark.planning.ranges import LogRange
+from databus.client.spark.planning.requests import (
+    LogMeasure,
+    SnapshotMeasure,
+    beginning_after,
+    catch_up,
+    filters_text,
+    log_measure,
+    online_at,
+    snapshot,
+    snapshot_measure,
+)
+from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DatabusError, ScnNotFoundError, UnknownSourceError
+from databus.schemas.scn import MAX_SCN
+
+ALL_ROWS = 1 << 40
+_LOOK_S = 0.2
+
+
+class Measuring:
+    """The servers of one query, asked how far rows reach."""
+
+    def __init__(
+        self, options: SourceOptions, relays: ServerPool, bootstraps: ServerPool | None
+    ) -> None:
+        self._options = options
+        self._relays = relays
+        self._bootstraps = bootstraps
+        self._states = CaptureStates(relays)
+        self._src_ids: dict[str, int] = {}
+        self._by_physical: dict[str, tuple[str, ...]] = {}
+        # The newest windows that relays have spoken of.
+        self.newest: dict[str, AtScn] = {}
+        # Of the windows measured last: where they end, and their rows.
+        self._counted: dict[str, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._relays.close()
+        if self._bootstraps is not None:
+            self._bootstraps.close()
+
+    @property
+    def by_physical(self) -> Mapping[str, tuple[str, ...]]:
+        """The query's sources by physical source; raises UnknownSourceError."""
+        if not self._by_physical:
+            self._by_physical = self._ask_for_sources()
+        return self._by_physical
+
+    def await_opened(self) -> None:
+        """Wait for sources that their relay opens just now, as long as for one that is down.
+
+        Until then nobody knows the newest. One that takes longer is told of as any other that
+        is not captured.
+        """
+        end_s = time.monotonic() + self._options.retry_seconds
+        while time.monotonic() < end_s:
+            states = {one.state for one in self.stopped(at_once=True).values()}
+            if STARTING not in states:
+                return
+            time.sleep(_LOOK_S)
+
+    def newest_scns(self) -> dict[str, int]:
+        """Ask for the newest SCN of each physical source."""
+        return {name: self.ring_from(name, Named.LATEST).max_scn for name in self.by_physical}
+
+    def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
+        """Return which physical sources are not captured now: of them nobody knows the newest."""
+        return self._states.look(self.by_physical, at_once=at_once)
+
+    @property
+    def has_bootstrap(self) -> bool:
+        """Whether there are bootstrap servers to ask."""
+        return self._bootstraps is not None
+
+    def prefer(self, bootstrap_server: str) -> None:
+        """Ask this bootstrap server first."""
+        if self._bootstraps is not None:
+            self._bootstraps.prefer(bootstrap_server)
+
+    def rows_until(self, name: str, scn: int) -> int | None:
+        """Return how many rows were measured last, if that was up to `scn`."""
+        counted_scn, rows = self._counted.get(name, (-1, 0))
+        return rows if counted_scn == scn else None
+
+    # Windows
+
+    def windows(self, one: LogRange, after: int, rows: int | None) -> LogMeasure:
+        """Measure so many rows of a range after a window, in the ring or else in the log."""
+        name = one.physical_source
+        try:
+            return self.ring_after(name, after, rows, one.to_scn)
+        except ScnNotFoundError:
+            if self._bootstraps is None:
+                raise
+        return self._catch_up(name, after, one.to_scn, rows)
+
+    def ring_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+        """Measure a ring after a window, or from the very next SCN on.
+
+        With that a ring may begin that knows nothing older. Not after 0, which is no
+        window but means that rows are wanted that are in no log. Raises ScnNotFoundError.
+        """
+        try:
+            return self._ring(name, online_at(scn), {}, rows, target)
+        except ScnNotFoundError:
+            if scn > 0:
+                with suppress(ScnNotFoundError):
+                    return self._ring(name, online_at(scn + 1, 0), {}, rows, target)
+            raise
+
+    def ring_from(
+        self, name: str, start: Start, rows: int | None = None, target: int | None = None
+    ) -> LogMeasure:
+        """Measure a ring from where the option `start` says that a query begins."""
+        words: dict[str, str] = {}
+        if start is Named.LATEST:
+            words["streamFromLatestScn"] = "true"
+        elif isinstance(start, datetime):
+            words["since"] = str(int(start.timestamp() * 1000))
+        return self._ring(name, Checkpoint.flexible(), words, rows, target)
+
+    def oldest(self, name: str) -> int:
+        """Return the SCN of the oldest window in the ring."""
+        answer = self._relays.get(f"/bufferInfo/inbound/{quote(name)}/0", {})
+        return int(answer.json()["minScn"])
+
+    def _ring(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        words: Mapping[str, str],
+        rows: int | None,
+        target: int | None,
+    ) -> LogMeasure:
+        parameters = {**self._limits(name, checkpoint, rows), **words}
+        if target is not None:
+            parameters["untilScn"] = str(target)
+        filters = filters_text(self._filters(name), self._src_ids)
+        if filters is not None:
+            parameters["filters"] = filters
+        answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
+        found = log_measure(answer.server, answer.json())
+        self.newest[name] = AtScn(found.max_scn, found.max_time_ms)
+        self._counted[name] = found.scn, found.rows
+        return found
+
+    # The log of a bootstrap server, and its snapshots
+
+    def log_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
+        """Measure the log after a window, as far as it is by now."""
+        newest = min(self._log_end(name), MAX_SCN if target is None else target)
+        if newest <= scn:
+            return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
+        return self._catch_up(name, scn, newest, rows)
+
+    def _catch_up(self, name: str, scn: int, until_scn: int, rows: int | None) -> LogMeasure:
+        answer = self._ask(name, catch_up(scn, until_scn), rows)
+        found = log_measure(answer.server, answer.json())
+        self._counted[name] = found.scn, found.rows
+        return found
+
+    def _log_end(self, name: str) -> int:
+        """Return the SCN that the logs of all sources of the physical source have come to."""
+        assert self._bootstraps is not None
+        answer = self._bootstraps.get("/targetSCN", {"source": self.by_physical[name][0]})
+        return read_scn(answer.server, "/targetSCN", bytes(answer.body))
+
+    def begin_snapshot(self, name: str, since_scn: int) -> InSnapshot:
+        """Return the begin of a snapshot of what changed since; of everything if that is unknown.
+
+        Then it is not known any more what was deleted since: everything, and the mark.
+        """
+        assert self._bootstraps is not None
+        sources = self.by_physical[name]
+        parameters = {
+            "sources": ",".join(sources),
+            "checkPoint": beginning_after(since_scn).to_json(),
+        }
+        try:
+            answer = self._bootstraps.get("/startSCN", parameters)
+        except DatabusError as error:
+            if since_scn > 0 and is_too_young(error):
+                return self.begin_snapshot(name, 0)
+            raise
+        return InSnapshot(
+            at_scn=read_scn(answer.server, "/startSCN", bytes(answer.body)),
+            since_scn=since_scn,
+            source=sources[0],
+            row=0,
+            server=answer.server,
+            store=answer.headers.get(STORE_ID, ""),
+        )
+
+    def snapshot_after(self, name: str, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
+        """Measure a source's snapshot after a row."""
+        checkpoint = snapshot(place.source, place.row, place.at_scn, place.since_scn, place.store)
+        answer = self._ask(name, checkpoint, rows, (place.source,))
+        return snapshot_measure(answer.server, answer.json())
+
+    # How they are asked
+
+    def _ask(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        rows: int | None,
+        sources: Sequence[str] = (),
+    ) -> Answer:
+        assert self._bootstraps is not None
+        parameters = self._limits(name, checkpoint, rows)
+        filters = self._filters(name)
+        if sources:
+            parameters["sources"] = ",".join(sources)
+            filters = {source: one for source, one in filters.items() if source in sources}
+        text = filters_text(filters, self._src_ids)
+        if text is not None:
+            parameters["filter"] = text
+        return self._bootstraps.get("/measure", parameters, checkpoint.window_scn)
+
+    def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
+        is_all = rows is None
+        return {
+            "sources": ",".join(self.by_physical[name]),
+            "checkPoint": checkpoint.to_json(),
+            "rows": str(ALL_ROWS if is_all else rows),
+            "bytes": str(MAX_SCN if is_all else self._options.max_bytes_per_trigger),
+        }
+
+    def _filters(self, name: str) -> dict[str, Any]:
+        sources = self.by_physical[name]
+        return {source: f for source, f in self._options.filters.items() if source in sources}
+
+    def _ask_for_sources(self) -> dict[str, tuple[str, ...]]:
+        listed = self._relays.get("/physicalSources", {}).json()
+        homes = {s["name"]: (p["name"], int(s["id"])) for p in listed for s in p["sources"]}
+        found: dict[str, list[str]] = {}
+        for source in self._options.sources:
+            if source not in homes:
+                raise UnknownSourceError(source, sorted(homes))
+            physical, self._src_ids[source] = homes[source]
+            found.setdefault(physical, []).append(source)
+        return {name: tuple(found[name]) for name in sorted(found)}

@@ -1,0 +1,134 @@
+"""What the tasks of a batch read: ranges that a worker gets as text and reads alone. Pure.
+
+As JSON, not pickled: a worker without this package can then still say so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+
+from databus.client.spark.planning.offsets import InSnapshot, Place, start_of
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The windows after `from_scn` up to `to_scn`."""
+
+    physical_source: str
+    sources: tuple[str, ...]
+    from_scn: int
+    to_scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRange:
+    """The rows after `from_row` up to `to_row` of a source's snapshot.
+
+    `is_final`: a snapshot that is no more is an error, for nothing is planned after it
+    that would begin another.
+    """
+
+    physical_source: str
+    source: str
+    from_row: int
+    to_row: int
+    at_scn: int
+    since_scn: int
+    server: str
+    store: str
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEnd:
+    """No rows: the marks that whole snapshots of these sources are over."""
+
+    physical_source: str
+    sources: tuple[str, ...]
+    at_scn: int
+
+
+Range = LogRange | SnapshotRange | SnapshotEnd
+_KINDS = {kind.__name__: kind for kind in (LogRange, SnapshotRange, SnapshotEnd)}
+
+
+def range_to_text(one: Range) -> str:
+    """Return it as JSON."""
+    return json.dumps({"kind": type(one).__name__, **asdict(one)})
+
+
+def range_from_text(text: str) -> Range:
+    """Read what `range_to_text` wrote."""
+    values = json.loads(text)
+    kind = _KINDS[values.pop("kind")]
+    if "sources" in values:
+        values["sources"] = tuple(values["sources"])
+    return kind(**values)
+
+
+def ranges_between(
+    physical_source: str, sources: Sequence[str], start: Place | None, end: Place
+) -> list[Range]:
+    """Return what a batch of one physical source reads; raises CheckpointError."""
+    if end == start:
+        return []
+    if isinstance(end, InSnapshot):
+        is_further = isinstance(start, InSnapshot) and end.is_same_session(start)
+        is_same_source = is_further and start.source == end.source  # type: ignore[union-attr]
+        from_row = start.row if is_same_source else 0  # type: ignore[union-attr]
+        return [*_rows_up_to(physical_source, from_row, end)]
+    names = tuple(sources)
+    if isinstance(start, InSnapshot):
+        # A snapshot ends with a batch of its own: only when it is known that all was there.
+        return [SnapshotEnd(physical_source, names, start.at_scn)] if start.is_whole else []
+    from_scn = start_of(end, start)
+    return [] if from_scn == end.scn else [LogRange(physical_source, names, from_scn, end.scn)]
+
+
+def ranges_of_whole(physical_source: str, ends: Sequence[InSnapshot], to_scn: int) -> list[Range]:
+    """Return what a batch up to `to_scn` reads that is a snapshot from its begin to its end.
+
+    `ends`: where the rows of each source end.
+    """
+    found: list[Range] = [
+        replace(one, is_final=True) for end in ends for one in _rows_up_to(physical_source, 0, end)
+    ]
+    sources, snapshot = tuple(end.source for end in ends), ends[0]
+    if snapshot.is_whole:
+        found.append(SnapshotEnd(physical_source, sources, snapshot.at_scn))
+    if snapshot.at_scn < to_scn:
+        found.append(LogRange(physical_source, sources, snapshot.at_scn, to_scn))
+    return found
+
+
+def cut_windows(one: LogRange, scns: Sequence[int]) -> list[LogRange]:
+    """Cut a range behind some of its windows."""
+    ends = pairwise([one.from_scn, *scns, one.to_scn])
+    return [replace(one, from_scn=after, to_scn=last) for after, last in ends]
+
+
+def cut_rows(one: SnapshotRange, parts: int) -> list[SnapshotRange]:
+    """Cut a range of rows into so many of about one size, or fewer."""
+    ids = one.to_row - one.from_row
+    bounds = sorted({one.from_row + ids * part // parts for part in range(parts + 1)})
+    return [replace(one, from_row=after, to_row=last) for after, last in pairwise(bounds)]
+
+
+def _rows_up_to(physical_source: str, from_row: int, end: InSnapshot) -> list[SnapshotRange]:
+    if from_row == end.row:
+        return []
+    return [
+        SnapshotRange(
+            physical_source,
+            end.source,
+            from_row,
+            end.row,
+            end.at_scn,
+            end.since_scn,
+            end.server,
+            end.store,
+        )
+    ]

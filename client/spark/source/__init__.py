@@ -1,0 +1,1 @@
+"""The data sources that Spark reads: streams of changes, tables, databases."""

@@ -1,0 +1,107 @@
+"""A bootstrap server's snapshot or log, page after page, as Arrow batches.
+
+What it cannot read it says: nothing is left out in silence, and nothing is begun anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from databus.client.responses import PENDING_EVENT_BYTES, PHASE_COMPLETED, is_too_old
+from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.row_types import WriterSchema
+from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.client.spark.source.page_intake import take_answer
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import DatabusError, ServerError, SettingsError
+
+# Above this no answer is asked for: an event that is larger has come in no ring either.
+MAX_FETCH_BYTES = 256 << 20
+POLL_S = 0.2
+
+
+class BootstrapPages:
+    """Pages of sources, of the keys that pass a filter (the text of the wire's `filter`).
+
+    A server that is not as far yet is asked again for `patience_s`.
+    """
+
+    def __init__(
+        self,
+        servers: ServerPool,
+        sources: Sequence[str],
+        wanted: str | None,
+        fetch_bytes: int,
+        patience_s: float = 0.0,
+        *,
+        is_of_one_version: bool = False,
+    ) -> None:
+        self._is_of_one_version = is_of_one_version
+        self._servers = servers
+        self._sources = tuple(sources)
+        self._parameters = {"sources": ",".join(sources), "output": "binary", "maxev": "2"}
+        if wanted is not None:
+            self._parameters["filter"] = wanted
+        self._fetch_bytes = fetch_bytes
+        self._patience_s = patience_s
+
+    def read(
+        self,
+        checkpoint: Checkpoint,
+        columns: EventColumns,
+        batch_rows: int,
+        more: Mapping[str, str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what comes after a checkpoint, to the end of its phase.
+
+        `more` are parameters of each request. Raises what the servers refuse.
+        """
+        while True:
+            answer = self._ask(checkpoint, more or {})
+            pending = answer.headers.get(PENDING_EVENT_BYTES)
+            if pending is not None and not answer.body:
+                self._grow(answer.server, int(pending))
+                continue
+            take_answer(answer, columns, self._newer_schemas)
+            if answer.headers.get(PHASE_COMPLETED, "").upper() == "TRUE":
+                break
+            after = columns.checkpoint
+            if after is None or after == checkpoint:
+                raise ServerError(answer.server, "a page of /bootstrap that leads nowhere")
+            checkpoint = after
+            if columns.rows >= batch_rows:
+                yield from columns.flush()
+        yield from columns.flush()
+
+    def _ask(self, checkpoint: Checkpoint, more: Mapping[str, str]) -> Answer:
+        parameters = {
+            **self._parameters,
+            "checkPoint": checkpoint.to_json(),
+            "batchSize": str(self._fetch_bytes),
+            **more,
+        }
+        end = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._servers.get("/bootstrap", parameters, checkpoint.window_scn)
+            except DatabusError as error:
+                if not is_too_old(error) or time.monotonic() >= end:
+                    raise
+                time.sleep(POLL_S)
+
+    def _grow(self, server: str, needed_bytes: int) -> None:
+        if not self._fetch_bytes < needed_bytes <= MAX_FETCH_BYTES:
+            raise ServerError(server, f"asks for an answer of {needed_bytes} bytes for one event")
+        self._fetch_bytes = needed_bytes
+
+    def _newer_schemas(self) -> list[WriterSchema]:
+        if self._is_of_one_version:
+            raise SettingsError(
+                f"{', '.join(self._sources)}: altered while it was read; begin the reading again "
+                "(with option asOf: at an scn from the ALTER on)"
+            )
+        found = self._servers.register(self._sources)
+        return [version for versions in found.values() for version in versions]

@@ -1,0 +1,350 @@
+"""What a task does: read one range from the servers and give it as Arrow batches.
+
+Windows come from a relay's ring; those that it evicted after the range was
+planned come from a bootstrap server's log, which has the same events. A window
+that was read in part by then is read again, without the rows that were given
+already.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from databus.client.machines.position import place_order
+from databus.client.responses import (
+    RESUME,
+    is_too_young,
+    read_stream_headers,
+)
+from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN, Layout, WriterSchema
+from databus.client.spark.options import SourceOptions, parse_options
+from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
+from databus.client.spark.planning.requests import catch_up, filters_text, online_at, snapshot
+from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages
+from databus.client.spark.source.page_intake import take_answer
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    DatabusError,
+    ScnNotFoundError,
+    ServerError,
+    SettingsError,
+)
+
+WAIT_MS = 1000
+MOST_READERS = 8
+WHOLE_WINDOW = -1
+
+
+class RangeReader:
+    """Reads ranges of one query; a worker may keep it for its next task."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._relays = ServerPool(options.relays, options.retry_seconds, options.access)
+        servers = options.bootstrap_servers
+        self._bootstraps = (
+            ServerPool(servers, options.retry_seconds, options.access) if servers else None
+        )
+        self._schemas: dict[str, list[WriterSchema]] = {}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._relays.close()
+        if self._bootstraps is not None:
+            self._bootstraps.close()
+
+    def read(self, one: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the range's rows as batches of exactly the target's schema.
+
+        Raises DatabusError that says which windows or rows could not be read.
+        """
+        if isinstance(one, SnapshotEnd):
+            yield from self._end_snapshot(one, target)
+            return
+        sources = one.sources if isinstance(one, LogRange) else (one.source,)
+        reading = _Reading(self, one, sources, target)
+        if isinstance(one, LogRange):
+            yield from reading.windows(one)
+        else:
+            yield from reading.snapshot(one)
+
+    def columns(
+        self,
+        one: Range,
+        sources: Sequence[str],
+        target: pa.Schema,
+        *,
+        as_snapshot: bool = False,
+    ) -> EventColumns:
+        """Return what makes batches of the range's events."""
+        return EventColumns(
+            target,
+            self.schemas(sources),
+            physical_source=one.physical_source,
+            layout=layout_of(target),
+            as_of=one.at_scn if isinstance(one, SnapshotRange) else None,
+            as_snapshot=as_snapshot,
+            on_new_column=self._options.on_new_column,
+            as_text=self._options.columns_as_text,
+            batch_rows=self._options.batch_rows,
+        )
+
+    def schemas(self, sources: Sequence[str], is_again: bool = False) -> list[WriterSchema]:
+        """Return all versions of the sources' schemas that the servers know."""
+        if is_again or any(name not in self._schemas for name in sources):
+            found = self._relays.register(sources) if self._options.relays else {}
+            if self._bootstraps is not None and (is_again or not found):
+                for name, versions in self._bootstraps.register(sources).items():
+                    found.setdefault(name, []).extend(versions)
+            self._schemas |= found
+        return [version for name in sources for version in self._schemas[name]]
+
+    def src_ids(self, sources: Sequence[str]) -> Mapping[str, int]:
+        """Return the sources' ids."""
+        return {version.source: version.src_id for version in self.schemas(sources)}
+
+    @property
+    def options(self) -> SourceOptions:
+        """The query's options."""
+        return self._options
+
+    @property
+    def relays(self) -> ServerPool:
+        """The relays."""
+        return self._relays
+
+    @property
+    def bootstraps(self) -> ServerPool | None:
+        """The bootstrap servers, if there are any."""
+        return self._bootstraps
+
+    def _end_snapshot(self, one: SnapshotEnd, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        columns = self.columns(one, one.sources, target)
+        for source in one.sources:
+            columns.add_mark(one.at_scn, source)
+        yield from columns.flush()
+
+
+def layout_of(target: pa.Schema) -> Layout:
+    """Return how rows lie in a schema of changes: no column of a table is a struct."""
+    first = target.field(0)
+    return (
+        "structs" if first.name != CHANGE_COLUMN and pa.types.is_struct(first.type) else "columns"
+    )
+
+
+_readers: dict[str, RangeReader] = {}
+
+
+def range_reader(options: Mapping[str, str]) -> RangeReader:
+    """Return the reader of these options, one in each worker process: its connections are kept."""
+    text = json.dumps(dict(options), sort_keys=True)
+    if text not in _readers:
+        if len(_readers) >= MOST_READERS:
+            close_readers()
+        _readers[text] = RangeReader(parse_options(options))
+    return _readers[text]
+
+
+def close_readers() -> None:
+    """Let go of the connections of all readers of this process."""
+    while _readers:
+        _readers.popitem()[1].close()
+
+
+class _Reading:
+    """One range as it is read."""
+
+    def __init__(
+        self, reader: RangeReader, one: Range, sources: Sequence[str], target: pa.Schema
+    ) -> None:
+        assert not isinstance(one, SnapshotEnd)
+        self._reader = reader
+        self._sources = sources
+        self._options = reader.options
+        self._src_ids = reader.src_ids(sources)
+        filters = {name: f for name, f in self._options.filters.items() if name in sources}
+        self._filters = filters_text(filters, self._src_ids)
+        self._columns = reader.columns(
+            one,
+            sources,
+            target,
+            as_snapshot=isinstance(one, SnapshotRange),
+        )
+        self._size_bytes = self._options.fetch_bytes
+        # Of a window that was given in part: its SCN, and the index of the last row given.
+        self._given = (-1, -1)
+        self._moved_at = time.monotonic()
+
+    def windows(self, one: LogRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a log range."""
+        place = (one.from_scn, WHOLE_WINDOW)
+        end = (one.to_scn, WHOLE_WINDOW)
+        while place != end:
+            try:
+                answer = self._ask_relay_after(place, one.to_scn)
+            except ScnNotFoundError as error:
+                self._need_bootstrap(one, place, error)
+                break
+            place = yield from self._take_windows(answer, place, one.to_scn)
+        yield from self._flush(-1 if place[1] == WHOLE_WINDOW else place[0])
+        if place != end:
+            yield from self._logged(one, place)
+
+    def snapshot(self, one: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a snapshot range; nothing more when that snapshot is no more."""
+        begin = snapshot(one.source, one.from_row, one.at_scn, one.since_scn, one.store)
+        servers = self._need_servers()
+        servers.prefer(one.server)
+        try:
+            yield from self._pages(servers, begin, {"untilRow": str(one.to_row)})
+        except DatabusError as error:
+            # The planner finds the same before it takes the snapshot for complete, and
+            # begins another: what was given here, and what not, comes again in it.
+            if one.is_final or not is_too_young(error):
+                raise
+
+    def _logged(self, one: LogRange, place: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        scn, offset = place
+        if offset != WHOLE_WINDOW:
+            scn -= 1  # the window anew: servers count the events of a part of it differently
+        for batch in self._pages(self._need_servers(), catch_up(scn, one.to_scn), {}):
+            yield from self._not_given(batch)
+
+    def _pages(
+        self, servers: ServerPool, begin: Checkpoint, more: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        pages = BootstrapPages(
+            servers, self._sources, self._filters, options.fetch_bytes, options.retry_seconds
+        )
+        return pages.read(begin, self._columns, options.batch_rows, more)
+
+    def _need_servers(self) -> ServerPool:
+        servers = self._reader.bootstraps
+        assert servers is not None, "no such range is planned without a server"
+        return servers
+
+    # Requests
+
+    def _ask_relay_after(self, place: tuple[int, int], to_scn: int) -> Answer:
+        try:
+            return self._ask_relay(place, to_scn)
+        except ScnNotFoundError:
+            if place[1] != WHOLE_WINDOW:
+                raise
+            # The ring may begin with the very next window and not know what was before it.
+            return self._ask_relay((place[0] + 1, 0), to_scn)
+
+    def _ask_relay(self, place: tuple[int, int], to_scn: int) -> Answer:
+        parameters = {
+            "sources": ",".join(self._sources),
+            "checkPoint": online_at(*place).to_json(),
+            "size": str(self._size_bytes),
+            "output": "binary",
+            "maxev": "2",
+            "untilScn": str(to_scn),
+            "wait": str(WAIT_MS),
+        }
+        if self._filters is not None:
+            parameters["filters"] = self._filters
+        return self._reader.relays.get("/stream", parameters, place[0])
+
+    def _need_bootstrap(
+        self, one: LogRange, place: tuple[int, int], error: ScnNotFoundError
+    ) -> None:
+        if self._reader.bootstraps is None:
+            raise SettingsError(
+                f"{one.physical_source}: no relay holds the windows from scn {place[0]} to "
+                f"{one.to_scn} any more, which a batch was planned of ({error}); give the option "
+                "bootstrapServers, or start with another checkpoint folder"
+            ) from error
+
+    # Answers
+
+    def _take_windows(
+        self, answer: Answer, place: tuple[int, int], to_scn: int
+    ) -> Generator[pa.RecordBatch, None, tuple[int, int]]:
+        """Yield what is ready of an answer's rows; return where the next request goes on."""
+        headers = read_stream_headers(answer.server, answer.headers)
+        if headers.pending_event_bytes is not None and not answer.body:
+            self._grow(headers.pending_event_bytes, answer.server, place[0])
+            return place
+        if headers.resume is None:
+            raise ServerError(answer.server, f"/stream without {RESUME}: it is no databus relay")
+        check_resume(answer.server, headers.resume, place, to_scn)
+        schemas = self._reader.schemas
+        take_answer(answer, self._columns, lambda: schemas(self._sources, is_again=True))
+        if headers.resume == place:
+            self._check_patience(answer.server, place[0], to_scn)
+        elif headers.resume[1] != WHOLE_WINDOW:
+            yield from self._flush(headers.resume[0])
+        elif self._columns.rows >= self._options.batch_rows:
+            yield from self._flush()
+        if headers.resume != place:
+            self._moved_at = time.monotonic()
+        return headers.resume
+
+    def _check_patience(self, server: str, scn: int, to_scn: int) -> None:
+        """Raise ServerError when a relay that lacks planned windows does not get them."""
+        waited_s = time.monotonic() - self._moved_at
+        if waited_s > self._options.retry_seconds:
+            raise ServerError(
+                server,
+                f"has nothing after scn {scn} for {waited_s:.0f} s, and a batch was planned up to "
+                f"scn {to_scn}: is it behind, or was its ring made anew?",
+            )
+
+    def _grow(self, needed_bytes: int, server: str, scn: int) -> None:
+        if needed_bytes > MAX_FETCH_BYTES:
+            raise ServerError(
+                server, f"an event of {needed_bytes} bytes after scn {scn}: larger than an answer"
+            )
+        self._size_bytes = max(self._size_bytes, needed_bytes)
+
+    def _flush(self, partial_scn: int = -1) -> Iterator[pa.RecordBatch]:
+        """Yield what is held; note how far window `partial_scn` is given with it."""
+        for batch in self._columns.flush():
+            if partial_scn >= 0:
+                self._note(batch, partial_scn)
+            yield batch
+
+    def _note(self, batch: pa.RecordBatch, scn: int) -> None:
+        scns, indexes = _places(batch)
+        last = pc.max(indexes.filter(pc.equal(scns, scn))).as_py()
+        if last is not None:
+            held = self._given[1] if self._given[0] == scn else -1
+            self._given = (scn, max(held, last))
+
+    def _not_given(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch but for those of a window that were given before."""
+        given_scn, given_index = self._given
+        if given_scn >= 0:
+            scns, indexes = _places(batch)
+            again = pc.and_(pc.equal(scns, given_scn), pc.less_equal(indexes, given_index))
+            batch = batch.filter(pc.invert(again))
+        if batch.num_rows:
+            yield batch
+
+
+def _places(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    told = batch.column(CHANGE_COLUMN)
+    return pc.struct_field(told, "scn"), pc.struct_field(told, "index")
+
+
+def check_resume(server: str, resume: tuple[int, int], place: tuple[int, int], to_scn: int) -> None:
+    """Raise ServerError when a relay says to go on behind what was asked for, or beyond it."""
+    end = place_order(to_scn, WHOLE_WINDOW)
+    if not place_order(*place) <= place_order(*resume) <= end:
+        raise ServerError(
+            server,
+            f"says to go on at {resume[0]}, {resume[1]}; it was asked for what comes after "
+            f"{place[0]}, {place[1]}, up to scn {to_scn}",
+        )

@@ -1,0 +1,293 @@
+"""`spark.read` of a table as of an SCN, from a bootstrap server's snapshot and log.
+
+A server's snapshot as of X has the rows that have not changed since. Those that
+have are found in the log: the first change of a row after X says what it was.
+Rows go on changing while they are read, so each task reads its part of the
+snapshot first, then the log of the same rows up to where the server is by then:
+a row that left the snapshot before it was reached is in that log. One that was
+reached and changed later is in both, and comes once.
+
+The tasks part the table by the ids that rows have in the server's store, and
+keep when they change or are deleted. So each row is looked at once, by one task.
+
+So all tasks give the table as of one X, whoever writes meanwhile. The keys of a
+task's rows are kept in memory until its end, and of the log the first changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import LongType, StructField, StructType
+
+from databus.client.responses import STORE_ID, is_too_old, is_too_young, read_scn
+from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.predicate import RowCondition
+from databus.client.spark.arrow.row_types import (
+    CHANGE_COLUMN,
+    KEY,
+    WriterSchema,
+    arrow_schema,
+    changes_schema,
+    check_text_columns,
+    row_schema,
+)
+from databus.client.spark.arrow.table_columns import choose_columns
+from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options
+from databus.client.spark.planning.requests import (
+    beginning_after,
+    catch_up,
+    filters_text,
+    snapshot,
+    snapshot_measure,
+)
+from databus.client.spark.planning.server_pool import Answer, ServerPool
+from databus.client.spark.source.as_of import AsOf
+from databus.client.spark.source.bootstrap_pages import BootstrapPages
+from databus.schemas.checkpoint import Checkpoint
+from databus.schemas.errors import (
+    DatabusError,
+    SchemaNotFoundError,
+    ServerError,
+    SettingsError,
+)
+from databus.schemas.scn import MAX_SCN
+from databus.schemas.table_change import Versions, shape
+
+SCN_COLUMN = "_databus_scn"
+DEFAULT_PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TablePartition:
+    """Rows of one source as of an SCN, of ids in (`after_row`, `until_row`] of a store."""
+
+    scn: int
+    after_row: int
+    until_row: int
+    server: str
+    store: str
+    versions: tuple[WriterSchema, ...]
+
+
+class TableReader:
+    """Plans and reads one table; `schema` is what `columns` returned, or part of it."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Raise SettingsError for wrong options; ask no server yet."""
+        self._options = _checked(parse_options(options))
+        self._source = self._options.sources[0]
+        self._schema = schema
+
+    @classmethod
+    def columns(cls, options: Mapping[str, str]) -> StructType:
+        """Return the columns of the table as the servers know them now; raises DatabusError."""
+        parsed = _checked(parse_options(options))
+        pool = _servers(parsed)
+        try:
+            versions = _versions(pool, parsed.sources[0])
+        finally:
+            pool.close()
+        rows = choose_columns(_row_type(parsed, versions), parsed.columns)
+        if parsed.scn:
+            rows = StructType([*rows, StructField(SCN_COLUMN, LongType(), True)])
+        return rows
+
+    def partitions(self) -> list[TablePartition]:
+        """Return what the tasks read, all of it as of one SCN.
+
+        Raises SettingsError for an SCN that cannot be had, ServerError.
+        """
+        options, source = self._options, self._source
+        pool = _servers(options)
+        try:
+            versions = _versions(pool, source)
+            _keys(source, _row_type(options, versions))
+            asked = {"sources": source, "checkPoint": beginning_after(0).to_json()}
+            answer = pool.get("/startSCN", asked)
+            scn = read_scn(answer.server, "/startSCN", bytes(answer.body))
+            store = answer.headers.get(STORE_ID, "")
+            if options.as_of is not None:
+                scn = options.as_of
+            pool.prefer(answer.server)
+            found = self._ask(pool, snapshot(source, 0, scn, 0, store), rows="1")
+            max_row = snapshot_measure(found.server, found.json()).max_row
+            self._ask(pool, catch_up(scn, scn, store), untilRow="0")
+        except DatabusError as error:
+            raise self._explained(error) from error
+        finally:
+            pool.close()
+        return [
+            TablePartition(scn, after, until, answer.server, store, tuple(versions))
+            for after, until in split_rows(max_row, options.partitions or DEFAULT_PARTITIONS)
+        ]
+
+    def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's rows as batches of exactly the schema.
+
+        Raises SettingsError for rows that cannot be had as of that SCN, ServerError.
+        """
+        pool = _servers(self._options)
+        pool.prefer(partition.server)
+        try:
+            yield from _Reading(self._options, self._schema, partition, pool).rows()
+        except DatabusError as error:
+            raise self._explained(error) from error
+        finally:
+            pool.close()
+
+    def _ask(self, pool: ServerPool, begin: Checkpoint, **more: str) -> Answer:
+        """Measure next to nothing: what tasks would be refused there is refused now."""
+        asked = {"sources": self._source, "checkPoint": begin.to_json()}
+        return pool.get("/measure", asked | more)
+
+    def _explained(self, error: DatabusError) -> DatabusError:
+        """Return a refusal with what to do about it."""
+        as_of = self._options.as_of
+        if is_too_young(error):
+            what = "begin the reading again" if as_of is None else "choose a newer option asOf"
+            return SettingsError(f"{self._source}: {error}; {what}")
+        if is_too_old(error):
+            what = "" if as_of is None else ", choose an older option asOf"
+            return ServerError(
+                "bootstrap servers", f"{self._source} cannot be read yet{what} or wait: {error}"
+            )
+        return error
+
+
+class _Reading:
+    """One partition as it is read."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        partition: TablePartition,
+        pool: ServerPool,
+    ) -> None:
+        self._options = options
+        self._source = options.sources[0]
+        self._partition = partition
+        self._pool = pool
+        self._target = arrow_schema(schema)
+        rows = _row_type(options, partition.versions)
+        self._keys = _keys(self._source, rows)
+        arrow = arrow_schema(rows)
+        self._condition = RowCondition(options.where, arrow) if options.where else None
+        needed = {*self._target.names, *self._keys}
+        if self._condition is not None:
+            needed |= self._condition.columns
+        self._rows = StructType([field for field in rows if field.name in needed])
+        text = filters_text(options.filters, {self._source: partition.versions[0].src_id})
+        self._pages = BootstrapPages(
+            pool, [self._source], text, options.fetch_bytes, is_of_one_version=True
+        )
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the snapshot's rows, and then those that changed after."""
+        known: list[pa.RecordBatch] = []
+        part = self._partition
+        at_begin = snapshot(self._source, part.after_row, part.scn, 0, part.store)
+        rows = {"untilRow": str(part.until_row)}
+        for batch in self._read(at_begin, rows, is_snapshot=True):
+            found = self._fulfilling(batch)
+            known.append(found.select(self._keys))
+            yield self._shaped(found, pc.struct_field(found.column(CHANGE_COLUMN), "scn"))
+        yield from self._changed_rows(known)
+
+    def _changed_rows(self, known: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        answer = self._pool.get("/targetSCN", {"source": self._source})
+        until = read_scn(answer.server, "/targetSCN", bytes(answer.body))
+        part = self._partition
+        scn = part.scn
+        if until <= scn:
+            return
+        as_of = AsOf(self._source, scn, self._keys)
+        rows = {"afterRow": str(part.after_row), "untilRow": str(part.until_row)}
+        for batch in self._read(catch_up(scn, until, part.store), rows, is_snapshot=False):
+            as_of.add(batch)
+        found = as_of.rows(known)
+        if found is None:
+            return
+        for batch in found.to_batches(max_chunksize=self._options.batch_rows):
+            rows = self._fulfilling(batch)
+            # When it changed last before that is not known: at that SCN it was so.
+            scns = pa.repeat(pa.scalar(scn, pa.int64()), rows.num_rows)
+            yield self._shaped(rows, scns)
+
+    def _read(
+        self, checkpoint: Checkpoint, rows: Mapping[str, str], *, is_snapshot: bool
+    ) -> Iterator[pa.RecordBatch]:
+        shape = changes_schema({self._source: self._rows}, "columns", not is_snapshot)
+        columns = EventColumns(
+            arrow_schema(shape),
+            self._partition.versions,
+            physical_source="",
+            layout="columns",
+            as_snapshot=is_snapshot,
+            # A column that came after this was planned is not of that SCN's table.
+            on_new_column="ignore",
+            as_text=self._options.columns_as_text,
+            batch_rows=self._options.batch_rows,
+        )
+        return self._pages.read(checkpoint, columns, self._options.batch_rows, rows)
+
+    def _fulfilling(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if self._condition is None else self._condition.rows(batch)
+
+    def _shaped(self, batch: pa.RecordBatch, scns: pa.Array) -> pa.RecordBatch:
+        arrays = [
+            scns if name == SCN_COLUMN and self._options.scn else batch.column(name)
+            for name in self._target.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+
+def split_rows(max_row: int, parts: int) -> list[tuple[int, int]]:
+    """Return ranges of ids, each (after, until], that together have every row, later ones too."""
+    inner = {max_row * part // parts for part in range(1, parts)} - {0}
+    return list(pairwise([0, *sorted(inner), MAX_SCN]))
+
+
+def _checked(options: SourceOptions) -> SourceOptions:
+    need_bootstrap(options)
+    if len(options.sources) != 1:
+        raise SettingsError(
+            f"option sources = {','.join(options.sources)}: mode=table reads one table; read each "
+            "alone and unite the DataFrames"
+        )
+    return options
+
+
+def _servers(options: SourceOptions) -> ServerPool:
+    return ServerPool(options.bootstrap_servers, options.retry_seconds, options.access)
+
+
+def _versions(pool: ServerPool, source: str) -> list[WriterSchema]:
+    versions = pool.register([source])[source]
+    if not versions:
+        raise SchemaNotFoundError(f"the bootstrap server has no schema of source {source} yet")
+    # The server has each row in the table's version of now, whenever it was written.
+    newest = Versions(version.text for version in versions).at(MAX_SCN)
+    assert newest is not None
+    return [version for version in versions if shape(version.text) == shape(newest)]
+
+
+def _row_type(options: SourceOptions, versions: Sequence[WriterSchema]) -> StructType:
+    check_text_columns(versions, options.columns_as_text)
+    return row_schema(versions, options.columns_as_text)
+
+
+def _keys(source: str, rows: StructType) -> list[str]:
+    """Return the key's columns, in key order; raises SettingsError for a table without one."""
+    keyed = sorted((field.metadata[KEY], field.name) for field in rows if KEY in field.metadata)
+    if not keyed:
+        raise SettingsError(
+            f"{source} has no primary key: what it was at an SCN is not known of equal rows; read "
+            "it with mode=database, or with mode=changes"
+        )
+    return [name for _, name in keyed]

@@ -1,0 +1,153 @@
+"""Which rows of a wide table a batch touches, and what they are afterwards.
+
+Both are asked of the mirrors as they are after the batch, in which every changed
+row is already as it is to be. A fact's row is touched when it changed itself or
+when what it refers to did, through other dimensions too: had it referred to
+that before the batch alone, then it, or a dimension on the way, has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from databus.client.spark.sql.join_state import MirrorTable
+from databus.client.spark.sql.plan import Dimension, Feed, JoinPlan, Output, quoted
+from databus.client.spark.targets.changes import AS_OF, DELETE, SCN
+from databus.schemas.scn import MAX_SCN
+
+FACT = "r0"
+_TOUCHED = "k"
+
+
+def touched_by_changes(
+    plan: JoinPlan,
+    spark: SparkSession,
+    mirrors: Mapping[Feed, MirrorTable],
+    changed: Mapping[Feed, pa.Table],
+) -> list[DataFrame]:
+    """Return the keys of facts that changed rows touch; `changed`: the keys of those rows."""
+    found = []
+    if plan.fact in changed:
+        found.append(spark.createDataFrame(changed[plan.fact]).select(*_fact_keys(plan)))
+    for number, dimension in enumerate(plan.dimensions):
+        if dimension.feed in changed:
+            keys = spark.createDataFrame(changed[dimension.feed]).alias(dimension.name)
+            facts = _referring(plan, spark, mirrors, plan.dimensions[:number])
+            found.append(
+                facts.join(keys, _refers(dimension), "left_semi").select(*_fact_keys(plan, FACT))
+            )
+    return found
+
+
+def all_facts(
+    plan: JoinPlan, spark: SparkSession, mirrors: Mapping[Feed, MirrorTable]
+) -> DataFrame:
+    """Return the keys of all facts."""
+    return mirrors[plan.fact].rows(spark).select(*_fact_keys(plan))
+
+
+def facts_gone(
+    plan: JoinPlan, spark: SparkSession, mirrors: Mapping[Feed, MirrorTable], held: DataFrame
+) -> DataFrame:
+    """Return the keys of a target's rows that no fact has any more."""
+    facts = all_facts(plan, spark, mirrors)
+    return held.select(*plan.key).join(facts, list(plan.key), "left_anti").select(*plan.key)
+
+
+def wide_changes(
+    plan: JoinPlan,
+    spark: SparkSession,
+    mirrors: Mapping[Feed, MirrorTable],
+    touched: Sequence[DataFrame],
+) -> DataFrame:
+    """Return what the touched keys' wide rows are now: rows as a target's `Changes` has them.
+
+    A row that is not there any more is a delete; it is of the last SCN there
+    can be, for it goes whichever SCN it had: a job's batches come in order.
+    """
+    keys = reduce(DataFrame.union, touched).distinct()
+    columns = [_named(_TOUCHED, output.name) for output in plan.keys]
+    rows = _wide(plan, spark, mirrors, keys).withColumn(DELETE, F.lit(False)).alias("w")
+    same = _all(
+        column == F.col(f"w.{quoted(output.name)}")
+        for column, output in zip(columns, plan.keys, strict=True)
+    )
+    scn = F.coalesce(F.col(f"w.{SCN}"), F.lit(MAX_SCN))
+    key_of = {output.name: column for output, column in zip(plan.keys, columns, strict=True)}
+    return (
+        keys.alias(_TOUCHED)
+        .join(rows, same, "left")
+        .select(
+            *(key_of.get(name, F.col(f"w.{quoted(name)}")).alias(name) for name in plan.columns),
+            scn.alias(SCN),
+            scn.alias(AS_OF),
+            F.coalesce(F.col(f"w.{DELETE}"), F.lit(True)).alias(DELETE),
+        )
+    )
+
+
+def _wide(
+    plan: JoinPlan,
+    spark: SparkSession,
+    mirrors: Mapping[Feed, MirrorTable],
+    keys: DataFrame,
+) -> DataFrame:
+    is_touched = _all(
+        _named(FACT, key.expression) == _named(_TOUCHED, key.name) for key in plan.keys
+    )
+    found = (
+        mirrors[plan.fact]
+        .rows(spark)
+        .alias(FACT)
+        .join(keys.alias(_TOUCHED), is_touched, "left_semi")
+    )
+    for one in plan.dimensions:
+        how = "left" if one.is_left else "inner"
+        rows = mirrors[one.feed].rows(spark).alias(one.name)
+        found = found.join(rows, F.expr(one.condition), how)
+    if plan.condition is not None:
+        found = found.where(F.expr(plan.condition))
+    outputs = [F.expr(output.expression).alias(output.name) for output in plan.outputs]
+    return found.select(*outputs, F.col(f"{FACT}.{SCN}").alias(SCN))
+
+
+def _referring(
+    plan: JoinPlan,
+    spark: SparkSession,
+    mirrors: Mapping[Feed, MirrorTable],
+    before: Sequence[Dimension],
+) -> DataFrame:
+    """Return the facts with the dimensions before another one, by their references alone."""
+    facts = mirrors[plan.fact].rows(spark).alias(FACT)
+    for one in before:
+        rows = mirrors[one.feed].rows(spark).alias(one.name)
+        facts = facts.join(rows, _refers(one), "left")
+    return facts
+
+
+def _refers(dimension: Dimension) -> Column:
+    return _all(
+        _named(dimension.name, key.name) == F.expr(key.expression) for key in dimension.references
+    )
+
+
+def _fact_keys(plan: JoinPlan, table: str | None = None) -> list[Column]:
+    """Return the fact's key under the target's names."""
+    return [_of(table, key).alias(key.name) for key in plan.keys]
+
+
+def _of(table: str | None, key: Output) -> Column:
+    return F.col(quoted(key.expression)) if table is None else _named(table, key.expression)
+
+
+def _named(table: str, column: str) -> Column:
+    return F.col(f"{table}.{quoted(column)}")
+
+
+def _all(conditions: Iterable[Column]) -> Column:
+    return reduce(lambda left, right: left & right, conditions)

@@ -1,0 +1,95 @@
+"""Changes of sources as changes of the selected rows: what SELECT … WHERE means in a stream.
+
+A row that fulfils the condition after its change is written; one that doesn't
+is deleted, which is nothing where it was not there: so nobody has to know
+whether it was, and a change without an image before means the same. A condition
+that is NULL is not fulfilled. Marks (truncate, snapshot_end) stay marks.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from databus.client.spark.arrow.row_types import CHANGE_COLUMN
+from databus.client.spark.sql.plan import Branch, Output, UnionPlan, quoted
+from databus.client.spark.sql.source_streams import is_of
+
+_IS_IN = "_databus_is_in"
+_OLD = "_databus_before"
+_KEPT = ("scn", "index", "physical_source", "as_of")
+
+
+def selected_changes(plan: UnionPlan, batch: DataFrame) -> DataFrame:
+    """Return changes as `apply_changes` takes them, their sources named by the branches' labels.
+
+    `batch` has the shape of `feeds`. It is read once for each branch.
+    """
+    parts = [_of_branch(branch, batch) for branch in plan.branches]
+    return reduce(DataFrame.union, parts)
+
+
+def _of_branch(branch: Branch, batch: DataFrame) -> DataFrame:
+    sides = quoted(branch.feed.label)
+    rows = batch.where(is_of(branch.feed)).select(
+        f"{sides}.row.*", F.col(f"{sides}.before").alias(_OLD), CHANGE_COLUMN
+    )
+    decided = rows.withColumn(_IS_IN, _is_in(branch))
+    # The type of each column, for an old key's other columns are null of that type.
+    values = decided.select(*(_value(branch, output) for output in branch.outputs))
+    change = F.struct(
+        *(_value(branch, output) for output in branch.outputs),
+        _meta(branch, F.when(_is_upsert() & ~F.col(_IS_IN), "delete").otherwise(_op())),
+    )
+    keys = {output.name: output.expression for output in branch.key}
+    old_key = F.struct(
+        *(
+            _old(keys.get(field.name)).cast(field.dataType).alias(field.name)
+            for field in values.schema
+        ),
+        _meta(branch, F.lit("delete")),
+    )
+    both = F.array_compact(F.array(change, F.when(_has_moved(branch), old_key)))
+    return decided.select(F.inline(both))
+
+
+def _op() -> Column:
+    return F.col(f"{CHANGE_COLUMN}.op")
+
+
+def _is_upsert() -> Column:
+    return _op().isin("insert", "update", "snapshot")
+
+
+def _is_in(branch: Branch) -> Column:
+    if branch.condition is None:
+        return _is_upsert()
+    fulfils = F.coalesce(F.expr(branch.condition), F.lit(False))
+    return F.when(_is_upsert(), fulfils).otherwise(False)
+
+
+def _value(branch: Branch, output: Output) -> Column:
+    """Return a column's value; that of a key of every row, of others where the row is written.
+
+    An expression may fail on rows that the condition keeps from it (1 / total).
+    """
+    value = F.expr(output.expression)
+    is_key = any(key.name == output.name for key in branch.key)
+    return (value if is_key else F.when(F.col(_IS_IN), value)).alias(output.name)
+
+
+def _old(column: str | None) -> Column:
+    return F.lit(None) if column is None else F.col(f"{_OLD}.{quoted(column)}")
+
+
+def _has_moved(branch: Branch) -> Column:
+    """Return the condition that an update has left a key."""
+    moved = [_old(key.expression) != F.col(quoted(key.expression)) for key in branch.key]
+    return (_op() == "update") & F.coalesce(reduce(Column.__or__, moved), F.lit(False))
+
+
+def _meta(branch: Branch, op: Column) -> Column:
+    kept = [F.col(f"{CHANGE_COLUMN}.{name}").alias(name) for name in _KEPT]
+    return F.struct(op.alias("op"), F.lit(branch.label).alias("source"), *kept).alias(CHANGE_COLUMN)

@@ -1,0 +1,117 @@
+"""Which rows differ, and in what; how a user says that two are the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import import_module
+from typing import Any
+
+from databus.client.spark.verify.table_shape import Key, Row
+from databus.schemas.errors import SettingsError
+
+# Of the source's row and the target's, both whole: whether they are the same.
+IsSame = Callable[[Row, Row], bool]
+
+
+class Kind(StrEnum):
+    """How the target differs from the source about a row."""
+
+    MISSING = "missing"  # in the target
+    EXTRA = "extra"  # in the target
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One row that is not the same once everything up to `until_scn` is in both.
+
+    `source_scn`: the source's row was read when this was visible. `target_scn`:
+    what the target notes beside the row; None when it has none. A row that is
+    not there is None.
+    """
+
+    key: Key
+    kind: Kind
+    columns: tuple[str, ...]
+    in_source: Row | None
+    in_target: Row | None
+    source_scn: int
+    target_scn: int | None
+    until_scn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparer:
+    """Compares rows: by the user's functions where there are some, else value by value."""
+
+    names: tuple[str, ...]
+    of_row: IsSame | None = None
+    of_column: Mapping[str, IsSame] = field(default_factory=dict)
+
+    def differing(self, source: Row, target: Row) -> tuple[str, ...]:
+        """Return the columns in which two rows differ."""
+        if self.of_row is not None:
+            # Whatever the function looked at: the columns that are not equal.
+            same = self.of_row(source, target)
+            return () if same else (self._unequal(source, target) or self.names)
+        return tuple(
+            name
+            for name in self.names
+            if not (
+                self.of_column[name](source, target)
+                if name in self.of_column
+                else source[name] == target[name]
+            )
+        )
+
+    def kind(self, source: Row | None, target: Row | None) -> tuple[Kind, tuple[str, ...]] | None:
+        """Return how the two differ, and in which columns; None when they do not."""
+        if source is None or target is None:
+            if source is target:
+                return None
+            return (Kind.EXTRA if source is None else Kind.MISSING), self.names
+        columns = self.differing(source, target)
+        return (Kind.CHANGED, columns) if columns else None
+
+    def _unequal(self, source: Row, target: Row) -> tuple[str, ...]:
+        return tuple(name for name in self.names if source[name] != target[name])
+
+
+def comparer_of(names: Sequence[str], compare: Sequence[str] = ()) -> Comparer:
+    """Return what compares rows of these columns.
+
+    `compare` has texts `module:function`, for whole rows, and
+    `column=module:function`. The function takes the source's row and the
+    target's as maps, and says whether they (or the column) are the same.
+    Raises SettingsError.
+    """
+    of_row: IsSame | None = None
+    of_column: dict[str, IsSame] = {}
+    for text in compare:
+        column, is_of_column, place = text.partition("=")
+        if not is_of_column:
+            of_row = _function(text, text)
+        elif column in names:
+            of_column[column] = _function(text, place)
+        else:
+            raise SettingsError(f"--compare {text}: the columns are {', '.join(names)}")
+    if of_row is not None and of_column:
+        raise SettingsError("--compare: give one function of whole rows, or some of columns")
+    return Comparer(tuple(names), of_row, of_column)
+
+
+def _function(text: str, place: str) -> IsSame:
+    module, _, name = place.partition(":")
+    try:
+        found: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"--compare {text}: write [column=]module:function, of a module that can be "
+            f"imported: {error}"
+        ) from error
+    if not callable(found):
+        raise SettingsError(f"--compare {text}: {place} is no function")
+    function: IsSame = found
+    return function

@@ -26,7 +26,7 @@ from benchmarks.report import Figure, Target, at_least, at_most, median, seconds
 from databus.relay.ring._core import stamp
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring, WindowBatch
-from databus.relay.serving.databus.parameters import Selection
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.control import end_of_period

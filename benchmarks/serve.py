@@ -33,7 +33,7 @@ from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_s
 from databus.daemon.service import serve, settle
 from databus.relay.relay import Relay
 from databus.relay.ring.ring import EncodedWindow, Ring
-from databus.relay.serving.databus.handlers import make_service
+from databus.relay.service import make_service
 from databus.relay.sources.source import Newest, Transaction
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part

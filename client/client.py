@@ -49,9 +49,9 @@ from databus.client.machines.lifecycle import (
     StopReading,
     Suspend,
 )
+from databus.client.machines.reach import Silence
 from databus.client.machines.server_set import ReplaceServers, Servers
 from databus.client.machines.states import Lifecycle
-from databus.client.monitoring.reach import Silence
 from databus.client.monitoring.report import (
     MAX_REGISTRATIONS,
     new_client_id,

@@ -16,9 +16,9 @@ from databus.client.dispatcher.callbacks import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.dispatcher.window_iterator import Feed
 from databus.client.machines.position import Position, parse_start, position_of
+from databus.client.machines.reach import Silence
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage
 from databus.client.machines.states import Connection
-from databus.client.monitoring.reach import Silence
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered, Puller

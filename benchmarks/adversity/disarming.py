@@ -55,7 +55,7 @@ def _simply(value: object) -> Instead:
 
 def _begin_anywhere(self: Any, after_scn: int, files: Any, _newest: Any) -> Any:
     """Go on at a place whatever stands there."""
-    from databus.relay.sources.mysql.log_identity.identities import Identities
+    from databus.relay.sources.mysql.replication.log_identities import Identities
     from databus.relay.sources.mysql.server.start_position import start_at_position
     from databus.schemas.scn import binlog_position
 

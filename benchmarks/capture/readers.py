@@ -26,7 +26,7 @@ from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.capture.status import State
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.ring.reader import RingReader
-from databus.relay.sources.mysql.binlog.dump import BinlogDump
+from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.start_position import Start
 from databus.relay.sources.mysql.source import MysqlSource

@@ -20,10 +20,10 @@ from benchmarks.capture_fuzz.statements import SOURCES
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
-from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
+from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
 from databus.relay.sources.source import Transaction
@@ -33,7 +33,7 @@ from databus.schemas.stream.stream_reader import ControlEvent
 from databus.schemas.windows import WindowBatch
 
 try:
-    from databus.relay.sources.mysql.binlog import compiled_assembler as lane_assembly
+    from databus.relay.sources.mysql.replication import compiled_assembler as lane_assembly
 except ImportError:  # the lane was not built: there is one path only
     new_lane = None
 else:

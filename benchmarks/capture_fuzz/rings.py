@@ -13,8 +13,8 @@ from typing import Any
 from databus.relay.ring.event_selector import Sieve, sift
 from databus.relay.ring.events import find_event, last_end, sound_windows
 from databus.relay.ring.layout import RingFile
+from databus.relay.ring.selection import Selection
 from databus.relay.ring.stamp import stamp_events
-from databus.relay.serving.databus.parameters import Selection
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.v2 import Buffer

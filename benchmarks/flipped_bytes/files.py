@@ -27,7 +27,7 @@ from databus.daemon.service import serve
 from databus.demo.processes import wait_until
 from databus.relay.capture.max_scn import SqliteMaxScn
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.handlers import make_service
+from databus.relay.service import make_service
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.history import History, Record

@@ -18,7 +18,7 @@ from databus.bootstrap.admin.status import read_all, status_table
 from databus.bootstrap.pair import MakeWorker, Pair, store_paths
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
-from databus.bootstrap.server.handlers import make_service
+from databus.bootstrap.service import make_service
 from databus.cli.api_client import access_options, named_server
 from databus.cli.daemon_options import config_option, prepare_daemon, serving_options
 from databus.cli.main import CommandAt, LazyGroup

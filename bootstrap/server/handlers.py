@@ -2,7 +2,6 @@
 
 Handlers are thin: read the parameters (which raises), ask the rules on a
 thread that has the stores open, write. Nothing is kept between two requests.
-`/health`, `/ready` and `/metrics` come with the service, `/api/v1` from `api`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from databus.bootstrap.admin.api import PairApi
-from databus.bootstrap.admin.metrics import make_metrics
 from databus.bootstrap.pair import Pair
 from databus.bootstrap.server.measure import measure
 from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
@@ -29,16 +26,12 @@ from databus.bootstrap.server.source_lookup import Stores, all_sources, choose_s
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.client_report import CLIENT_ID
-from databus.daemon.http import ApiHandler, CommandHandler
-from databus.daemon.openapi import api_routes
-from databus.daemon.service import Health, Service
+from databus.daemon.http import CommandHandler
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError, InvalidParameterError
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.protocol import parse_protocol_version
 
-OWN_FILES = 32
-FILES_OF_A_STORE = 40  # three of each connection to it: producer, seeder, watch, readers
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 Result = TypeVar("Result")
@@ -230,49 +223,3 @@ COMMANDS: tuple[tuple[str, type[BootstrapHandler]], ...] = (
     ("/bootstrapStatus", StatusHandler),
     ("/admin", AdminHandler),
 )
-
-
-def routes(pair: Pair) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
-    """Return the table of the server's commands, for tornado."""
-    arguments = {"limits": pair.settings.http, "pair": pair}
-    commands = [(path, handler, arguments) for path, handler in COMMANDS]
-    return [*commands, *api_routes(PairApi(pair).endpoints(), pair.settings.http)]
-
-
-def make_service(pair: Pair) -> Service:
-    """Return the pair as the service shell takes it."""
-    tasks: list[asyncio.Task[None]] = []
-
-    def start() -> None:
-        pair.start()
-        tasks.append(asyncio.get_running_loop().create_task(pair.relays.run()))
-
-    def let_go() -> None:  # no request is held
-        for task in tasks:
-            task.cancel()
-
-    return Service(
-        name="bootstrap",
-        http=pair.settings.http,
-        routes=routes(pair),
-        metrics=make_metrics(pair),
-        health=lambda: _health(pair),
-        start=start,
-        let_go=let_go,
-        stop=pair.stop,
-        own_files=OWN_FILES + FILES_OF_A_STORE * len(pair.paths),
-        ready=lambda: _readiness(pair),
-    )
-
-
-def _health(pair: Pair) -> Health:
-    problems = pair.problems()
-    return Health(not problems, {"problems": problems, "physicalSources": pair.status()})
-
-
-def _readiness(pair: Pair) -> Health:
-    statuses = {
-        name: {source.name: source.status.value for source in store.sources}
-        for name, store in pair.stores.items()
-    }
-    return Health(pair.is_ready, {"physicalSources": statuses})

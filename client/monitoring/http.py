@@ -11,10 +11,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from databus.client.machines.reach import Silence
 from databus.client.machines.states import Connection, Lifecycle
 from databus.client.monitoring.api import endpoints
 from databus.client.monitoring.metrics import make_metrics
-from databus.client.monitoring.reach import Silence
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration
 from databus.conf.settings import ClientHttpSettings

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from databus.client.monitoring.reach import Silence
+from databus.client.machines.reach import Silence
 from databus.client.puller.transport import Transport
 from databus.daemon.client_report import MAX_WAITED_FOR, WaitsFor
 from databus.schemas.errors import DatabusError

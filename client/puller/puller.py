@@ -42,6 +42,7 @@ from databus.client.machines.connection_messages import (
     Waited,
 )
 from databus.client.machines.position import Position
+from databus.client.machines.reach import Reach, Silence
 from databus.client.machines.server_set import (
     BeginRequest,
     EndRequest,
@@ -51,7 +52,6 @@ from databus.client.machines.server_set import (
     TakeServers,
 )
 from databus.client.machines.states import BOOTSTRAPPING, Connection
-from databus.client.monitoring.reach import Reach, Silence
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
 from databus.client.puller.page_decoder import PageIntake

@@ -11,7 +11,7 @@ from databus.conf.settings import RelaySettings
 from databus.daemon.log_setup import LogFormat
 from databus.daemon.service import run as run_service
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.handlers import make_service
+from databus.relay.service import make_service
 
 
 @click.group()

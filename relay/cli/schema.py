@@ -106,7 +106,7 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     # Imported here: making a schema of an SQLite file must not load PyMySQL.
     from databus.relay.relay import LOCK_FILE
     from databus.relay.sources import history_path
-    from databus.relay.sources.mysql.tables.history_repair import repair_history
+    from databus.relay.sources.mysql.history_repair import repair_history
 
     settings = load_settings(config, RelaySettings)
     physical_source = _physical_source(source, config, None, None)

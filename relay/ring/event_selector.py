@@ -29,7 +29,7 @@ from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, Ran
 
 if TYPE_CHECKING:
     from databus.relay.ring.layout import RingFile
-    from databus.relay.serving.databus.parameters import Selection
+    from databus.relay.ring.selection import Selection
     from databus.schemas.rendering import Render
 
 try:

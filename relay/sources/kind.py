@@ -18,7 +18,7 @@ from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 
 # By name: who looks at SQLite files needs no PyMySQL.
-_MYSQL = "databus.relay.sources.mysql.server.doctor"
+_MYSQL = "databus.relay.sources.mysql.doctor"
 
 
 def check_source(

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.adversity.servers import Servers
 from benchmarks.log_identity import HOWS, KINDS, STATES, STOPPED, Case, all_cases, run_case, sample
-from databus.relay.sources.mysql.log_identity.identities import Identities
+from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.source import MysqlSource
 
 CASES = [

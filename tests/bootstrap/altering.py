@@ -13,10 +13,10 @@ from typing import Any
 from databus.bootstrap.pair import Pair, listed_sources
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread, store_path
-from databus.bootstrap.server.handlers import make_service
 from databus.bootstrap.server.pages import read_page
 from databus.bootstrap.server.parameters import parse_page_request
 from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.service import make_service
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.verify.comparison import Comparison
 from databus.bootstrap.verify.verify import verify

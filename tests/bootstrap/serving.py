@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from databus.bootstrap.pair import MakeWorker, Pair
 from databus.bootstrap.producer.relay_monitor import RelayWatch
-from databus.bootstrap.server.handlers import make_service
+from databus.bootstrap.service import make_service
 from databus.client.puller.transport import Transport
 from databus.conf.settings import (
     BootstrapSettings,

@@ -17,7 +17,7 @@ from databus.bootstrap.pair import Pair
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.producer.relay_monitor import RelayPoint, behind_s, read_point
 from databus.bootstrap.seeder.job import SeedingThread
-from databus.bootstrap.server.handlers import make_service, routes
+from databus.bootstrap.service import make_service, routes
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode

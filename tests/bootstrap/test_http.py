@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from databus.bootstrap.pair import Pair
-from databus.bootstrap.server.handlers import make_service
+from databus.bootstrap.service import make_service
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.v2 import encode

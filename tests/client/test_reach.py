@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from databus.client.monitoring.reach import Reach, Silence
+from databus.client.machines.reach import Reach, Silence
 
 BOTH = ("http://a", "http://b")
 

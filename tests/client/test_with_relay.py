@@ -21,7 +21,7 @@ from databus.client.consumer import DataEvent, Op
 from databus.conf.settings import RelaySettings, build_settings
 from databus.daemon.service import serve
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.handlers import make_service
+from databus.relay.service import make_service
 from databus.schemas.errors import ScnNotFoundError
 from databus.schemas.filters import ModFilter
 from tests.client.shop import wait_until

@@ -12,13 +12,13 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from databus.bootstrap.server.handlers import make_service as make_pair
+from databus.bootstrap.service import make_service as make_pair
 from databus.client import DatabusClient
 from databus.client.monitoring.metrics import make_metrics as client_metrics
 from databus.client.spark.monitoring.metrics import QueryFigures
 from databus.client.spark.monitoring.metrics import make_metrics as spark_metrics
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
-from databus.relay.serving.databus.handlers import make_service as make_relay
+from databus.relay.service import make_service as make_relay
 from tests.bootstrap.serving import ServedStore
 from tests.docs.markdown import ROOT, block_for
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until

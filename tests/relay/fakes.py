@@ -15,7 +15,7 @@ from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_s
 from databus.daemon.http_server import BoundedServer
 from databus.daemon.service import Service, serve
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.handlers import make_service
+from databus.relay.service import make_service
 from databus.relay.sources.log_status import LogLook, Standing
 from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.schemas.event.metadata import Op

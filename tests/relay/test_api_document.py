@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from databus.conf.settings import RelaySettings, build_settings
 from databus.daemon.openapi import EndpointHandler
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.handlers import COMMANDS, make_service, routes
+from databus.relay.service import make_service, routes
+from databus.relay.serving.databus.handlers import COMMANDS
 from tests.api_fuzz import check_answer, fuzz, operations_of
 from tests.promises.running import Shop
 from tests.relay.fakes import ServiceThread, get, wait_until

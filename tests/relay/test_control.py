@@ -14,7 +14,7 @@ import pytest
 
 from databus.conf.settings import RelaySettings, build_settings
 from databus.relay.relay import Relay
-from databus.relay.serving.databus.handlers import make_service
+from databus.relay.service import make_service
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.stream.stream_reader import walk

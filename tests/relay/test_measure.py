@@ -17,9 +17,10 @@ from databus.relay.ring.event_selector import Sieve
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring.row_count import Limits, RowCount
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus import measure
 from databus.relay.serving.databus.measure import BACK_NS, Measured, MeasureJob
-from databus.relay.serving.databus.parameters import MeasureRequest, Selection
+from databus.relay.serving.databus.parameters import MeasureRequest
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ScnNotFoundError

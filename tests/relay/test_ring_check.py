@@ -18,8 +18,9 @@ from databus.relay.ring.check import Block, RingCheck
 from databus.relay.ring.layout import open_file
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.measure import MeasureJob
-from databus.relay.serving.databus.parameters import Selection, parse_measure_request
+from databus.relay.serving.databus.parameters import parse_measure_request
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError

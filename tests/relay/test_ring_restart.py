@@ -16,7 +16,7 @@ import pytest
 from databus.relay.ring.layout import REPLACED
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
-from databus.relay.serving.databus.parameters import Selection
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.stream import StreamJob
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import RingError, ScnNotFoundError

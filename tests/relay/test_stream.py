@@ -14,9 +14,9 @@ from databus.relay.ring import reader as ring_reader
 from databus.relay.ring.events import find_event
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus import stream
 from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
-from databus.relay.serving.databus.parameters import Selection
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ScnNotFoundError

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import EncodedWindow, Ring
-from databus.relay.serving.databus.parameters import Selection
+from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ScnNotFoundError

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.cli.sync import words_of
+from databus.client.spark.consuming.restart_policy import Restarts
 from databus.client.spark.jobs.load import load
-from databus.client.spark.jobs.restart_policy import Restarts
 from databus.client.spark.jobs.sync import SyncProgress, sync
 from databus.client.spark.targets.target import open_target
 from databus.conf.settings import BackOffSettings

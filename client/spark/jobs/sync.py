@@ -24,8 +24,8 @@ from databus.client.machines.backoff import BackOff
 from databus.client.spark import register
 from databus.client.spark.arrow.column_plan import NEEDS_RELOAD
 from databus.client.spark.consuming.apply import apply_changes
+from databus.client.spark.consuming.restart_policy import Restarts
 from databus.client.spark.jobs.load import load
-from databus.client.spark.jobs.restart_policy import Restarts
 from databus.client.spark.monitoring.progress import batch_figures
 from databus.client.spark.options import Named, parse_options
 from databus.client.spark.source.change_stream import make_measuring

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from databus.client.machines.backoff import BackOff
-from databus.client.spark.jobs.restart_policy import Restarts
+from databus.client.spark.consuming.restart_policy import Restarts
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binder import bind, feeds_of
 from databus.client.spark.sql.explain import explain_keys

@@ -1,9 +1,8 @@
-"""The relay over HTTP: the commands of the Databus protocol, and a few more.
+"""The commands of the Databus protocol over HTTP, and a few more: the table `COMMANDS`.
 
 Handlers are thin: read the parameters (which raises), ask the code that knows,
 write. Ring reads run inline on the loop: each is a bounded memory copy, far
-cheaper than handing it to a thread. `routes` is the table of all commands;
-`/health` and `/metrics` come with the service.
+cheaper than handing it to a thread.
 """
 
 from __future__ import annotations
@@ -19,14 +18,8 @@ from typing import Any, TypeVar
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.client_report import CLIENT_ID
-from databus.daemon.http import ApiHandler, CommandHandler
-from databus.daemon.openapi import api_routes
-from databus.daemon.service import Health, Service
-from databus.relay.admin.api import RelayApi
-from databus.relay.admin.metrics import make_metrics
-from databus.relay.admin.page import page_routes
+from databus.daemon.http import CommandHandler
 from databus.relay.monitoring.clients import Caller, caller_of
-from databus.relay.monitoring.monitor import Ticker
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.ring.event_selector import Position
 from databus.relay.serving.databus.measure import Measured, MeasureJob
@@ -37,8 +30,8 @@ from databus.relay.serving.databus.parameters import (
     parse_source_list,
     parse_stream_request,
 )
+from databus.relay.serving.databus.request_tracker import Reading
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
-from databus.relay.serving.request_tracker import Reading
 from databus.schemas.errors import (
     InvalidParameterError,
     ScnNotFoundError,
@@ -50,8 +43,6 @@ from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
-OWN_FILES = 32
-FILES_OF_A_SOURCE = 16  # its database's connections, its MaxSCN, what it asks the registry for
 SERVICES = ("saveMetaState", "runGC")  # and to the relay
 
 Response = StreamResponse | TogetherResponse
@@ -402,60 +393,3 @@ COMMANDS: tuple[tuple[str, type[RelayHandler]], ...] = (
     ("/relayCommand/([A-Za-z]+)", RelayCommandHandler),
     ("/admin", AdminHandler),
 )
-
-
-def routes(
-    relay: Relay, api: RelayApi | None = None
-) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
-    """Return the table of the relay's commands and its API, for tornado."""
-    limits = relay.settings.http
-    arguments = {"limits": limits, "relay": relay}
-    return [
-        *((path, handler, arguments) for path, handler in COMMANDS),
-        *api_routes((api or RelayApi(relay)).endpoints(), limits),
-        *page_routes(limits),
-    ]
-
-
-def health_of(relay: Relay) -> Health:
-    """Return what `/health` says: the worst state as the status, and each cause."""
-    troubles = relay.troubles
-    told = [
-        {
-            "physicalSource": one.physical_source,
-            "state": one.state.value,
-            "problem": one.text,
-            "since": one.since,
-            "nextTryAt": one.next_try_at,
-        }
-        for one in troubles
-    ]
-    word = troubles[0].state.value if troubles else ""
-    return Health(not troubles, {"troubles": told, "physicalSources": relay.status()}, word)
-
-
-def make_service(relay: Relay) -> Service:
-    """Return the relay as the service shell takes it."""
-    api = RelayApi(relay)
-    ticker = Ticker(api.tick)
-
-    def start() -> None:
-        relay.start()
-        ticker.start()
-
-    def let_go() -> None:
-        ticker.stop()
-        relay.let_go()
-
-    return Service(
-        name="relay",
-        http=relay.settings.http,
-        routes=routes(relay, api),
-        metrics=make_metrics(relay),
-        health=lambda: health_of(relay),
-        ready=lambda: Health(relay.is_ready, {"physicalSources": relay.status()}),
-        start=start,
-        let_go=let_go,
-        stop=relay.stop,
-        own_files=OWN_FILES + FILES_OF_A_SOURCE * len(relay.settings.physical_sources),
-    )

@@ -22,7 +22,8 @@ from typing import NamedTuple, Protocol
 from databus.relay.ring.event_selector import NOTHING, Position, Sieve
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
-from databus.relay.serving.databus.parameters import MeasureRequest, Selection
+from databus.relay.ring.selection import Selection
+from databus.relay.serving.databus.parameters import MeasureRequest
 from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError

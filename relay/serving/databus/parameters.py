@@ -8,12 +8,13 @@ with the parameter's name and the rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from databus.conf.settings import HttpSettings
 from databus.relay.catalog import Catalog
 from databus.relay.ring.row_count import Limits
+from databus.relay.ring.selection import Selection
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
@@ -22,24 +23,6 @@ from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
 
 MAX_SUBSCRIPTIONS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What is read of one physical source, and from where.
-
-    `src_ids` is None when it is every source of it. `filters` has only those
-    that can turn something away. DDL events are left out unless `wants_ddl`.
-    Windows after `until_scn` are not read.
-    """
-
-    physical_source: str
-    checkpoint: Checkpoint
-    src_ids: frozenset[int] | None = None
-    filters: Mapping[int, EventFilter] = field(default_factory=dict)
-    from_latest: bool = False
-    wants_ddl: bool = False
-    until_scn: int = MAX_SCN
 
 
 @dataclass(frozen=True, slots=True)

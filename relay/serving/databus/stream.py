@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
-from databus.relay.serving.databus.parameters import Selection
+from databus.relay.ring.selection import Selection
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, encode, peek

@@ -22,18 +22,18 @@ from typing import Any
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
 from databus.relay.sources.log_status import Findings
-from databus.relay.sources.mysql.binlog.assembler import Assembler
-from databus.relay.sources.mysql.binlog.dump import SAME_ID, BinlogDump
-from databus.relay.sources.mysql.binlog.log_search import (
-    PreparedInLog,
-    log_scanner,
-)
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
-from databus.relay.sources.mysql.log_identity.identities import Identities
-from databus.relay.sources.mysql.log_identity.identity import AnotherLogError
-from databus.relay.sources.mysql.log_identity.same_log import SameLog, wrong_connection
+from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.dump import SAME_ID, BinlogDump
+from databus.relay.sources.mysql.replication.log_identities import Identities
+from databus.relay.sources.mysql.replication.log_identity import AnotherLogError
+from databus.relay.sources.mysql.replication.log_search import (
+    PreparedInLog,
+    log_scanner,
+)
+from databus.relay.sources.mysql.replication.same_log import SameLog, wrong_connection
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (
@@ -44,6 +44,11 @@ from databus.relay.sources.mysql.server.checks import (
 )
 from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.findings import findings_of
+from databus.relay.sources.mysql.server.initial_history import (
+    HistoryOfServer,
+    rules_of,
+    versions_after,
+)
 from databus.relay.sources.mysql.server.replica import CLASHES, clash_text, replica_host, replica_id
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
@@ -57,11 +62,6 @@ from databus.relay.sources.mysql.server.variables import (
     with_log_ends,
 )
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables, split_name
-from databus.relay.sources.mysql.tables.initial_history import (
-    HistoryOfServer,
-    rules_of,
-    versions_after,
-)
 from databus.relay.sources.source import Captured, EventEncoder, Newest, Transaction
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
@@ -70,7 +70,7 @@ from databus.schemas.table import Table
 from databus.schemas.windows import WindowBatch, WindowPiece
 
 try:
-    from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
+    from databus.relay.sources.mysql.replication.compiled_assembler import LaneAssembler
 except ImportError:  # not built: transactions are put together in Python alone
     LaneAssembler = None  # type: ignore[assignment,misc]
 

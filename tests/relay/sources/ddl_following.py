@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from databus.relay.sources.mysql.binlog.assembler import Assembler
-from databus.relay.sources.mysql.binlog.dump import BinlogDump
+from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.rows.layout import Definition
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
-from databus.relay.sources.mysql.server.start_position import start_at_position
-from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
-from databus.relay.sources.mysql.tables.history import History
-from databus.relay.sources.mysql.tables.initial_history import (
+from databus.relay.sources.mysql.server.initial_history import (
     first_record,
     rules_of,
     table_versions,
 )
+from databus.relay.sources.mysql.server.start_position import start_at_position
+from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
+from databus.relay.sources.mysql.tables.history import History
 from databus.relay.sources.source import Change, RowChange
 from databus.schemas.scn import binlog_position
 from tests.mariadb_server import Database

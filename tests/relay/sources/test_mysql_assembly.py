@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
-from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
+from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables

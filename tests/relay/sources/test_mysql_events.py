@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pymysqlreplication.constants import BINLOG
 
 from databus.relay.sources.mysql.binlog import compressed
-from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.compressed import inflate
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
+from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.json_diff import apply_differences
 from databus.relay.sources.mysql.rows.layout import DefinedColumn
 from databus.relay.sources.mysql.server.start_position import LogFile, start_at_setting

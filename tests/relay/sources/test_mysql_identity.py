@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.adversity.proxy import WireProxy
-from databus.relay.sources.mysql.binlog.assembler import Assembler
-from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError
-from databus.relay.sources.mysql.log_identity.identities import Expected, Identities
-from databus.relay.sources.mysql.log_identity.identity import (
+from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.compiled_assembler import LaneAssembler
+from databus.relay.sources.mysql.replication.log_identities import Expected, Identities
+from databus.relay.sources.mysql.replication.log_identity import (
     AnotherLogError,
     Identity,
     Proof,

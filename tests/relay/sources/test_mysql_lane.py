@@ -22,14 +22,14 @@ from databus.registry.store import MemoryStore
 from databus.registry.version import SchemaVersion
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.binlog._decoder import PIECE_BYTES
-from databus.relay.sources.mysql.binlog.assembler import Assembler
-from databus.relay.sources.mysql.binlog.compiled_assembler import LaneAssembler
 from databus.relay.sources.mysql.binlog.packets import (
     PacketReader,
     StreamBrokenError,
     StreamEnded,
 )
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
+from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.compiled_assembler import LaneAssembler
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables

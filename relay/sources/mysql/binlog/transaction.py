@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from databus.relay.sources.mysql.binlog.changes import ChangeList, Changes
 from databus.relay.sources.mysql.binlog.gtid import Gtid
+from databus.relay.sources.mysql.replication.changes import ChangeList, Changes
 from databus.relay.sources.source import Change, Origin
 
 _SAVEPOINT = re.compile(

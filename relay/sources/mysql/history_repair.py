@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.mysql.binlog.dump import BinlogDump
-from databus.relay.sources.mysql.binlog.log_search import log_scanner
+from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.log_search import log_scanner
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.initial_history import rules_of, table_versions
 from databus.relay.sources.mysql.server.replica import replica_id
 from databus.relay.sources.mysql.server.start_position import Start
 from databus.relay.sources.mysql.tables.alter import TableVersion
@@ -22,7 +23,6 @@ from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.ddl import apply_ddl, prepare
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.mysql.tables.initial_history import rules_of, table_versions
 from databus.schemas.errors import SettingsError, SourceError, UnknownSourceError
 from databus.schemas.table import Table
 

@@ -15,13 +15,13 @@ from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog import _decoder as lanes
 from databus.relay.sources.mysql.binlog._decoder import Lane, RowPlan
-from databus.relay.sources.mysql.binlog.assembler import Assembler
-from databus.relay.sources.mysql.binlog.changes import ChangeList, Changes
 from databus.relay.sources.mysql.binlog.events import QUERY_COMPRESSED, TRANSACTION_PAYLOAD
 from databus.relay.sources.mysql.binlog.gtid import Gtid
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError, event_of
 from databus.relay.sources.mysql.binlog.row_plan import plan_of
 from databus.relay.sources.mysql.binlog.transaction import Group, first_scn_of, statement_comment
+from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.changes import ChangeList, Changes
 from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
 from databus.relay.sources.source import (
     Captured,

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog.events import HEARTBEAT_V2, Event
-from databus.relay.sources.mysql.binlog.log_cursor import is_made_up
-from databus.relay.sources.mysql.log_identity.identity import (
+from databus.relay.sources.mysql.replication.log_cursor import is_made_up
+from databus.relay.sources.mysql.replication.log_identity import (
     AnotherLogError,
     FileBeginning,
     Identity,

@@ -36,12 +36,6 @@ from pymysqlreplication.constants import BINLOG as B
 
 from databus.daemon.faults import is_transient
 from databus.relay.sources.mysql.binlog import events
-from databus.relay.sources.mysql.binlog.changes import (
-    Changes,
-    TransactionWindows,
-    Windows,
-    changes_of,
-)
 from databus.relay.sources.mysql.binlog.compressed import (
     COMPRESSED_ROWS,
     events_inside,
@@ -50,7 +44,6 @@ from databus.relay.sources.mysql.binlog.compressed import (
 )
 from databus.relay.sources.mysql.binlog.events import Event, event_name
 from databus.relay.sources.mysql.binlog.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
-from databus.relay.sources.mysql.binlog.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.transaction import (
@@ -65,7 +58,14 @@ from databus.relay.sources.mysql.binlog.xa import (
     parse_xa_end,
     parse_xa_prepare,
 )
-from databus.relay.sources.mysql.log_identity.identities import Identities
+from databus.relay.sources.mysql.replication.changes import (
+    Changes,
+    TransactionWindows,
+    Windows,
+    changes_of,
+)
+from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
+from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET

@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from pymysqlreplication.constants import BINLOG as B
 
 from databus.relay.sources.mysql.binlog import events
-from databus.relay.sources.mysql.binlog.assembler import Assembler
 from databus.relay.sources.mysql.binlog.compressed import events_inside, plain_query
-from databus.relay.sources.mysql.binlog.dump import BinlogDump
 from databus.relay.sources.mysql.binlog.events import Event, EventReader, parse_query
 from databus.relay.sources.mysql.binlog.gtid import parse_mariadb_gtid
-from databus.relay.sources.mysql.binlog.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.binlog.packets import StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import (
@@ -26,7 +23,10 @@ from databus.relay.sources.mysql.binlog.xa import (
     parse_xa_end,
     parse_xa_prepare,
 )
-from databus.relay.sources.mysql.log_identity.identity import AnotherLogError, Proof
+from databus.relay.sources.mysql.replication.assembler import Assembler
+from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
+from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Proof
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,

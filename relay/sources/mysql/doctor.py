@@ -13,8 +13,8 @@ from databus.conf.settings import PhysicalSourceSettings, is_loopback
 from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.doctor.servers import check_clock
 from databus.relay.sources.log_status import Holding
-from databus.relay.sources.mysql.binlog.dump import BinlogDump
-from databus.relay.sources.mysql.binlog.log_search import events_to_the_end
+from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.log_search import events_to_the_end
 from databus.relay.sources.mysql.rows.layout import Definition
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import (

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from databus.relay.sources.mysql.binlog.dump import BinlogDump
-from databus.relay.sources.mysql.binlog.log_search import events_to_the_end, prove
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
-from databus.relay.sources.mysql.log_identity.identities import Expected, Identities
-from databus.relay.sources.mysql.log_identity.identity import AnotherLogError, Identity, Proof
+from databus.relay.sources.mysql.replication.dump import BinlogDump
+from databus.relay.sources.mysql.replication.log_identities import Expected, Identities
+from databus.relay.sources.mysql.replication.log_identity import AnotherLogError, Identity, Proof
+from databus.relay.sources.mysql.replication.log_search import events_to_the_end, prove
 from databus.relay.sources.mysql.server.start_position import (
     FIRST_OFFSET,
     LogFile,

@@ -1,0 +1,63 @@
+"""The pair as a daemon's service: every route, `/health`, `/ready`, its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from databus.bootstrap.admin.api import PairApi
+from databus.bootstrap.admin.metrics import make_metrics
+from databus.bootstrap.pair import Pair
+from databus.bootstrap.server.handlers import COMMANDS
+from databus.daemon.http import ApiHandler
+from databus.daemon.openapi import api_routes
+from databus.daemon.service import Health, Service
+
+OWN_FILES = 32
+FILES_OF_A_STORE = 40  # three of each connection to it: producer, seeder, watch, readers
+
+
+def routes(pair: Pair) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the server's commands, for tornado."""
+    arguments = {"limits": pair.settings.http, "pair": pair}
+    commands = [(path, handler, arguments) for path, handler in COMMANDS]
+    return [*commands, *api_routes(PairApi(pair).endpoints(), pair.settings.http)]
+
+
+def make_service(pair: Pair) -> Service:
+    """Return the pair as the service shell takes it."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def start() -> None:
+        pair.start()
+        tasks.append(asyncio.get_running_loop().create_task(pair.relays.run()))
+
+    def let_go() -> None:  # no request is held
+        for task in tasks:
+            task.cancel()
+
+    return Service(
+        name="bootstrap",
+        http=pair.settings.http,
+        routes=routes(pair),
+        metrics=make_metrics(pair),
+        health=lambda: _health(pair),
+        start=start,
+        let_go=let_go,
+        stop=pair.stop,
+        own_files=OWN_FILES + FILES_OF_A_STORE * len(pair.paths),
+        ready=lambda: _readiness(pair),
+    )
+
+
+def _health(pair: Pair) -> Health:
+    problems = pair.problems()
+    return Health(not problems, {"problems": problems, "physicalSources": pair.status()})
+
+
+def _readiness(pair: Pair) -> Health:
+    statuses = {
+        name: {source.name: source.status.value for source in store.sources}
+        for name, store in pair.stores.items()
+    }
+    return Health(pair.is_ready, {"physicalSources": statuses})

@@ -1,0 +1,75 @@
+"""The relay as a daemon's service: every route, `/health`, `/metrics`, its start and its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from databus.daemon.http import ApiHandler
+from databus.daemon.openapi import api_routes
+from databus.daemon.service import Health, Service
+from databus.relay.admin.api import RelayApi
+from databus.relay.admin.metrics import make_metrics
+from databus.relay.admin.page import page_routes
+from databus.relay.monitoring.monitor import Ticker
+from databus.relay.relay import Relay
+from databus.relay.serving.databus.handlers import COMMANDS
+
+OWN_FILES = 32
+FILES_OF_A_SOURCE = 16  # its database's connections, its MaxSCN, what it asks the registry for
+
+
+def routes(
+    relay: Relay, api: RelayApi | None = None
+) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
+    """Return the table of the relay's commands and its API, for tornado."""
+    limits = relay.settings.http
+    arguments = {"limits": limits, "relay": relay}
+    return [
+        *((path, handler, arguments) for path, handler in COMMANDS),
+        *api_routes((api or RelayApi(relay)).endpoints(), limits),
+        *page_routes(limits),
+    ]
+
+
+def health_of(relay: Relay) -> Health:
+    """Return what `/health` says: the worst state as the status, and each cause."""
+    troubles = relay.troubles
+    told = [
+        {
+            "physicalSource": one.physical_source,
+            "state": one.state.value,
+            "problem": one.text,
+            "since": one.since,
+            "nextTryAt": one.next_try_at,
+        }
+        for one in troubles
+    ]
+    word = troubles[0].state.value if troubles else ""
+    return Health(not troubles, {"troubles": told, "physicalSources": relay.status()}, word)
+
+
+def make_service(relay: Relay) -> Service:
+    """Return the relay as the service shell takes it."""
+    api = RelayApi(relay)
+    ticker = Ticker(api.tick)
+
+    def start() -> None:
+        relay.start()
+        ticker.start()
+
+    def let_go() -> None:
+        ticker.stop()
+        relay.let_go()
+
+    return Service(
+        name="relay",
+        http=relay.settings.http,
+        routes=routes(relay, api),
+        metrics=make_metrics(relay),
+        health=lambda: health_of(relay),
+        ready=lambda: Health(relay.is_ready, {"physicalSources": relay.status()}),
+        start=start,
+        let_go=let_go,
+        stop=relay.stop,
+        own_files=OWN_FILES + FILES_OF_A_SOURCE * len(relay.settings.physical_sources),
+    )

@@ -1,0 +1,1 @@
+"""Reading a server's log as a replica does, and the proof that it is the same log."""

@@ -25,7 +25,7 @@ from databus.bootstrap.store.watch import StoreWatch
 from databus.client.puller.transport import Transport
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.credentials import ServerAccess
-from databus.daemon.file_lock import take_lock
+from databus.daemon.files import take_lock
 from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 
 RELAY_TIMEOUT_S = 2.0

@@ -52,20 +52,26 @@ from databus.client.machines.lifecycle import (
 from databus.client.machines.reach import Silence
 from databus.client.machines.server_set import ReplaceServers, Servers
 from databus.client.machines.states import Lifecycle
-from databus.client.monitoring.report import (
+from databus.client.monitoring.reporter import (
     MAX_REGISTRATIONS,
+    Reporter,
+    Told,
     new_client_id,
     report_of,
     text_for_relays,
 )
-from databus.client.monitoring.reporter import Reporter, Told
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered
 from databus.client.puller.transport import make_transport
-from databus.client.registering import EventCallback, FunctionConsumer, make_subscription
+from databus.client.registering import (
+    EventCallback,
+    FunctionConsumer,
+    make_subscription,
+    settings_of,
+)
 from databus.client.registration import Registration, RegistrationStatus, Surroundings
 from databus.client.subscription import Subscription
-from databus.conf.settings import ClientSettings, build_settings
+from databus.conf.settings import ClientSettings
 from databus.daemon.client_report import ClientReport
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
@@ -107,7 +113,7 @@ class DatabusClient:
         is whom relays see asking (letters, digits and `_.:-`, 64 at most);
         without it a new one. Raises SettingsError.
         """
-        self.settings = settings = _settings_of(settings, relays, options)
+        self.settings = settings = settings_of(settings, relays, options)
         ServerAccess(settings.access).check()
         self.id = client_id or new_client_id()
         self.name = settings.name or f"{socket.gethostname()} {os.getpid()}"
@@ -374,7 +380,7 @@ class DatabusClient:
                 self._loop.start()
                 if self._server is not None:
                     self._server.start()
-                self._loop.spawn(self._watch, self._watch_died)
+                self._loop.spawn(self._watch, lambda error: self._handle(Suspend(error)))
                 if self.settings.report_every_s:
                     self._loop.spawn(self._reporter.run, _report_died)
                 self._start_wanted()
@@ -463,19 +469,6 @@ class DatabusClient:
 
     def _used_relays(self) -> list[str]:
         return [relay for one in self.registrations if (relay := one.relay) is not None]
-
-    def _watch_died(self, error: BaseException) -> None:
-        self._handle(Suspend(error))
-
-
-def _settings_of(
-    settings: ClientSettings | None, relays: Sequence[str], options: Mapping[str, Any]
-) -> ClientSettings:
-    if settings is None:
-        return build_settings({"relays": tuple(relays), **options}, ClientSettings)
-    if relays or options:
-        raise SettingsError("give either settings or their keys, not both")
-    return settings
 
 
 def _make_server(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.subscription import Subscription
+from databus.conf.settings import ClientSettings, build_settings
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import EventFilter
 
@@ -42,3 +44,14 @@ def make_subscription(
             if source not in sources:
                 raise SettingsError(f"{source!r} has a filter or schema but is not among sources")
     return Subscription(tuple(sources), name, dict(filters or {}), dict(reader_schemas or {}))
+
+
+def settings_of(
+    settings: ClientSettings | None, relays: Sequence[str], options: Mapping[str, Any]
+) -> ClientSettings:
+    """Return the settings that were given, or those made of their keys; raises SettingsError."""
+    if settings is None:
+        return build_settings({"relays": tuple(relays), **options}, ClientSettings)
+    if relays or options:
+        raise SettingsError("give either settings or their keys, not both")
+    return settings

@@ -22,8 +22,8 @@ from databus.client.machines.states import Connection
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered, Puller
+from databus.client.puller.stats import Figures
 from databus.client.puller.window_decoder import BufferItem, ReadingFailed
-from databus.client.stats import Figures
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import ConsumerError, DatabusError

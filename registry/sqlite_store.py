@@ -26,9 +26,8 @@ from zlib import crc32
 
 import sqlite_utils
 
-from databus.daemon.durable_file import replace_file
 from databus.daemon.faults import as_sqlite_errors, is_transient
-from databus.daemon.private_files import make_private
+from databus.daemon.files import make_private, replace_file
 from databus.registry.version import StoredVersion
 from databus.schemas.errors import SchemaError
 

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from databus.conf.settings import MaxScnSettings, PhysicalSourceSettings, RelaySettings
-from databus.daemon.file_lock import take_lock
+from databus.daemon.files import narrow, take_lock
 from databus.daemon.log_setup import about
-from databus.daemon.private_files import narrow
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
-from databus.relay.capture.capture import Capture, Clock
+from databus.relay.capture.capture import Capture
 from databus.relay.capture.log_monitor import LogWatch
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Bell
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.catalog import Catalog, make_catalog
+from databus.relay.clock import Clock
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.monitoring.monitor import Observed
 from databus.relay.ring.reader import RingReader

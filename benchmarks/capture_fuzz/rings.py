@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from databus.relay.ring.event_selector import Sieve, sift
-from databus.relay.ring.events import find_event, last_end, sound_windows
+from databus.relay.ring.events import find_event, last_end, sound_windows, stamp_events
 from databus.relay.ring.layout import RingFile
 from databus.relay.ring.selection import Selection
-from databus.relay.ring.stamp import stamp_events
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.v2 import Buffer

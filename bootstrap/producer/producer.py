@@ -29,7 +29,7 @@ from databus.bootstrap.store.values import NOTHING_YET, Position, SourceStatus
 from databus.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.machines.backoff import BackOff
-from databus.client.monitoring.report import new_client_id
+from databus.client.monitoring.reporter import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
 from databus.daemon.log_setup import about

@@ -24,7 +24,7 @@ from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.client.machines.backoff import BackOff
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
-from databus.daemon.file_lock import take_lock
+from databus.daemon.files import take_lock
 from databus.daemon.log_setup import about
 from databus.relay.sources.table_scan import TableScan, open_scan
 from databus.schemas.errors import (

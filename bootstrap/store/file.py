@@ -12,7 +12,8 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -20,7 +21,7 @@ from sqlite_utils import Database
 from databus.bootstrap.store import source_table as source_rows
 from databus.bootstrap.store.migrations import is_current, migrate
 from databus.daemon.faults import as_sqlite_errors
-from databus.daemon.private_files import make_folder, make_private
+from databus.daemon.files import make_folder, make_private
 from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
 
 log = logging.getLogger(__name__)
@@ -210,3 +211,15 @@ def _advice(name: str) -> str:
         if name.startswith(beginning):
             return f"; {advice}"
     return ""
+
+
+_PROBE = """
+select cast(group_concat(piece, '') as blob) from (select x'00ff' piece union all select x'80')
+"""
+
+
+@cache
+def joins_bytes() -> bool:
+    """Say whether `group_concat` keeps zeros: older ones end at the first."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return bool(connection.execute(_PROBE).fetchone()[0] == b"\x00\xff\x80")

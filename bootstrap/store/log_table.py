@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing
 from operator import itemgetter
 from typing import NamedTuple
 
+from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.filter_sql import (
     EVERY_KEY,
     Condition,
@@ -24,7 +25,6 @@ from databus.bootstrap.store.filter_sql import (
     condition_of,
     number_of,
 )
-from databus.bootstrap.store.sqlite_bytes import joins_bytes
 from databus.bootstrap.store.values import (
     NOTHING_YET,
     WHOLE_WINDOW,

@@ -16,9 +16,9 @@ import sqlite3
 from contextlib import closing
 from typing import NamedTuple
 
+from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.filter_sql import EVERY_KEY, Condition, check_range, condition_of
 from databus.bootstrap.store.snapshot_table import count_changed
-from databus.bootstrap.store.sqlite_bytes import joins_bytes
 from databus.bootstrap.store.values import (
     NOTHING_YET,
     SnapshotBody,

@@ -26,7 +26,17 @@ from typing import NamedTuple
 
 from databus.bootstrap.store.filter_sql import EVERY_KEY, number_of
 from databus.bootstrap.store.values import StoredEvent, StoreRow
-from databus.schemas.event.event import WHOLE_TABLE_KEY
+from databus.schemas.event.event import WHOLE_TABLE_KEY, Opcode, Part
+from databus.schemas.event.metadata import (
+    METADATA_DIGESTS,
+    EventMetadata,
+    Notes,
+    Op,
+    decode_metadata,
+    encode_metadata,
+    metadata_part,
+)
+from databus.schemas.event.v2 import decode, encode
 from databus.schemas.stream.whole_events import check_events
 
 CREATE = """
@@ -229,3 +239,25 @@ def count(connection: sqlite3.Connection, src_id: int) -> tuple[int, int]:
     (rows,) = connection.execute(_COUNT.format(src_id=src_id)).fetchone()
     (dead,) = connection.execute(_COUNT_TOMBSTONES.format(src_id=src_id)).fetchone()
     return rows - dead, dead
+
+
+def make_tombstone(event: bytes, scn: int, timestamp_ns: int) -> bytes:
+    """Return the event that says that a row, given as its last event, was gone at `scn`.
+
+    It has the row as it was last known, and no place in the change log. Raises
+    ProtocolError for an event that is damaged.
+    """
+    last, _ = decode(event)
+    deleted = last._replace(
+        scn=scn, timestamp_ns=timestamp_ns, opcode=Opcode.DELETE, metadata=_metadata(last.metadata)
+    )
+    return encode(deleted)
+
+
+def _metadata(last: Part | None) -> Part | None:
+    """Return metadata that says `delete`; none where the relay sends none of ours."""
+    if last is None or last.digest not in METADATA_DIGESTS:
+        return None
+    told = decode_metadata(last.data, last.digest).notes
+    notes = Notes(told.absent, (), told.raw) if told is not None else None
+    return metadata_part(encode_metadata(EventMetadata(Op.DELETE, notes=notes)))

@@ -40,7 +40,7 @@ from databus.bootstrap.store.log_table import LogReach
 from databus.bootstrap.store.reads import StoreReading
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.snapshot_pages import Reach
-from databus.bootstrap.store.tombstones import make_tombstone
+from databus.bootstrap.store.snapshot_table import make_tombstone
 from databus.bootstrap.store.values import (
     NOTHING_YET,
     WHOLE_WINDOW,

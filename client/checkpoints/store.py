@@ -4,12 +4,18 @@ A file is replaced whole: written under another name, fsync, rename, fsync of
 the directory. So after a crash there is the old one or the new one, and a file
 that cannot be read was damaged by something else: that is an error for
 somebody to look at, never a reason to start somewhere.
+
+One process, and one registration in it, holds a checkpoint file at a time: two that
+write one file would each go on from the other's place.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -17,9 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from databus.client.checkpoints.lock import take_lock
-from databus.daemon.durable_file import replace_file
-from databus.daemon.private_files import make_folder
+from databus.daemon.files import FileHeldError, make_folder, open_locked, replace_file
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError
 
@@ -172,4 +176,47 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {path} cannot be read: {error}; restore it from a copy, or remove it to "
         "start where `start` of the settings says, which may skip or repeat changes"
+    )
+
+
+def take_lock(path: Path) -> Callable[[], None]:
+    """Lock the file, and say in it who did; returns how to let go.
+
+    Raises CheckpointError, naming the file and the process that has it.
+    """
+    try:
+        fd = open_locked(path)
+    except FileHeldError as held:
+        raise CheckpointError(
+            f"{path} is locked: process {held.content or 'that did not say its id'} reads this "
+            "registration; stop it, or give this one another `name` or checkpoint_dir"
+        ) from None
+    except OSError as error:
+        raise _unusable(path, error) from error
+    try:
+        _check_writable(path.parent)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except OSError as error:
+        os.close(fd)
+        raise _unusable(path, error) from error
+
+    def let_go() -> None:
+        # A process forked meanwhile has the file open too: closing it here is not enough.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+    return let_go
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise now what saving would meet: the lock's file may be there, and open, all the same."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no file can be made in it", str(folder))
+
+
+def _unusable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be locked: {error}; make its folder writable for this user, or choose "
+        "another checkpoint_dir"
     )

@@ -16,16 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from databus.cli.api_client import Server, access_options, named_server
-from databus.client.checkpoints.lag import (
+from databus.client.checkpoints.store import FileCheckpoints, take_lock
+from databus.client.cli.checkpoint_lag import (
     Lag,
     RelayRange,
     consequences,
     distance_text,
     lag_of,
 )
-from databus.client.checkpoints.listing import Shown, shown_at
-from databus.client.checkpoints.lock import take_lock
-from databus.client.checkpoints.store import FileCheckpoints
+from databus.client.cli.checkpoint_listing import Shown, shown_at
 from databus.client.machines.position import parse_start
 from databus.conf.units import duration_text
 from databus.schemas.checkpoint import Checkpoint

@@ -23,8 +23,8 @@ from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
+from databus.client.puller.stats import Figures
 from databus.client.puller.window_decoder import BufferItem, ReadWindow, RolledBack
-from databus.client.stats import Figures
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.daemon.log_setup import about

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
+from databus.client.monitoring.watched import WatchedClient
 from databus.daemon.access import Role
 from databus.daemon.client_report import ClientReport
 from databus.daemon.openapi import Call, Endpoint, with_document
-
-if TYPE_CHECKING:
-    from databus.client.client import DatabusClient
 
 TITLE = "A databus client"
 DESCRIPTION = "How one client is, and pausing it. It sends relays the same report."
 
 
-def endpoints(client: DatabusClient) -> list[Endpoint]:
+def endpoints(client: WatchedClient) -> list[Endpoint]:
     """Return every endpoint of a client's API."""
 
     def after(do: Callable[[], None]) -> Callable[[Call], Awaitable[ClientReport]]:

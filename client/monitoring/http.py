@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from databus.client.machines.reach import Silence
 from databus.client.machines.states import Connection, Lifecycle
 from databus.client.monitoring.api import endpoints
 from databus.client.monitoring.metrics import make_metrics
+from databus.client.monitoring.watched import WatchedClient
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.registration import Registration
 from databus.conf.settings import ClientHttpSettings
@@ -22,10 +23,6 @@ from databus.daemon.http import ApiHandler, CommandHandler
 from databus.daemon.http_server import BoundedServer
 from databus.daemon.openapi import api_routes
 from databus.daemon.service import Health, Service, serve
-
-if TYPE_CHECKING:
-    from databus.client.client import DatabusClient
-
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +41,7 @@ class AdminHandler(CommandHandler):
 class ClientServer:
     """Serves one client, as a task on its loop. `url` is where, once it has started."""
 
-    def __init__(self, client: DatabusClient, http: ClientHttpSettings, loop: LoopThread) -> None:
+    def __init__(self, client: WatchedClient, http: ClientHttpSettings, loop: LoopThread) -> None:
         self.url = ""
         self._service = make_service(client, http)
         self._loop = loop
@@ -73,7 +70,7 @@ class ClientServer:
         self._began.set()
 
 
-def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
+def make_service(client: WatchedClient, http: ClientHttpSettings) -> Service:
     """Return the client as the service shell takes it: it neither starts nor stops it."""
     limits: dict[str, Any] = {"limits": http}
     routes: list[tuple[str, type[ApiHandler], dict[str, Any]]] = [
@@ -93,7 +90,7 @@ def make_service(client: DatabusClient, http: ClientHttpSettings) -> Service:
     )
 
 
-def health_of(client: DatabusClient) -> Health:
+def health_of(client: WatchedClient) -> Health:
     """Return whether all is well: no error, checkpoints are written, servers and sources heard."""
     error, (behind, waits_for, _) = client.error, client.told
     registrations = _registrations(client)
@@ -116,7 +113,7 @@ def health_of(client: DatabusClient) -> Health:
     return Health(is_heard_of, details, "waiting")
 
 
-def readiness_of(client: DatabusClient) -> Health:
+def readiness_of(client: WatchedClient) -> Health:
     """Return whether changes flow: it runs, and every registration reads from a relay."""
     found = client.registrations
     are_reading = bool(found) and all(one.connection is Connection.STREAMING for one in found)
@@ -124,7 +121,7 @@ def readiness_of(client: DatabusClient) -> Health:
     return Health(is_ready, {"state": client.state.value, "registrations": _registrations(client)})
 
 
-def _registrations(client: DatabusClient) -> list[dict[str, Any]]:
+def _registrations(client: WatchedClient) -> list[dict[str, Any]]:
     return [_registration(one, client.silence_of(one)) for one in client.registrations]
 
 

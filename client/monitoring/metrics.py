@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -23,13 +22,11 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from databus.client.machines.states import Connection, Lifecycle
+from databus.client.monitoring.watched import WatchedClient
 from databus.client.puller.buffer_items import Phase
+from databus.client.puller.stats import BUCKETS_S, Figures
 from databus.client.registration import Registration
-from databus.client.stats import BUCKETS_S, Figures
 from databus.daemon.process_metrics import add_process_metrics
-
-if TYPE_CHECKING:
-    from databus.client.client import DatabusClient
 
 _LABELS = ["registration", "sources"]
 _BOUNDS = [*map(floatToGoString, BUCKETS_S), "+Inf"]
@@ -47,7 +44,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
 class ClientCollector(Collector):
     """Collects one client's figures."""
 
-    def __init__(self, client: DatabusClient, wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: WatchedClient, wall_s: Callable[[], float] = time.time) -> None:
         self._client = client
         self._wall_s = wall_s
 
@@ -141,7 +138,7 @@ class ClientCollector(Collector):
                 yield GaugeMetricFamily(f"databus_client_{name}", text, value=value)
 
 
-def make_metrics(client: DatabusClient) -> CollectorRegistry:
+def make_metrics(client: WatchedClient) -> CollectorRegistry:
     """Return a registry of its own for one client: two in a process do not mix."""
     metrics = CollectorRegistry()
     metrics.register(ClientCollector(client))

@@ -56,8 +56,8 @@ from databus.client.puller.buffer import Buffer
 from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
 from databus.client.puller.page_decoder import PageIntake
 from databus.client.puller.requests import Request, ServerRequests
+from databus.client.puller.stats import Figures
 from databus.client.puller.window_decoder import BufferItem, Intake, RolledBack
-from databus.client.stats import Figures
 from databus.client.subscription import Bindings, Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import DatabusError, ScnNotFoundError

@@ -4,13 +4,24 @@ A daemon without tokens trusts whoever reaches it, which is this host alone
 unless its settings say otherwise. With tokens a request names one:
 
     Authorization: Bearer 3q2-7wAA…
+
+A token says who asks. Where there are none, whoever reaches the port may ask,
+and that includes another site's page in a browser on this machine. Such a page
+can send a request to any address (another `Origin`), and can have its own name
+resolved to the loopback address (another `Host`: DNS rebinding). Neither is answered.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from databus.conf.settings import HttpSettings
+from databus.schemas.errors import ForbiddenError, UnauthorizedError
 
 _SCHEME = "bearer"
 
@@ -51,3 +62,68 @@ class Access:
             if hmac.compare_digest(given, known):
                 found = max(found, role)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a request says of who sends it; None = no such header."""
+
+    scheme: str
+    host: str  # with the port
+    authorization: str | None
+    origin: str | None
+
+
+def check_permission(asking: Asking, needed: Role, access: Access, settings: HttpSettings) -> None:
+    """Raise UnauthorizedError or ForbiddenError unless this may be answered."""
+    if needed is Role.NOBODY:
+        return
+    _check_role(access.role_of(asking.authorization), needed, asking.authorization)
+    if asking.origin is not None and asking.origin.lower() != f"{asking.scheme}://{asking.host}":
+        raise ForbiddenError(
+            f"Origin {asking.origin[:100]!r} is not this server's own page, and pages of others "
+            "are not answered"
+        )
+    if access.is_open and not _is_own_host(asking.host, needed, settings):
+        raise ForbiddenError(
+            f"Host {asking.host[:100]!r} is not known to be this server: use its address or "
+            "localhost, set http.host to that name, or give the server tokens"
+        )
+
+
+def _check_role(role: Role, needed: Role, authorization: str | None) -> None:
+    if role >= needed:
+        return
+    if role is Role.NOBODY:
+        raise UnauthorizedError(
+            "the token is not known here" if authorization else "this server asks for a token"
+        )
+    raise ForbiddenError(
+        f"this is for {needed.name.lower()}s, and the token is a {role.name.lower()}'s: "
+        "use one of admin_tokens_file or admin_token_env"
+    )
+
+
+def _is_own_host(host: str, needed: Role, settings: HttpSettings) -> bool:
+    name = (urlsplit(f"//{host}").hostname or "") if _is_well_formed(host) else host
+    if name in ("localhost", settings.host.lower()) or _is_address(name):
+        return True
+    # A name that somebody else may have in the DNS has a dot. Others, as of a
+    # container beside this one, are good enough to read with.
+    return needed < Role.ADMIN and (settings.open_to_all or "." not in name)
+
+
+def _is_well_formed(host: str) -> bool:
+    try:
+        urlsplit(f"//{host}")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -25,10 +25,9 @@ from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
 from databus.conf.settings import HttpSettings
-from databus.daemon.access import Access, Role
+from databus.daemon.access import Access, Asking, Role, check_permission
 from databus.daemon.fair_queue import Turns
 from databus.daemon.log_setup import about
-from databus.daemon.permission import Asking, check_permission
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,

@@ -28,7 +28,7 @@ from databus import __version__
 from databus.cli.api_client import Server
 from databus.conf.settings import HttpSettings
 from databus.conf.units import size_text
-from databus.daemon.private_files import wide_files
+from databus.daemon.files import wide_files
 from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.schemas.errors import DatabusError
 

@@ -19,10 +19,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
@@ -35,6 +33,7 @@ from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.status import TROUBLED, CaptureStatus, State
 from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
+from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.sources.log_status import Findings
 from databus.relay.sources.source import (
@@ -54,14 +53,6 @@ BATCH_BYTES = 1 << 20  # appended at once; the windows of one read are seldom mo
 JITTER = 0.2
 # Sources are read, and servers say that they are alive, each second.
 HEARD_WITHIN_S = 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The time, so that tests can say what it is."""
-
-    monotonic_s: Callable[[], float] = time.monotonic
-    wall_ns: Callable[[], int] = time.time_ns
 
 
 def _ignore(_problem: Exception) -> None:
@@ -85,7 +76,7 @@ class Capture:
         max_scn: MaxScnStore,
         on_append: Callable[[], None],
         flush_s: float = 1.0,
-        clock: Clock = Clock(),
+        clock: Clock = SYSTEM_CLOCK,
         on_problem: Callable[[Exception], None] = _ignore,
         large_rows: LargeRows | None = None,
     ) -> None:

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-from databus.daemon.durable_file import replace_file
 from databus.daemon.faults import as_sqlite_errors
-from databus.daemon.private_files import make_private
+from databus.daemon.files import make_private, replace_file
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
 

@@ -1,15 +1,60 @@
-"""`databus doctor`: what is wrong before it is noticed, and what to do about it."""
+"""`databus doctor`: what is wrong before it is noticed, and what to do about it.
+
+A relay, a bootstrap pair and a client have different things that can be wrong.
+What they share (ports, folders, secrets, servers) is in `databus/doctor/`; what is
+asked of a database lies beside its source.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
-from databus.doctor.checks import Check, Verdict, has_errors, verdict_line
-from databus.doctor.machine import MACHINE, check_packages
-from databus.relay.cli.doctor_checks import check_file
+from databus.conf.reference import PAGES, kind_of
+from databus.conf.settings import (
+    BootstrapSettings,
+    ClientSettings,
+    HttpSettings,
+    MaxScnSettings,
+    PhysicalSourceSettings,
+    RelaySettings,
+    ServerAccessSettings,
+    Settings,
+    is_loopback,
+    load_settings,
+)
+from databus.daemon.files import holder_of
+from databus.daemon.tokens import make_access
+from databus.doctor.checks import (
+    Check,
+    Verdict,
+    error,
+    errors,
+    has_errors,
+    ok,
+    verdict_line,
+    warning,
+)
+from databus.doctor.machine import (
+    MACHINE,
+    Growth,
+    Machine,
+    check_certificate,
+    check_folder,
+    check_key,
+    check_packages,
+    check_port,
+    check_secret_env,
+    check_secret_file,
+)
+from databus.doctor.servers import check_servers
+from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
+from databus.relay.relay import LOCK_FILE, MAX_SCN_DATABASE
+from databus.relay.sources.kind import check_source
+from databus.schemas.errors import DatabusError, RingError, SettingsError
 
 USUAL_FILES = ("relay.toml", "bootstrap.toml", "client.toml")
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"}
@@ -56,3 +101,153 @@ def _print(place: str, checks: list[Check]) -> None:
     for check in checks:
         verdict = click.style(f"{check.verdict.value:<8}", fg=_COLOURS[check.verdict])
         click.echo(f"  {verdict}{check.subject}: {check.text}")
+
+
+PRODUCING = "-producing"  # what the lock of a store ends with
+_CHECKPOINTS_BYTES = 1 << 20
+_BLOCK_BYTES = 512  # what `st_blocks` counts
+
+
+def check_file(file: Path, machine: Machine) -> list[Check]:
+    """Look at everything that a settings file names."""
+    try:
+        kind = kind_of(file)
+        settings = load_settings(file, PAGES[kind][0])
+    except SettingsError as problem:
+        text = f"{problem}; `databus config reference` says what there is"
+        return [error("settings", text)]
+    return [ok("settings", f"{file}: good settings for a {kind}"), *_checks(settings, machine)]
+
+
+def _checks(settings: Settings, machine: Machine) -> list[Check]:
+    if isinstance(settings, RelaySettings):
+        return list(check_relay(settings, machine))
+    if isinstance(settings, BootstrapSettings):
+        return list(check_bootstrap(settings, machine))
+    assert isinstance(settings, ClientSettings)
+    return list(check_client(settings, machine))
+
+
+def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
+    """Look at a relay's port, folder, secrets and databases."""
+    is_running = bool(holder_of(settings.data_dir / LOCK_FILE))
+    yield check_port(settings.http, "relay", is_running=is_running)
+    yield from check_http(settings.http, machine)
+    rings = [
+        (settings.data_dir / f"{p.name}.ring", p.ring_bytes) for p in settings.physical_sources
+    ]
+    missing = sum(max(0, size - _allocated_bytes(path)) for path, size in rings)
+    growth = Growth(missing, f"{len(rings)} rings")
+    yield from check_folder("data_dir", settings.data_dir, growth, machine)
+    for source in settings.physical_sources:
+        yield from check_secrets(source, machine)
+        try:
+            newest = saved_scn(settings.max_scn, settings.data_dir, source.name)
+        except RingError as problem:
+            yield error(f"source {source.name}", str(problem))
+            newest = None
+        yield from check_source(source, machine, reads_log=True, newest_scn=newest)
+
+
+def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[Check]:
+    """Look at a bootstrap pair's port, folder, relays, secrets and databases."""
+    stores = [settings.data_dir / f"{source.name}.db" for source in settings.physical_sources]
+    is_running = any(holder_of(Path(f"{path}{PRODUCING}")) for path in stores)
+    yield check_port(settings.http, "bootstrap", is_running=is_running)
+    yield from check_http(settings.http, machine)
+    missing = sum(max(0, settings.log_retention_bytes - _allocated_bytes(p)) for p in stores)
+    growth = Growth(missing, f"the logs of {len(stores)} stores", is_sure=False)
+    yield from check_folder("data_dir", settings.data_dir, growth, machine)
+    names = [name for source in settings.physical_sources for name in source.source_names]
+    yield from check_access(settings.relay_access, machine)
+    yield from check_servers("relays", settings.relays, settings.relay_access, names, machine)
+    for source in settings.physical_sources:
+        yield from check_secrets(source, machine)
+        yield from check_source(source, machine, reads_log=False, newest_scn=None)
+
+
+def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:
+    """Look at a client's servers, secrets and checkpoint folder."""
+    yield from check_access(settings.access, machine)
+    yield from check_servers("relays", settings.relays, settings.access, (), machine)
+    servers = settings.bootstrap_servers
+    if servers:
+        yield from check_servers("bootstrap_servers", servers, settings.access, (), machine)
+    else:
+        yield warning(
+            "bootstrap_servers",
+            "none: a client that sleeps longer than a relay's ring reaches back stops with an "
+            "error; name a bootstrap server",
+        )
+    if settings.checkpoint_dir is None:
+        text = "none: after a restart the client begins where `start` says; name a folder"
+        yield warning("checkpoint_dir", text)
+    else:
+        growth = Growth(_CHECKPOINTS_BYTES, "checkpoints")
+        yield from check_folder("checkpoint_dir", settings.checkpoint_dir, growth, machine)
+
+
+def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:
+    """Look at a server's certificate and tokens, and at who reaches it."""
+    if http.tls_cert is not None and http.tls_key is not None:
+        yield check_certificate("http.tls_cert", http.tls_cert, machine)
+        yield check_key("http.tls_key", http.tls_cert, http.tls_key)
+    files = {"reader": http.reader_tokens_file, "admin": http.admin_tokens_file}
+    for kind, file in files.items():
+        if file is not None:
+            yield check_secret_file(f"http.{kind}_tokens_file", file, is_refused=True)
+    yield from errors("http tokens", _token_problems(http), "good" if http.has_tokens else "")
+    if is_loopback(http.host):
+        return
+    if not http.has_tokens:
+        text = f"whoever reaches {http.host}:{http.port} reads every row; set reader_tokens_file"
+        yield warning("http.open_to_all", text)
+    if http.tls_cert is None:
+        yield warning("http.tls_cert", f"rows and tokens leave {http.host} unencrypted; set it")
+
+
+def check_access(access: ServerAccessSettings, machine: Machine) -> Iterator[Check]:
+    """Look at what is shown to other servers."""
+    if access.token_file is not None:
+        yield check_secret_file("token_file", access.token_file, is_refused=True)
+    if access.token_env is not None:
+        yield check_secret_env("token_env", access.token_env)
+    if access.tls_ca is not None:
+        yield check_certificate("tls_ca", access.tls_ca, machine)
+
+
+def check_secrets(source: PhysicalSourceSettings, machine: Machine) -> Iterator[Check]:
+    """Look at a source's password and certificates."""
+    subject = f"source {source.name}"
+    if source.password_file is not None:
+        yield check_secret_file(f"{subject}: password_file", source.password_file)
+    if source.password_env is not None:
+        yield check_secret_env(f"{subject}: password_env", source.password_env)
+    for name, path in (("tls_ca", source.tls_ca), ("tls_cert", source.tls_cert)):
+        if path is not None:
+            yield check_certificate(f"{subject}: {name}", path, machine)
+    if source.tls_cert is not None and source.tls_key is not None:
+        yield check_key(f"{subject}: tls_key", source.tls_cert, source.tls_key)
+
+
+def saved_scn(settings: MaxScnSettings, folder: Path, name: str) -> int | None:
+    """Return MaxSCN, None when there is none; raises RingError. Nothing is made."""
+    if settings.store == "file":
+        return FileMaxScn(folder / f"{name}.scn").load()
+    database = folder / MAX_SCN_DATABASE
+    return SqliteMaxScn(database, name).load() if database.exists() else None
+
+
+def _token_problems(http: HttpSettings) -> Iterable[str]:
+    try:
+        make_access(http)
+    except DatabusError as problem:
+        return [str(problem)]
+    return []
+
+
+def _allocated_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * _BLOCK_BYTES
+    except OSError:
+        return 0

@@ -21,7 +21,7 @@ from databus.conf.settings import (
     load_settings,
 )
 from databus.daemon.faults import as_sqlite_errors
-from databus.daemon.file_lock import take_lock
+from databus.daemon.files import take_lock
 from databus.relay.sources.sqlite.catalog import (
     read_table,
     table_from_json,

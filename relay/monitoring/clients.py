@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from databus.daemon.client_report import MAX_ID, ClientReport
-from databus.relay.monitoring.rate_counter import Recent
+from databus.relay.monitoring.history import Recent
 
 MOST_CLIENTS = 2000
 MOST_STREAMS = 50  # of one client: sets of sources that it reads apart

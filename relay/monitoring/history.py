@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from databus.relay.monitoring.rate_counter import SECONDS
-
 # Seconds between samples, and how many steps are kept.
 LEVELS = ((1, 600), (10, 360), (60, 1440))
 _MINUTES_S = 300.0
@@ -130,3 +128,27 @@ def _rate(before: Sample, after: Sample, counter: Callable[[Sample], int]) -> fl
     passed_s = after.at - before.at
     # A wall clock may be set back, a counter of a ring that was emptied begins anew.
     return max(0.0, (counter(after) - counter(before)) / passed_s) if passed_s > 0 else 0.0
+
+
+SECONDS = 5  # a rate is over so many ticks
+
+
+class Recent:
+    """What a counter was at the last ticks."""
+
+    __slots__ = ("_ticks",)
+
+    def __init__(self) -> None:
+        self._ticks: deque[tuple[float, int]] = deque(maxlen=SECONDS)
+
+    def tick(self, now_s: float, value: int) -> None:
+        """Note the counter's value; to be called about once a second."""
+        self._ticks.append((now_s, value))
+
+    def rate(self, now_s: float, value: int) -> float:
+        """Return by how much it rose in a second, from the oldest tick kept until now."""
+        if not self._ticks:
+            return 0.0
+        then_s, before = self._ticks[0]
+        passed_s = now_s - then_s
+        return max(0.0, (value - before) / passed_s) if passed_s > 0 else 0.0

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from databus.relay.monitoring.clients import ClientTable
 from databus.relay.monitoring.errors import ProblemLog
-from databus.relay.monitoring.history import Sample, SourceHistory
-from databus.relay.monitoring.rate_counter import Recent
+from databus.relay.monitoring.history import Recent, Sample, SourceHistory
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from databus.daemon.durable_file import sync_folder
-from databus.daemon.private_files import PRIVATE, narrow
+from databus.daemon.files import PRIVATE, narrow, sync_folder
 from databus.relay.ring.layout import WRITER_PID
 from databus.schemas.errors import RingError
 

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from databus.daemon.log_setup import about
 from databus.relay.ring.check import RingCheck
-from databus.relay.ring.events import windows_between
+from databus.relay.ring.events import stamp_events, windows_between
 from databus.relay.ring.layout import (
     FIRST,
     GENERATION,
@@ -55,7 +55,6 @@ from databus.relay.ring.layout import (
 from databus.relay.ring.lock import discard, make_locked, open_locked, take_name
 from databus.relay.ring.recovery import recover
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
-from databus.relay.ring.stamp import stamp_events
 from databus.schemas.errors import RingError, TransactionTooLargeError
 from databus.schemas.event.v2 import Buffer
 from databus.schemas.log_mark import LogMark

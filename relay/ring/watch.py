@@ -16,7 +16,7 @@ from pathlib import Path
 
 from databus.daemon.faults import is_transient
 from databus.daemon.log_setup import about
-from databus.relay.capture.capture import Clock
+from databus.relay.clock import Clock
 from databus.relay.ring.check import Damage
 from databus.relay.ring.reader import RingReader
 from databus.schemas.errors import DamagedWindowsError, DatabusError, RingCorruptError

@@ -20,20 +20,18 @@ from databus.bootstrap.server.measure import measure
 from databus.bootstrap.server.pages import Page, read_page
 from databus.bootstrap.server.parameters import parse_measure_request, parse_page_request
 from databus.bootstrap.server.source_lookup import Stores
+from databus.bootstrap.store import file as sqlite_bytes
 from databus.bootstrap.store import (
     log_table as log_rows,
 )
-from databus.bootstrap.store import (
-    snapshot_pages,
-    sqlite_bytes,
-)
+from databus.bootstrap.store import snapshot_pages
 from databus.bootstrap.store import (
     snapshot_table as snapshot_rows,
 )
+from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.filter_sql import EVERY_KEY
 from databus.bootstrap.store.log_table import LogReach
 from databus.bootstrap.store.snapshot_pages import Reach
-from databus.bootstrap.store.sqlite_bytes import joins_bytes
 from databus.bootstrap.store.values import SnapshotBody, SnapshotMeasure
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.partial_rows import notes_of
 from databus.bootstrap.store.snapshot_pages import reach_of
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.store.values import StoredEvent
-from databus.bootstrap.store.whole_rows import notes_of
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.event import Event, Opcode, Part

@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from databus.cli.main import main
-from databus.client.checkpoints.lag import RelayRange, consequences, distance_text, lag_of
-from databus.client.checkpoints.lock import take_lock
-from databus.client.checkpoints.store import FileCheckpoints
+from databus.client.checkpoints.store import FileCheckpoints, take_lock
+from databus.client.cli.checkpoint_lag import RelayRange, consequences, distance_text, lag_of
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, to_offset
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay, insert, transaction

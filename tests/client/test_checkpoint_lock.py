@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.client.checkpoints.lock import take_lock
+from databus.client.checkpoints.store import take_lock
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer
 from databus.schemas.errors import CheckpointError

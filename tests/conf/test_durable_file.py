@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.daemon.durable_file import replace_file
+from databus.daemon.files import replace_file
 
 
 def test_a_file_is_made_and_replaced(tmp_path: Path) -> None:

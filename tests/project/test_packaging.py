@@ -256,6 +256,7 @@ def test_spark_finds_the_data_source_by_itself_and_imports_little_for_it(
         "databus",
         "databus.client",
         "databus.client.spark",
+        "databus.client.spark.source",
         "databus.client.spark.source.data_source",
     }
 

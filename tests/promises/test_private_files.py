@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from databus.bootstrap.store.store import Store
-from databus.daemon.private_files import make_folder, make_private
+from databus.daemon.files import make_folder, make_private
 from databus.doctor.machine import MACHINE, Growth, check_folder
 from databus.relay.capture.max_scn import SqliteMaxScn
 from tests.promises.running import Remembering, RunningRelay, Shop, consuming, running, wait_until

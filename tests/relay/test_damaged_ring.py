@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from databus.relay.capture.capture import Clock
+from databus.relay.clock import Clock
 from databus.relay.ring import recovery as ring_recovery
 from databus.relay.ring import watch as ring_watch
 from databus.relay.ring.ring import Ring

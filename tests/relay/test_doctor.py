@@ -14,7 +14,7 @@ from databus.cli.main import main
 from databus.conf.settings import MaxScnSettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.capture.max_scn import FileMaxScn, SqliteMaxScn
-from databus.relay.cli.doctor_checks import saved_scn
+from databus.relay.cli.doctor import saved_scn
 from databus.schemas.scn import BinlogPosition
 from tests.mariadb_server import Database, fresh_database
 from tests.promises.running import RunningRelay, Shop, mysql_source, running, to_toml

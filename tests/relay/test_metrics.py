@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from databus.relay.admin.client_metrics import MOST_NAMES
+from databus.relay.admin.metrics import MOST_NAMES
 from databus.relay.monitoring.clients import Caller
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay

@@ -29,11 +29,10 @@ from databus.relay.ring import (
 )
 from databus.relay.ring._core import RingData
 from databus.relay.ring.event_selector import Sieve, may_have_ddl, sift
-from databus.relay.ring.events import find_event, find_run, last_end, sound_windows
+from databus.relay.ring.events import find_event, find_run, last_end, sound_windows, stamp_events
 from databus.relay.ring.layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.relay.ring.selection import Selection
-from databus.relay.ring.stamp import stamp_events
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, InvalidParameterError, ProtocolError
 from databus.schemas.event.control import ddl_event, end_of_period

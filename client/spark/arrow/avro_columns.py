@@ -8,12 +8,14 @@ and unions with null in either order, as other relays have them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from databus.schemas.errors import SchemaError
+from pyspark.sql.types import StructType
+
+from databus.schemas.errors import SchemaError, SettingsError
 
 LARGEST_DECIMAL: Final = 38  # digits of a decimal in Spark and in Arrow's 128 bits
 
@@ -158,3 +160,24 @@ def _is_any(branches: list[Any]) -> bool:
 
 def _branch_name(branch: Any) -> str:
     return branch if isinstance(branch, str) else str(branch["type"])
+
+
+def choose_columns(rows: StructType, names: Sequence[str]) -> StructType:
+    """Return the columns of these names in this order, all when there are none.
+
+    Names are taken in any case, as Spark does. Raises SettingsError for a name that
+    is no column's, and for one that comes twice.
+    """
+    if not names:
+        return rows
+    known = {field.name.lower(): field for field in rows}
+    missing = [name for name in names if name.lower() not in known]
+    if missing:
+        raise SettingsError(
+            f"option columns: there is no column {', '.join(map(repr, missing))}; the columns are "
+            f"{', '.join(rows.names)}"
+        )
+    twice = [name for name in names if [n.lower() for n in names].count(name.lower()) > 1]
+    if twice:
+        raise SettingsError(f"option columns: {twice[0]} is named twice")
+    return StructType([known[name.lower()] for name in names])

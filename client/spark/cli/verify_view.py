@@ -14,7 +14,7 @@ from rich.table import Table
 
 from databus.client.spark.verify.differences import Difference, Kind
 from databus.client.spark.verify.report import Report
-from databus.client.spark.verify.steps import OnStep, Step
+from databus.client.spark.verify.verify import OnStep, Step
 from databus.schemas.event.json import json_value
 
 MOST_VALUE_CHARS = 40

@@ -6,17 +6,16 @@ What it cannot read it says: nothing is left out in silence, and nothing is begu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from databus.client.responses import PENDING_EVENT_BYTES, PHASE_COMPLETED, is_too_old
-from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.event_batches import EventColumns, UnknownSchemaError
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.spark.planning.server_pool import Answer, ServerPool
-from databus.client.spark.source.page_intake import take_answer
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, ServerError, SettingsError
+from databus.schemas.errors import DatabusError, ProtocolError, ServerError, SettingsError
 
 # Above this no answer is asked for: an event that is larger has come in no ring either.
 MAX_FETCH_BYTES = 256 << 20
@@ -105,3 +104,31 @@ class BootstrapPages:
             )
         found = self._servers.register(self._sources)
         return [version for versions in found.values() for version in versions]
+
+
+def take_answer(
+    answer: Answer, columns: EventColumns, newer_schemas: Callable[[], Iterable[WriterSchema]]
+) -> None:
+    """Give all events of an answer to the columns.
+
+    `newer_schemas` is asked when an event has a schema that the columns were not
+    given. Raises ServerError for bytes that are no events; what `EventColumns.take` raises.
+    """
+    data, is_asked = memoryview(answer.body), False
+    while data:
+        try:
+            taken = columns.take(data)
+        except UnknownSchemaError as unknown:
+            if is_asked:
+                raise
+            is_asked = True
+            columns.add_schemas(newer_schemas())
+            data = data[unknown.consumed :]
+            continue
+        except ProtocolError as error:
+            raise ServerError(answer.server, f"bad bytes: {error}") from error
+        if taken != len(data):
+            raise ServerError(
+                answer.server, f"an answer ends in an event, {len(data) - taken} bytes into it"
+            )
+        return

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from databus.client.spark.arrow.avro_columns import AvroColumn, Kind, WriterSchema
+from databus.client.spark.arrow.avro_columns import AvroColumn, Kind, WriterSchema, choose_columns
 from databus.client.spark.arrow.column_plan import (
     HEAD_TYPES,
     ColumnPlan,
@@ -33,7 +33,6 @@ from databus.client.spark.arrow.row_types import (
     check_text_columns,
     row_schema,
 )
-from databus.client.spark.arrow.table_columns import choose_columns
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings, load_settings
 from databus.relay.sources.table_scan import (

@@ -27,8 +27,7 @@ from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from databus.client.spark.planning.requests import catch_up, filters_text, online_at, snapshot
 from databus.client.spark.planning.server_pool import Answer, ServerPool
-from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages
-from databus.client.spark.source.page_intake import take_answer
+from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages, take_answer
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DatabusError,

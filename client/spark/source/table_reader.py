@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
 from databus.client.responses import STORE_ID, is_too_old, is_too_young, read_scn
+from databus.client.spark.arrow.avro_columns import choose_columns
 from databus.client.spark.arrow.event_batches import EventColumns
 from databus.client.spark.arrow.predicate import RowCondition
 from databus.client.spark.arrow.row_types import (
@@ -36,7 +37,6 @@ from databus.client.spark.arrow.row_types import (
     check_text_columns,
     row_schema,
 )
-from databus.client.spark.arrow.table_columns import choose_columns
 from databus.client.spark.options import SourceOptions, need_bootstrap, parse_options
 from databus.client.spark.planning.requests import (
     beginning_after,

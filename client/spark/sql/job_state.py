@@ -20,7 +20,7 @@ from typing import Any
 
 from databus.client.spark.sql.job_file import SqlJob
 from databus.client.spark.sql.plan import Feed, SourceColumns
-from databus.daemon.private_files import make_folder, make_private
+from databus.daemon.files import make_folder, make_private
 from databus.schemas.errors import CheckpointError, SettingsError
 
 FILE = "job.json"

@@ -48,8 +48,7 @@ from databus.client.spark.targets.target import (
     read_files,
     whole_key,
 )
-from databus.daemon.durable_file import replace_file, sync_folder
-from databus.daemon.private_files import SHARED
+from databus.daemon.files import SHARED, replace_file, sync_folder
 from databus.schemas.errors import SettingsError
 
 _DIGITS = 20

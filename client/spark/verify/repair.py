@@ -45,10 +45,16 @@ from databus.client.spark.verify.source_table import (
     physical_source_of,
     rows_of_keys,
 )
-from databus.client.spark.verify.steps import OnStep, Step, unseen
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.client.spark.verify.target_table import TargetTable
-from databus.client.spark.verify.verify import Verifier, VerifyOptions, changes_for
+from databus.client.spark.verify.verify import (
+    OnStep,
+    Step,
+    Verifier,
+    VerifyOptions,
+    changes_for,
+    unseen,
+)
 from databus.conf.settings import RelaySettings
 from databus.schemas.errors import ConsumerError, SettingsError, SourceUnavailableError
 

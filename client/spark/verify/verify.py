@@ -36,7 +36,6 @@ from databus.client.spark.verify.source_table import (
     physical_source_of,
     rows_of_keys,
 )
-from databus.client.spark.verify.steps import OnStep, Step, unseen
 from databus.client.spark.verify.stream_changes import StreamChanges
 from databus.client.spark.verify.table_shape import Key, Row
 from databus.client.spark.verify.target_table import TargetTable
@@ -65,6 +64,23 @@ class VerifyOptions:
     settle_tries: int = 3
     most_looks: int = 20
     most_kept: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is done, and how far; `total` may be a guess, None when nobody knows."""
+
+    name: str
+    done: int
+    total: int | None
+    unit: str = "rows"
+
+
+OnStep = Callable[[Step], None]
+
+
+def unseen(step: Step) -> None:
+    """Show nothing."""
 
 
 class ChangesBetween(Protocol):

@@ -22,11 +22,11 @@ from typing import Any
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
 from databus.relay.sources.log_status import Findings
-from databus.relay.sources.mysql.binlog.packets import StreamBrokenError, StreamEnded
+from databus.relay.sources.mysql.binlog.packets import SAME_ID, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
 from databus.relay.sources.mysql.replication.assembler import Assembler
-from databus.relay.sources.mysql.replication.dump import SAME_ID, BinlogDump
+from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.replication.log_identities import Identities
 from databus.relay.sources.mysql.replication.log_identity import AnotherLogError
 from databus.relay.sources.mysql.replication.log_search import (

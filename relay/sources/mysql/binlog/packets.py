@@ -12,6 +12,10 @@ from collections.abc import Iterator
 _CONTINUED = 0xFFFFFF
 _EVENT, _ERROR, _END = 0x00, 0xFF, 0xFE
 _LENGTH_END = 14  # of the event's own length, in a payload
+# The server cannot serve what was asked for, and will not next time.
+FATAL = frozenset({1236})
+# Servers say it in these words, and MariaDB has no number of its own for it.
+SAME_ID = "same server_uuid/server_id"
 
 
 class StreamEnded(Exception):  # noqa: N818 - said by the server, not always an error

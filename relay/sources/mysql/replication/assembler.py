@@ -46,12 +46,6 @@ from databus.relay.sources.mysql.binlog.events import Event, event_name
 from databus.relay.sources.mysql.binlog.gtid import Gtid, parse_mariadb_gtid, parse_mysql_gtid
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
-from databus.relay.sources.mysql.binlog.transaction import (
-    Group,
-    first_scn_of,
-    savepoint_name,
-    statement_comment,
-)
 from databus.relay.sources.mysql.binlog.xa import (
     PreparedTransactions,
     Xid,
@@ -66,6 +60,12 @@ from databus.relay.sources.mysql.replication.changes import (
 )
 from databus.relay.sources.mysql.replication.log_cursor import LogCursor, is_made_up
 from databus.relay.sources.mysql.replication.log_identities import Identities
+from databus.relay.sources.mysql.replication.transaction import (
+    Group,
+    first_scn_of,
+    savepoint_name,
+    statement_comment,
+)
 from databus.relay.sources.mysql.rows.changes import ROWS_EVENTS, RowLayout, table_id
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET

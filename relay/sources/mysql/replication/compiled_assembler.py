@@ -19,9 +19,13 @@ from databus.relay.sources.mysql.binlog.events import QUERY_COMPRESSED, TRANSACT
 from databus.relay.sources.mysql.binlog.gtid import Gtid
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError, event_of
 from databus.relay.sources.mysql.binlog.row_plan import plan_of
-from databus.relay.sources.mysql.binlog.transaction import Group, first_scn_of, statement_comment
 from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.replication.changes import ChangeList, Changes
+from databus.relay.sources.mysql.replication.transaction import (
+    Group,
+    first_scn_of,
+    statement_comment,
+)
 from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
 from databus.relay.sources.source import (
     Captured,

@@ -21,7 +21,7 @@ from pymysql.err import MySQLError
 from pymysqlreplication.binlogstream import COM_BINLOG_DUMP_GTID, ReportSlave
 
 from databus.relay.sources.mysql.binlog.gtid_set import MysqlGtidSet
-from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamEnded
+from databus.relay.sources.mysql.binlog.packets import FATAL, SAME_ID, PacketReader, StreamEnded
 from databus.relay.sources.mysql.server.connection import MysqlAddress, connect, driver_errors
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Start
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
@@ -36,10 +36,6 @@ SILENCE_S = 10.0
 _DRAIN_WAIT_S = 1.0
 
 _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
-# The server cannot serve what was asked for, and will not next time.
-FATAL = frozenset({1236})
-# Servers say it in these words, and MariaDB has no number of its own for it.
-SAME_ID = "same server_uuid/server_id"
 
 
 class BinlogDump:

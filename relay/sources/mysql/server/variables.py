@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from databus.relay.sources.mysql.binlog.gtid_set import purged_problem
-from databus.relay.sources.mysql.binlog.packets import StreamEnded
-from databus.relay.sources.mysql.replication.dump import FATAL, SAME_ID
+from databus.relay.sources.mysql.binlog.packets import FATAL, SAME_ID, StreamEnded
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.checks import LogFilters, Replication
 from databus.relay.sources.mysql.server.findings import ServerFacts

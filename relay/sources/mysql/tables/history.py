@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from zlib import crc32
 
-from databus.daemon.durable_file import replace_file
-from databus.daemon.private_files import make_private
+from databus.daemon.files import make_private, replace_file
 from databus.relay.sources.mysql.rows.layout import (
     ROW_ID,
     DefinedColumn,

@@ -14,7 +14,7 @@ from typing import Any
 
 from databus.client.checkpoints.store import read_file
 from databus.client.spark.planning.offsets import AtScn, Place, from_offset
-from databus.daemon.file_lock import holder_of
+from databus.daemon.files import holder_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import CheckpointError
 

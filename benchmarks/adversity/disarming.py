@@ -106,12 +106,11 @@ def _length_as_said(buffer: Any, offset: int) -> int:
     return int.from_bytes(buffer[offset + LENGTH_OFFSET :][:4], "big")
 
 
-_RING = "relay.ring_check:RingCheck."
-_STREAM = "relay.sources.mysql.stream."
+_RING = "relay.ring.check:RingCheck."
 
 CHECKS: Mapping[str, Switch] = {
     "log-identity": Switch(
-        {"relay.sources.mysql.same_log:SameLog.begin": _simply(_begin_anywhere)},
+        {"relay.sources.mysql.replication.same_log:SameLog.begin": _simply(_begin_anywhere)},
         ["log-reset-while-down-equal/mariadb"],
         "silent loss",
         is_short=True,
@@ -119,14 +118,14 @@ CHECKS: Mapping[str, Switch] = {
     "packet-sequence": Switch(
         {
             "relay.sources.mysql.source:LaneAssembler": _simply(None),
-            f"{_STREAM}packets:check_sequence": _always(None),
+            "relay.sources.mysql.binlog.packets:check_sequence": _always(None),
         },
         ["wire-drop-transaction-from-gtid/mariadb", "wire-drop-transaction-from-gtid/mysql"],
         "silent loss",
         is_short=True,
     ),
     "event-continuity": Switch(
-        {f"{_STREAM}offsets:LogCursor.place": _place_as_said},
+        {"relay.sources.mysql.replication.log_cursor:LogCursor.place": _place_as_said},
         [
             "wire-drop-transaction-renumbered/mariadb",
             "wire-drop-transaction-renumbered/mysql",
@@ -135,22 +134,22 @@ CHECKS: Mapping[str, Switch] = {
         is_short=True,
     ),
     "transient-retry": Switch(
-        {"relay.capture:Capture._back_off": _simply(_pause)},
+        {"relay.capture.capture:Capture._back_off": _simply(_pause)},
         ["connections-cut-under-load/mariadb"],
         "relay is paused",
     ),
     "disk-full-retry": Switch(
-        {"conf.faults:_is_resource": _always(False)},
+        {"daemon.faults:_is_resource": _always(False)},
         ["data-dir-full-and-quiet/sqlite"],
         "relay is error",
     ),
     "descriptor-reserve": Switch(
-        {"conf.service:fit_connections": lambda _original: lambda asked, _own_files: asked},
+        {"daemon.service:fit_connections": lambda _original: lambda asked, _own_files: asked},
         ["idle-connections-few-files/mariadb"],
         "beside strangers",
     ),
     "false-states": Switch(
-        {"relay.capture:Capture._note": _note_as_running},
+        {"relay.capture.capture:Capture._note": _note_as_running},
         ["network-refuses/mariadb"],
         'source_state{state="running"} 1',
     ),
@@ -164,7 +163,7 @@ CHECKS: Mapping[str, Switch] = {
         "names shop.ring",
     ),
     "checkpoint-checksum": Switch(
-        {"client.checkpoints:_check_whole": _always(None)},
+        {"client.checkpoints.store:_check_whole": _always(None)},
         ["flip-checkpoint-scn/sqlite"],
         "wrong row: the checkpoint was",
         is_short=True,
@@ -176,20 +175,20 @@ CHECKS: Mapping[str, Switch] = {
     ),
     "store-check": Switch(
         {
-            "bootstrap.store_watch:check_store": _always(()),
-            "bootstrap.snapshot_pages:check_events": _always(None),
-            "bootstrap.log_rows:check_events": _always(None),
+            "bootstrap.store.watch:check_store": _always(()),
+            "bootstrap.store.snapshot_pages:check_events": _always(None),
+            "bootstrap.store.log_table:check_events": _always(None),
         },
         ["flip-bootstrap-store-row/sqlite"],
         "names shop.db",
     ),
     "resume-forward": Switch(
-        {"client.connection:ConnectionMachine._follow": _simply(_follow_anywhere)},
+        {"client.machines.connection:ConnectionMachine._follow": _simply(_follow_anywhere)},
         ["lying-relay-resume-before/sqlite"],
         "scn 0 is gone",  # and the client has given up for good
     ),
     "length-before-crc": Switch(
-        {"schemas.event_v2:checked_length": _simply(_length_as_said)},
+        {"schemas.event.v2:checked_length": _simply(_length_as_said)},
         ["lying-relay-length-2g/sqlite"],
         "max_window_bytes",
     ),

@@ -30,7 +30,7 @@ from tests.relay.ring_model import make_window
 pytestmark = pytest.mark.usefixtures("way")
 
 CAPACITY = 4000
-WRITER_MODULES = tuple(f"databus.relay.{name}" for name in ("ring", "ring_layout", "scn_index"))
+WRITER_MODULES = tuple(f"databus.relay.ring.{name}" for name in ("ring", "layout", "scn_index"))
 ONE = len(make_window(1).data)
 NOTHING: Any = None  # what the function that would ask for it is replaced
 

@@ -419,8 +419,7 @@ def snapshots(path: Path, work: Callable[[], None], modules: tuple[str, ...]) ->
 
 
 WRITER_MODULES = tuple(
-    f"databus.relay.{name}"
-    for name in ("ring", "ring_layout", "ring_recovery", "ring_stamp", "scn_index")
+    f"databus.relay.ring.{name}" for name in ("ring", "layout", "recovery", "events", "scn_index")
 )
 
 

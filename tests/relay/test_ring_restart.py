@@ -28,7 +28,7 @@ from tools.repository import ROOT
 CAPACITY = 4000
 KILLS = 15
 WRITER_MODULES = tuple(
-    f"databus.relay.{name}" for name in ("ring", "ring_layout", "ring_lock", "ring_recovery")
+    f"databus.relay.ring.{name}" for name in ("ring", "layout", "lock", "recovery")
 )
 
 

@@ -37,7 +37,7 @@ class DatabusDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns, as the servers know them now; they hold for the whole query."""
-        schema: StructType = _ours("datasource").schema_of(dict(self.options))
+        schema: StructType = _ours("readers").schema_of(dict(self.options))
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -57,13 +57,13 @@ class DatabusReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read."""
-        texts = _ours("datasource").partitions_of(self._options, self._schema)
+        texts = _ours("readers").partitions_of(self._options, self._schema)
         return [InputPartition(text) for text in texts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
         return iter(
-            _ours("datasource").read_partition(self._options, self._schema, partition.value)
+            _ours("readers").read_partition(self._options, self._schema, partition.value)
         )
 
 
@@ -126,9 +126,9 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _ours(module: str) -> Any:
-    """Import a module of the package; raises ImportError that says how to install it."""
+    """Import a module of this folder; raises ImportError that says how to install it."""
     try:
-        return import_module(f"databus.client.spark.{module}")
+        return import_module(f"databus.client.spark.source.{module}")
     except ModuleNotFoundError as error:
         raise ImportError(
             f"the Python of this Spark worker ({sys.executable} on {platform.node()}) lacks "

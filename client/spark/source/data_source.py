@@ -62,9 +62,7 @@ class DatabusReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
-        return iter(
-            _ours("readers").read_partition(self._options, self._schema, partition.value)
-        )
+        return iter(_ours("readers").read_partition(self._options, self._schema, partition.value))
 
 
 class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

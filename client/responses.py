@@ -13,6 +13,7 @@ from databus.schemas.errors import (
     BootstrapTooYoungError,
     DatabusError,
     InvalidParameterError,
+    OtherLogError,
     SchemaError,
     ScnNotFoundError,
     ServerError,
@@ -30,6 +31,7 @@ RESUME = "x-databus-resume"
 AHEAD = "x-databus-ahead"
 PHASE_COMPLETED = "phasecompleted"
 STORE_ID = "x-databus-store"
+MARK = "x-databus-mark"
 # Of a request: whose it is. As in databus/daemon/client_report.py, which is slow to import.
 CLIENT_ID = "x-databus-client"
 
@@ -72,6 +74,8 @@ def error_of(server: str, scn: int, status: int, headers: Mapping[str, str]) -> 
         return ScnNotFoundError(
             scn, int(oldest[1]) if oldest else UNKNOWN_OLDEST, advice[1] if advice else ""
         )
+    if OtherLogError.wire_name in names:
+        return OtherLogError(f"{server}: {text}")
     kinds = " caused by ".join(n for n in (headers.get(ERROR), headers.get(CAUSE)) if n)
     return ServerError(server, " ".join(t for t in (f"status {status}", kinds, text) if t))
 
@@ -114,6 +118,17 @@ def read_scn(server: str, path: str, body: bytes) -> int:
     except (ValueError, TypeError, RecursionError) as error:
         raise ServerError(server, f"the answer to {path} makes no sense: {error!r}") from error
     return scn
+
+
+def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return the window (SCN, timestamp) that tells the server's log; raises ServerError."""
+    text = headers.get(MARK)
+    if text is None:
+        return None
+    scn, _, ts_ns = text.partition(",")
+    if not (scn.isdecimal() and ts_ns.isdecimal() and max(int(scn), int(ts_ns)) <= MAX_SCN):
+        raise ServerError(server, f"header {MARK} of /targetSCN makes no sense: {text!r}")
+    return int(scn), int(ts_ns)
 
 
 def read_page_headers(server: str, headers: Mapping[str, str]) -> PageHeaders:

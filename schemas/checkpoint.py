@@ -41,6 +41,9 @@ _NUMBERS = {
     "seen_scn": "bootstrap_seen_scn",  # ours: a peer may leave it out
     "snapshot_source_index": "bootstrap_snapshot_source_index",
     "catchup_source_index": "bootstrap_catchup_source_index",
+    # Ours: a window whose rows the consumer was sent, to tell its log from another one.
+    "mark_scn": "databus_mark_scn",
+    "mark_ts_ns": "databus_mark_ts",
 }
 _TEXTS = {
     "snapshot_source": "snapshot_source",
@@ -73,6 +76,8 @@ class Checkpoint:
     seen_scn: int = -1
     snapshot_source_index: int = -1
     catchup_source_index: int = -1
+    mark_scn: int = -1
+    mark_ts_ns: int = -1
     server_info: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -141,13 +146,23 @@ class Checkpoint:
             raise CheckpointError(f"window {scn} after window {self.window_scn} was consumed")
         return replace(self, window_scn=scn, window_offset=1)
 
-    def after_window(self, scn: int, ts_ns: int = -1) -> Checkpoint:
-        """Return where the end of window `scn` leads: whole windows only."""
+    def after_window(self, scn: int, ts_ns: int = -1, *, has_rows: bool = False) -> Checkpoint:
+        """Return where the end of window `scn` leads: whole windows only.
+
+        One with rows becomes the mark: every server of the same log has it.
+        """
         self._must_be("end a window", ConsumptionMode.ONLINE, ConsumptionMode.CATCHUP)
         if scn < self.window_scn:
             raise CheckpointError(f"window {scn} ends after window {self.window_scn}")
+        is_mark = has_rows and ts_ns >= 0
         return replace(
-            self, window_scn=scn, window_offset=-1, prev_scn=scn, ts_ns=max(ts_ns, self.ts_ns)
+            self,
+            window_scn=scn,
+            window_offset=-1,
+            prev_scn=scn,
+            ts_ns=max(ts_ns, self.ts_ns),
+            mark_scn=scn if is_mark else self.mark_scn,
+            mark_ts_ns=ts_ns if is_mark else self.mark_ts_ns,
         )
 
     def start_bootstrap(self, server_info: str = "") -> Checkpoint:
@@ -164,6 +179,8 @@ class Checkpoint:
             ConsumptionMode.SNAPSHOT,
             bootstrap_since_scn=max(since_scn, 0),
             seen_scn=min((scn for scn in seen_scns if scn != -1), default=-1),
+            mark_scn=self.mark_scn,
+            mark_ts_ns=self.mark_ts_ns,
             server_info=server_info,
             extra=self._lasting_extra(),
         )
@@ -262,10 +279,22 @@ class Checkpoint:
             raise CheckpointError(
                 f"bootstrap ends at scn {target_scn}, its target is {self.bootstrap_target_scn}"
             )
-        extra = self._lasting_extra()
-        return Checkpoint(
-            ConsumptionMode.ONLINE, target_scn, -1, target_scn, self.ts_ns, extra=extra
+        return replace(
+            Checkpoint.at(target_scn, self.ts_ns),
+            mark_scn=self.mark_scn,
+            mark_ts_ns=self.mark_ts_ns,
+            extra=self._lasting_extra(),
         )
+
+    @property
+    def mark(self) -> tuple[int, int] | None:
+        """A window (SCN, timestamp) whose rows the consumer has; None when none is known."""
+        return (self.mark_scn, self.mark_ts_ns) if self.mark_scn > 0 else None
+
+    def with_mark(self, mark: tuple[int, int] | None) -> Checkpoint:
+        """Return it with another mark; None for a server that has looked at it."""
+        scn, ts_ns = mark or (-1, -1)
+        return replace(self, mark_scn=scn, mark_ts_ns=ts_ns)
 
     def with_extra(self, **values: Any) -> Checkpoint:
         """Return it with these JSON keys; those that begin with `bootstrap_` last for one."""

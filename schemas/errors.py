@@ -41,6 +41,9 @@ for its clients tell errors apart by it.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Self
+
 
 class DatabusError(Exception):
     """The root: every error this project raises on purpose."""
@@ -182,6 +185,28 @@ class ScnNotFoundError(RequestError):
         self.scn = scn
         self.oldest = oldest
         self.advice = advice
+
+
+class OtherLogError(RequestError):
+    """A consumer goes on from a window that the log of this server does not have.
+
+    Its checkpoint is of another log: another database, or the same one begun anew.
+    Nothing is sent: SCNs of two logs cannot be compared.
+    """
+
+    status = 409
+    wire_name = "OtherLogException"
+
+    @classmethod
+    def of(cls, name: str, mark: tuple[int, int], held: tuple[int, int] | None) -> Self:
+        """Return the error for a window (SCN, timestamp in ns) and the newest held up to there."""
+        here = f"window {_window_text(*held)}" if held else "no window up to there"
+        return cls(
+            f"the checkpoint is of another log of {name}: the consumer was sent rows of window "
+            f"{_window_text(*mark)}, and here there is {here}. Nothing was "
+            "sent. Use the server that the rows came from; or, if the source was begun anew, "
+            "remove the checkpoint and what was made of the rows, and read all again"
+        )
 
 
 class DamagedWindowsError(ScnNotFoundError):
@@ -407,3 +432,8 @@ class ConsumerError(DatabusError):
 
 class SettingsError(DatabusError):
     """A setting is missing, unknown or out of range."""
+
+
+def _window_text(scn: int, timestamp_ns: int) -> str:
+    committed = datetime.fromtimestamp(timestamp_ns // 1_000_000_000, UTC)
+    return f"{scn}, committed at {committed:%Y-%m-%dT%H:%M:%S}.{timestamp_ns % 1_000_000_000:09}Z"

@@ -109,7 +109,8 @@ class WindowWriter(Consumer):
         self._has_log = position.scn != NOTHING_YET
         if position.scn == NOTHING_YET:
             return None
-        return Checkpoint.at(position.scn, position.timestamp_ns)
+        checkpoint = Checkpoint.at(position.scn, position.timestamp_ns)
+        return checkpoint.with_mark(self._store.mark())
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:  # noqa: ARG002
         """Move the position over windows that had no events."""

@@ -11,6 +11,7 @@ from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
     InvalidParameterError,
+    OtherLogError,
 )
 
 STORE_ID_KEY = "bootstrap_store_id"  # in a checkpoint: whose row ids it has
@@ -102,6 +103,21 @@ def check_reloads(now: RowsNow, choice: Choice, checkpoint: Checkpoint) -> None:
                 f"source {source.name} was altered at scn {scn} in a way that only the database "
                 "can tell, and its rows were read again; begin again with /startSCN"
             )
+
+
+def check_same_log(choice: Choice, mark: tuple[int, int] | None) -> None:
+    """Raise OtherLogError when the consumer has rows of a window that the log has not.
+
+    Only where the log of every source reaches back so far, and has come so far.
+    """
+    if mark is None or mark[0] > choice.store.position().scn:
+        return
+    if any(mark[0] <= source.log_floor_scn for source in choice.sources):
+        return
+    held = choice.store.window_at(choice.src_ids, mark[0])
+    if held != mark:
+        names = ", ".join(source.name for source in choice.sources)
+        raise OtherLogError.of(names, mark, held)
 
 
 def check_served(source: SourceState) -> None:

@@ -139,10 +139,12 @@ class TargetScnHandler(BootstrapHandler):
         named = parse_sources(self.parameters(), "source")
         if len(named) != 1:
             raise InvalidParameterError("source", ",".join(named), "the name of one source")
-        scn = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
+        target = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
         (name,) = self.pair.source_names(named)
-        self.pair.sessions.set_target(self.caller, name, scn)
-        await self.send_json(str(scn))
+        self.pair.sessions.set_target(self.caller, name, target.scn)
+        if target.mark is not None:
+            self.set_header("x-databus-mark", "{},{}".format(*target.mark))
+        await self.send_json(str(target.scn))
 
 
 class PageHandler(BootstrapHandler):

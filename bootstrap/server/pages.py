@@ -28,6 +28,7 @@ from databus.bootstrap.server.checks import (
     check_reach,
     check_reloads,
     check_row_ids,
+    check_same_log,
     check_served,
     find_log_place,
     find_snapshot,
@@ -66,6 +67,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """Where a catch-up ends, and the newest window with rows up to there: (SCN, timestamp)."""
+
+    scn: int
+    mark: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """What to answer: the events with the closing checkpoint's behind them, in parts.
 
@@ -93,11 +102,12 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
     """Return the start SCN for a consumer.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
-    UnknownSourceError, InvalidParameterError.
+    UnknownSourceError, InvalidParameterError, OtherLogError.
     """
     with at_one_moment(request.sources, stores, listed) as choice:
         for source in choice.sources:
             check_served(source)
+        check_same_log(choice, request.mark)
         scn = choice.store.position().scn
         if scn < request.since_scn:
             raise BootstrapTooOldError(
@@ -111,11 +121,12 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
         return Start(scn, choice.store.id)
 
 
-def find_target(text: str, stores: Stores, listed: Listed) -> int:
+def find_target(text: str, stores: Stores, listed: Listed) -> Target:
     """Return the SCN to catch up to; raises BootstrapTooOldError, UnknownSourceError."""
     with at_one_moment([text], stores, listed) as choice:
         check_served(choice.sources[0])
-        return choice.store.position().scn
+        scn = choice.store.position().scn
+        return Target(scn, choice.store.window_at(choice.src_ids, scn))
 
 
 def read_page(request: PageRequest, stores: Stores, listed: Listed) -> Page:

@@ -28,6 +28,7 @@ class StartRequest:
 
     sources: tuple[str, ...]
     since_scn: int
+    mark: tuple[int, int] | None = None  # a window (SCN, timestamp) whose rows the consumer has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ def parse_start_request(parameters: Parameters) -> StartRequest:
             "checkPoint", text, f"a start SCN is asked for in mode {ConsumptionMode.SNAPSHOT}"
         )
     # A consumer that does not say what it has is taken to have nothing.
-    return StartRequest(sources, max(checkpoint.bootstrap_since_scn, 0))
+    return StartRequest(sources, max(checkpoint.bootstrap_since_scn, 0), checkpoint.mark)
 
 
 def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequest:

@@ -77,6 +77,9 @@ _BODY = "select cast(group_concat(event, '') as blob) from ({events} order by 1,
 _TIMESTAMP = """
 select substr(event, 1, ?) from log_{src_id} indexed by log_{src_id}_place where scn = ? limit 1
 """
+_NEWEST_SCN = """
+select max(scn) from log_{src_id} indexed by log_{src_id}_place where scn <= ?
+"""
 _COUNT_AFTER = """
 select count(*) from (select 1 from log_{src_id} indexed by log_{src_id}_place
 where scn > ? limit ?)
@@ -281,6 +284,19 @@ def _timestamp_of(connection: sqlite3.Connection, src_ids: Sequence[int], scn: i
         for (header,) in connection.execute(sql, (SMALLEST_BYTES, scn)):
             return peek(header).timestamp_ns
     return 0
+
+
+def window_at(
+    connection: sqlite3.Connection, src_ids: Sequence[int], scn: int
+) -> tuple[int, int] | None:
+    """Return SCN and timestamp of the newest window up to `scn` with rows; None without one."""
+    found = [
+        newest
+        for src_id in src_ids
+        for (newest,) in connection.execute(_NEWEST_SCN.format(src_id=src_id), (scn,))
+        if newest is not None
+    ]
+    return (max(found), _timestamp_of(connection, src_ids, max(found))) if found else None
 
 
 def count_after(

@@ -35,10 +35,12 @@ from databus.bootstrap.store.values import (
     SnapshotPage,
     SourceSizes,
     SourceState,
+    SourceStatus,
     StoreRow,
     StoreSizes,
 )
 from databus.schemas.errors import UnknownSourceError
+from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import change_scn
 
 STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: a millisecond or so
@@ -74,6 +76,16 @@ class StoreReading:
         """Return the last window applied; SCN -1 when there is none."""
         with self.file.explained("reading the position"):
             return source_rows.position_of(self._connection, self.path)
+
+    def window_at(self, src_ids: Sequence[int], scn: int) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the log's newest window up to `scn` with rows of sources."""
+        with self.file.explained("reading the log"):
+            return log_rows.window_at(self._connection, src_ids, scn)
+
+    def mark(self) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the newest window with rows: what tells this log."""
+        followed = [s.src_id for s in self.sources() if s.status is not SourceStatus.INACTIVE]
+        return self.window_at(followed, MAX_SCN)
 
     def sources(self) -> list[SourceState]:
         """Return every source that was ever added, by name."""

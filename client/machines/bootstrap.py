@@ -65,6 +65,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     CheckpointError,
     DatabusError,
+    OtherLogError,
     SchemaError,
     SchemaNotFoundError,
     ServerError,
@@ -138,8 +139,8 @@ class BootstrapSession:
                 return self._register(Registered(self._relay.src_ids, schemas))
             case StartScnAnswered():
                 return self._begin_snapshots(message)
-            case TargetScnAnswered(scn):
-                return self._set_target(scn)
+            case TargetScnAnswered(scn, mark):
+                return self._set_target(scn, mark)
             case PageAnswered():
                 return self._take_page(message)
             case SchemaUnknown(digest):
@@ -198,7 +199,7 @@ class BootstrapSession:
             return self._register(self._relay)
         if is_too_old(error):
             return self._begin_after(error) if self._is_taken_back else self._try_later()
-        if is_malformed(error) or is_too_young(error):
+        if is_malformed(error) or is_too_young(error) or isinstance(error, OtherLogError):
             if state in (Connection.SNAPSHOT, Connection.CATCHUP) and is_too_young(error):
                 return self._begin_anew(error)
             self._refusals[self._server()] = error
@@ -318,11 +319,13 @@ class BootstrapSession:
         self.checkpoint = begin(self.checkpoint, self._order)
         return [Tell(error), BeginBootstrap(self.checkpoint), *self._try_later()]
 
-    def _set_target(self, scn: int) -> Instructions:
+    def _set_target(self, scn: int, mark: tuple[int, int] | None) -> Instructions:
         try:
             self.checkpoint = self.checkpoint.with_target_scn(scn)
         except CheckpointError as error:
             return self._leave(ServerError(self._server(), str(error)))
+        if mark is not None:  # the relay is shown that the rows are of its log
+            self.checkpoint = self.checkpoint.with_mark(mark)
         self._target_by = self._server()
         self._failures = 0
         return self._go_on()

@@ -64,6 +64,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DatabusError,
     IncompatibleSchemaError,
+    OtherLogError,
     SchemaError,
     ScnNotFoundError,
     ServerError,
@@ -101,6 +102,7 @@ class ConnectionMachine:
         self._polling = BackOff(_POLLING, rng)
         self._gone: dict[str, ScnNotFoundError] = {}
         self._refused: set[str] = set()
+        self._is_same_log = False  # whether the server has looked at the checkpoint's mark
         self._src_ids: Mapping[str, int] = {}
         self._registered = Registered({}, ())
         self._is_everything = False  # whether nothing of the relay's sources is left out
@@ -164,11 +166,13 @@ class ConnectionMachine:
         if self.server is None:
             return [Wait(self._back_off.next_s())]
         self._machine.fire("picked")
+        self._is_same_log = False
         return [GetSources(self.server)]
 
     def _try_next(self, error: DatabusError) -> Instructions:
         self._machine.fire("failed")
-        if is_malformed(error) or (self._is_impatient and is_refusal(error)):
+        is_final = is_malformed(error) or isinstance(error, OtherLogError)
+        if is_final or (self._is_impatient and is_refusal(error)):
             self._refused.add(self._server())
             if self._refused >= set(self._relays):
                 return self._fail(error)
@@ -268,6 +272,8 @@ class ConnectionMachine:
         checkpoint = self.position.checkpoint
         if self._continue_at is not None:
             checkpoint = self.position.within(*self._continue_at)
+        if self._is_same_log:
+            checkpoint = checkpoint.with_mark(None)
         is_from_latest = self.position.is_latest and not is_continued
         # The newest is asked for without waiting: the answer then says where that is
         # (x-databus-resume), and nothing can come between two requests. The next one neither,
@@ -291,6 +297,7 @@ class ConnectionMachine:
         self._advance(message.progress)
         if message.headers.is_ahead:
             return self._wait_for_relay()
+        self._is_same_log = True
         return [*self._become_sure(), *self._go_on(message)]
 
     def _become_sure(self) -> Instructions:

@@ -97,9 +97,10 @@ class StartScnAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class TargetScnAnswered(ConnectionStateMessage):
-    """The SCN to catch up to."""
+    """The SCN to catch up to, and a window with rows that the server's log has."""
 
     scn: int
+    mark: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ class Position:
         """The SCN that every window from here on is above."""
         return self.checkpoint.window_scn - (0 if self.checkpoint.is_whole_window else 1)
 
-    def after_window(self, scn: int, timestamp_ns: int = -1) -> Position:
+    def after_window(self, scn: int, timestamp_ns: int = -1, *, has_rows: bool = False) -> Position:
         """Return where the end of a window leads."""
-        return Position(self.checkpoint.after_window(scn, timestamp_ns))
+        return Position(self.checkpoint.after_window(scn, timestamp_ns, has_rows=has_rows))
 
     def within(self, scn: int, offset: int) -> Checkpoint:
         """Return the checkpoint that asks for the rest of window `scn`, from event `offset`."""

@@ -32,6 +32,7 @@ from databus.client.puller.window_decoder import BufferItem, Intake, UnknownSche
 from databus.client.responses import (
     STORE_ID,
     error_of,
+    read_mark,
     read_page_headers,
     read_schemas,
     read_scn,
@@ -89,7 +90,8 @@ class ServerRequests:
                 return await self._get_start_scn(request)
             case GetTargetScn(_, source):
                 answer = await self._get(server, "/targetSCN", {"source": source})
-                return TargetScnAnswered(read_scn(server, "/targetSCN", answer.body))
+                scn = read_scn(server, "/targetSCN", answer.body)
+                return TargetScnAnswered(scn, read_mark(server, answer.headers))
         return await self._get_events(request)
 
     async def _get(self, server: str, path: str, parameters: Mapping[str, str]) -> Answer:

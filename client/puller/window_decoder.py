@@ -35,7 +35,7 @@ class ReadWindow(NamedTuple):
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint of who has consumed it."""
-        return self.since.checkpoint.after_window(self.window.scn, self.window.timestamp_ns)
+        return _after(self.since, self.window).checkpoint
 
     @property
     def size_bytes(self) -> int:
@@ -119,7 +119,7 @@ class Intake:
             else:
                 _refuse(item)
         # Once a chunk and not once a window: a checkpoint is slow to make.
-        self._position = since.after_window(last.scn, last.timestamp_ns) if last else since
+        self._position = _after(since, last) if last else since
         return items
 
     def end(self) -> None:
@@ -191,3 +191,8 @@ def _refuse(item: ControlEvent) -> None:
         text = event.value.decode("utf-8", "replace")
         raise ProtocolError(f"the server sent error event {event.src_id}: {text}")
     raise ProtocolError(f"a control event of src_id {event.src_id} has no place in a stream")
+
+
+def _after(since: Position, window: RowWindow) -> Position:
+    has_rows = bool(window.events)
+    return since.after_window(window.scn, window.timestamp_ns, has_rows=has_rows)

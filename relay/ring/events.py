@@ -18,8 +18,16 @@ from zlib import crc32
 
 from databus.relay.ring.layout import UNKNOWN_SCN, RingFile
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import EOP_SRC_ID
-from databus.schemas.event.v2 import KEY_OFFSET, MAGIC, SMALLEST_BYTES, TIMESTAMP_OFFSET, VERSION
+from databus.schemas.event.v2 import (
+    KEY_OFFSET,
+    MAGIC,
+    SMALLEST_BYTES,
+    TIMESTAMP_OFFSET,
+    VERSION,
+    encode,
+)
 from databus.schemas.windows import MARK, EncodedWindow
 
 # Of an event's header: version, magic, length, src_id, SCN.
@@ -27,6 +35,9 @@ _STEP = struct.Struct(">BI12xI10xi2xq")
 # Those, and what is needed to check it: header length, both CRCs, timestamp.
 _CHECK = struct.Struct(">BIIIIIHqihq")
 _TIMESTAMP = struct.Struct(">q")
+
+# Every window ends with an event of this length.
+EOP_BYTES = len(encode(end_of_period(1, 0)))
 
 _new = tuple.__new__  # skips a named tuple's own constructor: these are made per event
 

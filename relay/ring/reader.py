@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from databus.relay.ring.check import RingCheck
 from databus.relay.ring.event_selector import Position, Sieve, Sifted, may_have_ddl, sift
-from databus.relay.ring.events import find_event, last_end, steps, timestamp_at
+from databus.relay.ring.events import EOP_BYTES, find_event, last_end, steps, timestamp_at
 from databus.relay.ring.layout import (
     FIRST,
     GENERATION,
@@ -43,6 +43,7 @@ from databus.schemas.errors import (
     RingError,
     ScnNotFoundError,
 )
+from databus.schemas.event.v2 import peek
 
 _REMEMBERED_WINDOWS = 256
 _PAST_EVERY_EVENT = 1 << 62
@@ -241,6 +242,20 @@ class RingReader:
                 continue
             if self._cells[HEAD] <= begin.position:
                 return found
+
+    def window_at(self, scn: int) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the newest window up to `scn`.
+
+        None when that window is not held, is damaged, or `scn` is newer than all of them.
+        """
+        try:
+            position = self.find(scn, -1)
+            if position is None or position - EOP_BYTES < self._cells[HEAD]:
+                return None
+            end = peek(self.read(position - EOP_BYTES, EOP_BYTES))
+        except ScnNotFoundError:
+            return None
+        return end.scn, end.timestamp_ns
 
     def read(self, position: int, max_bytes: int) -> bytes:
         """Copy bytes from `position` up to the published tail, b"" at the tail.

@@ -29,6 +29,7 @@ from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
     InvalidParameterError,
+    OtherLogError,
     UnknownSourceError,
 )
 from databus.schemas.event.event import Event, Opcode, Part
@@ -68,8 +69,13 @@ def filled(tmp_path: Path) -> Iterator[FilledStore]:
     made.close()
 
 
-def start(filled: FilledStore, since_scn: int = 0, sources: str = PERSON.source) -> int:
-    checkpoint = Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
+def start(
+    filled: FilledStore,
+    since_scn: int = 0,
+    sources: str = PERSON.source,
+    mark: tuple[int, int] | None = None,
+) -> int:
+    checkpoint = Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn).with_mark(mark)
     request = parse_start_request({"sources": sources, "checkPoint": checkpoint.to_json()})
     return find_start(request, stores(filled), LISTED).scn
 
@@ -89,6 +95,18 @@ def page(filled: FilledStore, checkpoint: Checkpoint, **changes: Any) -> Page:
 
 def names(page: Page) -> dict[int | bytes, str]:
     return {event.key: row_of(event)["name"] for event in split(page.body)[0]}
+
+
+def test_a_consumer_with_rows_of_another_log_is_not_given_a_start(filled: FilledStore) -> None:
+    for scn in (110, 120, 130):
+        filled.apply(scn, put(1, 2, scn))
+    assert find_target(PERSON.source, stores(filled), LISTED).mark == (130, 1300)
+    # Where the log does not reach back so far, or has not come so far, nothing is proved.
+    for mark in (None, (120, 1200), (90, 1), (140, 1)):
+        assert start(filled, 100, mark=mark)
+    for mark in ((120, 1201), (119, 1190), (121, 1210)):
+        with pytest.raises(OtherLogError, match=f"rows of window {mark[0]}, committed at"):
+            start(filled, 100, mark=mark)
 
 
 def test_a_snapshot_has_the_rows_as_they_stand_at_the_start_scn(filled: FilledStore) -> None:
@@ -358,7 +376,7 @@ class TestRefusals:
         broken = Stores({"shop": filled.store}, {"crm": BootstrapError("store crm.db is damaged")})
         with pytest.raises(BootstrapError, match="damaged"):
             find_target("crm.contact", broken, LISTED)
-        assert find_target("shop.person", broken, LISTED) == 101
+        assert find_target("shop.person", broken, LISTED).scn == 101
 
     def test_sources_of_two_physical_sources_are_asked_for_apart(
         self, filled: FilledStore, tmp_path: Path
@@ -370,7 +388,7 @@ class TestRefusals:
                 InvalidParameterError, match=r"several physical sources \(crm, shop\)"
             ):
                 find_target("2", both, LISTED)
-            assert find_target("1", both, LISTED) == 101
+            assert find_target("1", both, LISTED).scn == 101
         finally:
             crm.close()
 
@@ -432,7 +450,7 @@ def test_snapshot_and_catch_up_end_with_the_rows_of_the_target(
         start_scn = start(filled)
         apply(filled, windows[cut:], 500, model)
         read_all(filled, snapshot_at(PERSON.source, start_scn), rows, batch)
-        target_scn = find_target(PERSON.source, stores(filled), LISTED)
+        target_scn = find_target(PERSON.source, stores(filled), LISTED).scn
         read_all(filled, catch_up_at(start_scn, target_scn), rows, batch)
         assert rows == model
     finally:

@@ -70,7 +70,7 @@ class Direct:
     def __call__(self, path: str, parameters: Mapping[str, Any]) -> Any:
         texts = {name: str(value) for name, value in parameters.items()}
         if path == "/targetSCN":
-            return _answer(json.dumps(find_target(texts["source"], self._stores, LISTED)))
+            return _answer(json.dumps(find_target(texts["source"], self._stores, LISTED).scn))
         if path == "/startSCN":
             start = find_start(parse_start_request(texts), self._stores, LISTED)
             return _answer(json.dumps(start.scn), {"x-databus-store": start.store_id})

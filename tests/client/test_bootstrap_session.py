@@ -49,6 +49,7 @@ from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     CheckpointError,
+    OtherLogError,
     SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
@@ -446,6 +447,24 @@ def test_every_server_is_asked_before_too_young_is_the_end() -> None:
     machine.handle(SchemasAnswered(SCHEMAS))
     error = only(machine.handle(failed(TOO_YOUNG)), Fail).error
     assert "deleted rows are known from 9 on" in str(error)
+
+
+def test_every_server_is_asked_before_another_log_is_the_end() -> None:
+    machine, asked = at_start_scn(X, Y)
+    refused = RequestFailed(OtherLogError("another log"))
+    assert kinds(machine.handle(refused)) == ["Disconnect", "Wait"]
+    assert only(machine.handle(Waited()), GetSchemas).server != asked.server
+    machine.handle(SchemasAnswered(SCHEMAS))
+    assert isinstance(only(machine.handle(refused), Fail).error, OtherLogError)
+
+
+def test_the_window_that_a_server_names_with_the_target_is_what_relays_are_shown() -> None:
+    machine, first = at_snapshot()
+    machine.handle(page(only(machine.handle(page(first)), GetPage)))
+    _, log = machine.handle(TargetScnAnswered(20, (17, 1017)))
+    assert isinstance(log, GetPage)
+    machine.handle(page(log))
+    assert machine.position.checkpoint.mark == (17, 1017)
 
 
 def refuse_start(machine: ConnectionMachine) -> None:

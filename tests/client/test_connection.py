@@ -45,6 +45,7 @@ from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     IncompatibleSchemaError,
+    OtherLogError,
     SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
@@ -713,3 +714,46 @@ def test_closing_ends_it_once() -> None:
 def test_a_start_that_means_nothing_is_refused(start: str) -> None:
     with pytest.raises(SettingsError, match="start = "):
         parse_start(start)
+
+
+OTHER_LOG = RequestFailed(OtherLogError("another log"))
+
+
+def marked(scn: int) -> Progress:
+    """Return that a whole window with rows came."""
+    return Progress(Position(Checkpoint.at(0)).after_window(scn, 1000 + scn, has_rows=True), None)
+
+
+def test_a_relay_is_shown_a_window_of_the_log_until_it_has_answered_once() -> None:
+    machine, request = stream_machine(A, B, offered=BOTH)
+    assert request.checkpoint.mark is None
+    request = only(machine.handle(StreamAnswered(9, 99.0, StreamHeaders(), marked(5))), GetStream)
+    assert (request.checkpoint.mark, request.position.checkpoint.mark) == (None, (5, 1005))
+    for _ in range(3):  # another relay, or the same one after a failure
+        machine.handle(failed())
+        machine.handle(Waited())
+        request = register(machine)
+        assert request.checkpoint.mark == (5, 1005)
+        machine.handle(answered(is_ahead=True))  # it has not come so far, and could not look
+        machine.handle(Waited())
+        request = register(machine)
+        assert request.checkpoint.mark == (5, 1005)
+        request = only(machine.handle(StreamAnswered(0, 99.0, StreamHeaders())), GetStream)
+        assert request.checkpoint.mark is None
+
+
+def register(machine: ConnectionMachine) -> GetStream:
+    machine.handle(SourcesAnswered(BOTH))
+    return only(machine.handle(SchemasAnswered(registered(ORDERS, CUSTOMERS))), GetStream)
+
+
+def test_a_relay_of_another_log_is_passed_over_and_when_all_are_it_is_over() -> None:
+    machine, _ = stream_machine(A, B, offered=BOTH)
+    machine.handle(StreamAnswered(9, 99.0, StreamHeaders(), marked(5)))
+    first = machine.server
+    assert only(machine.handle(OTHER_LOG), Wait)
+    machine.handle(Waited())
+    assert machine.server != first
+    register(machine)
+    assert isinstance(only(machine.handle(OTHER_LOG), Fail).error, OtherLogError)
+    assert machine.position.scn == 5

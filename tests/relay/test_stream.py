@@ -19,7 +19,7 @@ from databus.relay.serving.databus import stream
 from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import ScnNotFoundError
+from databus.schemas.errors import OtherLogError, ScnNotFoundError
 from databus.schemas.event import v1 as event_v1
 from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event, Opcode
@@ -621,3 +621,28 @@ def test_several_sources_with_nothing_new_may_be_held(rings: Rings) -> None:
     response = run_together([of("a", a), of("b", b)], 1000)
     assert response.is_caught_up
     assert not response.body
+
+
+def marked(scn: int, at: int, timestamp_ns: int) -> Checkpoint:
+    """Return where who has rows of window `at`, committed at a time, goes on after window `scn`."""
+    return Checkpoint.at(scn).with_mark((at, timestamp_ns))
+
+
+def test_a_window_that_a_consumer_has_rows_of_proves_that_the_log_is_the_same(rings: Rings) -> None:
+    ring, reader = rings.make()
+    ring.append([make_window(scn) for scn in range(10, 100, 10)])
+    for scn in range(10, 100, 10):
+        for after in (scn, 90):
+            assert run(job(reader, marked(after, scn, scn * 1000))).resume == (90, -1)
+        for other in ((scn, scn * 1000 + 1), (scn - 1, scn * 1000), (scn + 1, scn * 1000)):
+            if 10 <= other[0] <= 90:
+                with pytest.raises(OtherLogError, match=f"rows of window {other[0]}, committed at"):
+                    run(job(reader, marked(90, *other)))
+
+
+def test_a_window_that_the_ring_does_not_hold_proves_nothing(rings: Rings) -> None:
+    ring, reader = rings.make(start_scn=5)
+    assert not run(job(reader, marked(5, 4, 77))).body
+    ring.append([make_window(scn) for scn in range(10, 100, 10)])
+    assert run(job(reader, marked(5, 5, 77))).body  # evicted
+    assert run(job(reader, marked(95, 95, 77))).is_ahead  # not here yet

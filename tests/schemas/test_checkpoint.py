@@ -388,3 +388,15 @@ def test_src_ids_beyond_the_error_range_are_no_error_events() -> None:
 def test_an_end_of_period_carries_no_checkpoint() -> None:
     with pytest.raises(ProtocolError, match="carries no checkpoint"):
         checkpoint_of(end_of_period(5, 6))
+
+
+def test_the_mark_is_the_last_window_with_rows_and_outlives_a_bootstrap() -> None:
+    checkpoint = Checkpoint.at(3).after_window(5, 50, has_rows=True).after_window(6, 60)
+    assert (checkpoint.mark, checkpoint.window_scn, checkpoint.ts_ns) == ((5, 50), 6, 60)
+    assert checkpoint.after_window(7, -1, has_rows=True).mark == (5, 50)  # its time is not known
+    assert Checkpoint.from_json(checkpoint.to_json()) == checkpoint
+    begun = checkpoint.start_bootstrap().with_start_scn(10).start_snapshot("a", 0).end_snapshot()
+    online = begun.with_target_scn(12).start_catch_up("a", 0).after_log_rows(12, -1).online_at(12)
+    assert (online.mark, online.window_scn) == ((5, 50), 12)
+    assert online.with_mark(None).mark is None
+    assert online.with_mark((9, 90)).mark == (9, 90)

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
+from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
-from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
-from databus.schemas.event.control import end_of_period
-from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, encode, peek
+from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
+from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
 from databus.schemas.rendering import Render
 from databus.schemas.scn import MAX_SCN
 
@@ -35,7 +35,6 @@ COMPILED_STEP_BYTES = 4 << 20
 MAX_SCAN_BYTES = 64 << 20
 # A response this much smaller than `size` is not worth a walk through a block.
 SLACK_DIVISOR = 16
-EOP_BYTES = len(encode(end_of_period(1, 0)))
 
 
 class WindowReader(Protocol):
@@ -62,6 +61,9 @@ class WindowReader(Protocol):
 
     def find(self, scn: int, window_offset: int) -> int | None:
         """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+
+    def window_at(self, scn: int) -> tuple[int, int] | None:
+        """Return SCN and timestamp of the newest window up to `scn`; None when it is not held."""
 
     def read(self, position: int, max_bytes: int) -> bytes:
         """Return bytes from there on, up to the published tail."""
@@ -227,8 +229,20 @@ class StreamJob:
         asked = self._asked
         if asked is None:
             return self._reader.head, None
+        self._check_mark()
         found = self._reader.find(*asked)
         return None if found is None else (found, asked)
+
+    def _check_mark(self) -> None:
+        """Refuse a consumer whose last rows are of a window that this log should have, and has not.
+
+        An SCN alone proves nothing: another database has the same ones. Windows without rows
+        are no mark, for each relay writes its own (heartbeat.py).
+        """
+        mark = self._selection.checkpoint.mark
+        held = None if mark is None else self._reader.window_at(mark[0])
+        if mark is not None and held is not None and held != mark:
+            raise OtherLogError.of(self._selection.physical_source, mark, held)
 
     @property
     def _is_done(self) -> bool:

@@ -244,10 +244,7 @@ class RingReader:
                 return found
 
     def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`.
-
-        None when that window is not held, is damaged, or `scn` is newer than all of them.
-        """
+        """Return SCN and timestamp of the newest window up to `scn`; None when it is not held."""
         try:
             position = self.find(scn, -1)
             if position is None or position - EOP_BYTES < self._cells[HEAD]:

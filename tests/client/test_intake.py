@@ -37,7 +37,7 @@ def test_windows_come_whole_whatever_the_chunks() -> None:
         (6, 0),
         (7, 2),
     ]
-    assert intake.progress.position == Position(Checkpoint.at(7, 1007))
+    assert intake.progress.position == Position(Checkpoint.at(7, 1007).with_mark((7, 1007)))
     assert intake.progress.half is None
 
 

@@ -18,6 +18,7 @@ from databus.cli.main import main as databus
 from databus.client.spark.options import SourceOptions, option_names
 from databus.conf.reference import settings_reference
 from tools.api_reference import api_reference
+from tools.rooms import rooms_reference
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _WIDTH = 88
@@ -58,6 +59,7 @@ PAGES = {
     "cli.md": cli_reference,
     "spark-options.md": spark_options_reference,
     "api.md": api_reference,
+    "rooms.md": rooms_reference,
 }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.markdown import MUST_RUN, ROOT, anchors_of, blocks_of, links_of, pages
 from tests.docs.terminal import Reader
+from tools.repository import PACKAGED
 
 FOLLOWED = ("getting-started.md", "sources.md", "operating.md", "bootstrap.md", "security.md")
 GENERATED = ("settings.md", "cli.md")
@@ -41,6 +43,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors_of(target)):
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    named = re.findall(rf"`((?:{'|'.join(PACKAGED)})/[\w/.]+)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

@@ -44,8 +44,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databus.schemas.event.event import Opcode
-from databus.schemas.event.metadata import METADATA_DIGEST as NOTED_METADATA_DIGEST
 from databus.schemas.event.metadata import (
+    METADATA_DIGEST as NOTED_METADATA_DIGEST,
     METADATA_DIGESTS,
     EventMetadata,
     Notes,

@@ -35,8 +35,7 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring.schema_check import check_schemas
 from databus.relay.ring.watch import RingWatch
-from databus.relay.sources import open_log_look
-from databus.relay.sources import open_source as open_kept_source
+from databus.relay.sources import open_log_look, open_source as open_kept_source
 from databus.relay.sources.log_status import LogLook, Standing
 from databus.relay.sources.source import Source
 from databus.schemas.errors import (

@@ -17,8 +17,14 @@ from typing import NamedTuple
 import click
 from rich.console import Console
 
-from benchmarks.capture_fuzz.damage import cut, damage_bytes, damage_events, damage_window, framed
-from benchmarks.capture_fuzz.damage import stretch as stretch_of
+from benchmarks.capture_fuzz.damage import (
+    cut,
+    damage_bytes,
+    damage_events,
+    damage_window,
+    framed,
+    stretch as stretch_of,
+)
 from benchmarks.capture_fuzz.reading import (
     UNFIT_ROW,
     Outcome,

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import click
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.load import Stop

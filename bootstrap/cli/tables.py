@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
+from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn
 
 from databus.bootstrap.cli.bootstrap import EXAMPLE, ended_by_signal
 from databus.bootstrap.seeder.job import seed as seed_sources

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from databus.bootstrap.store import source_table as source_rows
+from databus.bootstrap.store import source_table
 from databus.bootstrap.store.migrations import is_current, migrate
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_folder, make_private
@@ -91,11 +91,11 @@ class StoreFile:
             self._is_in_transaction = True
             try:
                 if stamps:
-                    source_rows.check(self.connection, self.path)
+                    source_table.check(self.connection, self.path)
                 self.is_stamped = not stamps
                 yield
                 if stamps:
-                    source_rows.stamp(self.connection)
+                    source_table.stamp(self.connection)
                 self.connection.execute("COMMIT")
             except BaseException:
                 # SQLite may have rolled back already, a full disk for one.
@@ -134,7 +134,7 @@ class StoreFile:
             with as_sqlite_errors():
                 yield
         except ProtocolError as error:
-            raise source_rows.damaged(
+            raise source_table.damaged(
                 self.path, f"{what}{place}{at} came upon an event that does not read: {error}"
             ) from error
         except (sqlite3.Error, OSError) as error:
@@ -162,7 +162,7 @@ class StoreFile:
         if not is_current(self.database, self.path):
             with self.writing("migrating", stamps=False):
                 is_new = migrate(self.database) == 0
-                source_rows.stamp_all(self.connection)
+                source_table.stamp_all(self.connection)
             if not is_new:
                 log.info("store %s was brought up to date: it has checksums now", self.path)
 

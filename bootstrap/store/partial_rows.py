@@ -23,8 +23,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from databus.bootstrap.store import snapshot_table as snapshot_rows
-from databus.bootstrap.store import source_table as source_rows
+from databus.bootstrap.store import snapshot_table, source_table
 from databus.bootstrap.store.values import SourceState, SourceStatus, StoredEvent
 from databus.schemas.avro_rows import Row, RowCodec, row_codec
 from databus.schemas.errors import BootstrapError, RowError
@@ -85,7 +84,7 @@ def complete_chunk(
     """Return a chunk's events; for a row that waits for its columns, the row's own, made whole."""
     if state.partial_scn <= state.seed_scn:
         return list(events)
-    waiting = snapshot_rows.by_key(connection, state.src_id, [event.key for event in events])
+    waiting = snapshot_table.by_key(connection, state.src_id, [event.key for event in events])
     return [
         _fill_waiting(waiting[event.key].event, waiting[event.key].scn, event, text_of)
         if event.key in waiting and not waiting[event.key].is_deleted
@@ -120,7 +119,7 @@ def _complete(
             f"(`databus bootstrap seed --source {state.name}`), or have all columns logged "
             "(binlog_row_image = FULL)"
         )
-    connection.execute(source_rows.NOTE_PARTIAL, (event.scn, state.src_id))
+    connection.execute(source_table.NOTE_PARTIAL, (event.scn, state.src_id))
     return whole
 
 
@@ -133,7 +132,7 @@ def _stored_row(
         return None if last.is_deleted else last.event
     if seen.is_emptied:
         return None
-    row = snapshot_rows.by_key(connection, state.src_id, [event.key]).get(event.key)
+    row = snapshot_table.by_key(connection, state.src_id, [event.key]).get(event.key)
     if row is None or row.is_deleted or not _is_known(state, row.scn):
         return None
     return row.event

@@ -10,16 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from databus.bootstrap.store import (
-    log_table as log_rows,
-)
-from databus.bootstrap.store import (
+    log_table,
     snapshot_pages,
-)
-from databus.bootstrap.store import (
-    snapshot_table as snapshot_rows,
-)
-from databus.bootstrap.store import (
-    source_table as source_rows,
+    snapshot_table,
+    source_table,
 )
 from databus.bootstrap.store.file import StoreFile
 from databus.bootstrap.store.log_table import LogReach
@@ -75,12 +69,12 @@ class StoreReading:
     def position(self) -> Position:
         """Return the last window applied; SCN -1 when there is none."""
         with self.file.explained("reading the position"):
-            return source_rows.position_of(self._connection, self.path)
+            return source_table.position_of(self._connection, self.path)
 
     def window_at(self, src_ids: Sequence[int], scn: int) -> tuple[int, int] | None:
         """Return SCN and timestamp of the log's newest window up to `scn` with rows of sources."""
         with self.file.explained("reading the log"):
-            return log_rows.window_at(self._connection, src_ids, scn)
+            return log_table.window_at(self._connection, src_ids, scn)
 
     def mark(self) -> tuple[int, int] | None:
         """Return SCN and timestamp of the newest window with rows: what tells this log."""
@@ -90,21 +84,21 @@ class StoreReading:
     def sources(self) -> list[SourceState]:
         """Return every source that was ever added, by name."""
         with self.file.explained("reading the sources"):
-            rows = self._connection.execute(f"{source_rows.STATES} order by name")
+            rows = self._connection.execute(f"{source_table.STATES} order by name")
             return [self._state_of(row) for row in rows]
 
     def source(self, name: str) -> SourceState:
         """Return one source; raises UnknownSourceError."""
         with self.file.explained("reading the source", name):
             row = self._connection.execute(
-                f"{source_rows.STATES} where name = ?", (name,)
+                f"{source_table.STATES} where name = ?", (name,)
             ).fetchone()
         if row is None:
             raise UnknownSourceError(name, [state.name for state in self.sources()])
         return self._state_of(row)
 
     def _state_of(self, row: Sequence[Any]) -> SourceState:
-        return source_rows.state_of(row, self.path, is_stamped=self.file.is_stamped)
+        return source_table.state_of(row, self.path, is_stamped=self.file.is_stamped)
 
     def sizes(self) -> StoreSizes:
         """Count what is held; reads all of an index of each table."""
@@ -117,18 +111,18 @@ class StoreReading:
         return StoreSizes(pages * page_bytes, free * page_bytes, sources)
 
     def _sizes_of(self, state: SourceState) -> SourceSizes:
-        rows, tombstones = snapshot_rows.count(self._connection, state.src_id)
+        rows, tombstones = snapshot_table.count(self._connection, state.src_id)
         (log_bytes,) = self._connection.execute(
             "select log_bytes from sources where name = ?", (state.name,)
         ).fetchone()
         return SourceSizes(
-            rows, tombstones, log_rows.count(self._connection, state.src_id), log_bytes
+            rows, tombstones, log_table.count(self._connection, state.src_id), log_bytes
         )
 
     def schemas(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
         """Return every schema of the sources as (src_id, version, text), oldest first."""
         wanted = list(set(src_ids))
-        sql = source_rows.SCHEMAS.format(", ".join("?" * len(wanted)))
+        sql = source_table.SCHEMAS.format(", ".join("?" * len(wanted)))
         with self.file.explained("reading schemas"):
             return self._connection.execute(sql, wanted).fetchall()
 
@@ -151,7 +145,7 @@ class StoreReading:
     def has_older(self, src_id: int, scn: int) -> bool:
         """Whether a row or tombstone of a source has an SCN below this one."""
         with self.file.reading("reading rows", str(src_id)):
-            return snapshot_rows.has_older(self._connection, src_id, scn)
+            return snapshot_table.has_older(self._connection, src_id, scn)
 
     def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
         """Return rows of a source in the order of their ids, at least one when there is one.
@@ -191,7 +185,7 @@ class StoreReading:
         when nothing of that window is wanted.
         """
         with self.file.reading("reading the log", scn=reach.after[0]):
-            return log_rows.page(self._connection, reach, most_bytes)
+            return log_table.page(self._connection, reach, most_bytes)
 
     def log_body(self, reach: LogReach, most_bytes: int) -> LogBody | None:
         """Return the events of whole windows, one behind another: the fast way to many.
@@ -200,7 +194,7 @@ class StoreReading:
         then `log_page` is to be asked.
         """
         with self.file.reading("reading the log", scn=reach.after[0]):
-            return log_rows.body(self._connection, reach, most_bytes)
+            return log_table.body(self._connection, reach, most_bytes)
 
     def measure_log(self, reach: LogReach, most_rows: int, most_bytes: int) -> LogMeasure:
         """Return how far so many rows and bytes reach, in whole windows.
@@ -208,18 +202,18 @@ class StoreReading:
         One window at least when there is one; `target_scn` when there are no more.
         """
         with self.file.reading("counting the log", scn=reach.after[0]):
-            return log_rows.measure(self._connection, reach, most_rows, most_bytes)
+            return log_table.measure(self._connection, reach, most_rows, most_bytes)
 
     def count_changed(self, name: str, since_scn: int, limit: int) -> int:
         """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""
         with self.file.reading("counting rows", name):
             src_id = self.source(name).src_id
-            return snapshot_rows.count_changed(self._connection, src_id, since_scn, limit)
+            return snapshot_table.count_changed(self._connection, src_id, since_scn, limit)
 
     def count_logged(self, src_ids: Sequence[int], after_scn: int, limit: int) -> int:
         """Count the sources' log rows after a window, up to `limit`."""
         with self.file.reading("counting the log", scn=after_scn):
-            return log_rows.count_after(self._connection, src_ids, after_scn, limit)
+            return log_table.count_after(self._connection, src_ids, after_scn, limit)
 
     def rows_by_key(self, name: str, keys: Collection[int | bytes]) -> dict[int | bytes, StoreRow]:
         """Return the rows and tombstones that there are of these keys.
@@ -227,4 +221,4 @@ class StoreReading:
         After a TRUNCATE, as long as it is remembered, there is one of every key.
         """
         with self.file.reading("reading rows", name):
-            return snapshot_rows.by_key(self._connection, self.source(name).src_id, keys)
+            return snapshot_table.by_key(self._connection, self.source(name).src_id, keys)

@@ -24,13 +24,9 @@ from operator import attrgetter
 from typing import Final
 
 from databus.bootstrap.store import (
-    log_table as log_rows,
-)
-from databus.bootstrap.store import (
-    snapshot_table as snapshot_rows,
-)
-from databus.bootstrap.store import (
-    source_table as source_rows,
+    log_table,
+    snapshot_table,
+    source_table,
 )
 from databus.bootstrap.store.log_table import OldRow
 from databus.bootstrap.store.store import Store
@@ -108,20 +104,20 @@ class Retention:
             excess_bytes = self._held_bytes() - self._log_bytes
             src_ids = [state.src_id for state in states]
             cut = find_cut(
-                log_rows.oldest(self._connection, src_ids, until_scn),
+                log_table.oldest(self._connection, src_ids, until_scn),
                 self._now_ns() - self._log_ns,
                 excess_bytes,
             )
             if cut.scn < 0:
                 return False
             for src_id, freed_bytes in cut.freed_bytes.items():
-                log_rows.delete_until(self._connection, src_id, cut.scn)
-                self._connection.execute(source_rows.COUNT_LOG_BYTES_GONE, (freed_bytes, src_id))
-            self._connection.execute(source_rows.RAISE_LOG_FLOOR, (cut.scn,))
+                log_table.delete_until(self._connection, src_id, cut.scn)
+                self._connection.execute(source_table.COUNT_LOG_BYTES_GONE, (freed_bytes, src_id))
+            self._connection.execute(source_table.RAISE_LOG_FLOOR, (cut.scn,))
         return cut.is_more
 
     def _held_bytes(self) -> int:
-        held: int = self._connection.execute(source_rows.SUM_LOG_BYTES).fetchone()[0]
+        held: int = self._connection.execute(source_table.SUM_LOG_BYTES).fetchone()[0]
         return held
 
     def _forget_deleted(self) -> bool:
@@ -131,11 +127,11 @@ class Retention:
             for state in self._store.sources():
                 if state.status in _BEING_SEEDED:
                     continue
-                count, scn = snapshot_rows.forget_deleted(
+                count, scn = snapshot_table.forget_deleted(
                     self._connection, state.src_id, before_ns, STEP_ROWS
                 )
                 if count:
-                    self._connection.execute(source_rows.RAISE_TOMBSTONE_FLOOR, (scn, state.name))
+                    self._connection.execute(source_table.RAISE_TOMBSTONE_FLOOR, (scn, state.name))
                 is_more |= count == STEP_ROWS
         return is_more
 

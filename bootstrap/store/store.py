@@ -24,16 +24,10 @@ from pathlib import Path
 from typing import Final
 
 from databus.bootstrap.store import (
-    log_table as log_rows,
-)
-from databus.bootstrap.store import (
+    log_table,
     partial_rows,
-)
-from databus.bootstrap.store import (
-    snapshot_table as snapshot_rows,
-)
-from databus.bootstrap.store import (
-    source_table as source_rows,
+    snapshot_table,
+    source_table,
 )
 from databus.bootstrap.store.file import StoreFile
 from databus.bootstrap.store.log_table import LogReach
@@ -140,19 +134,19 @@ class Store(StoreReading):
                 elif state.src_id != src_id:
                     raise self._id_changed(state, src_id)
                 elif state.status is SourceStatus.INACTIVE:
-                    log_rows.clear(self._connection, src_id)
-                    self._connection.execute(source_rows.COME_BACK, (log_scn, log_scn, name))
+                    log_table.clear(self._connection, src_id)
+                    self._connection.execute(source_table.COME_BACK, (log_scn, log_scn, name))
             for name in known.keys() - src_ids.keys():
                 why = "it is not among the sources of the settings any more"
-                self._connection.execute(source_rows.LEAVE, (why, name))
+                self._connection.execute(source_table.LEAVE, (why, name))
 
     def _add_source(self, name: str, src_id: int, log_scn: int) -> None:
         for state in self.sources():
             if state.src_id == src_id:
                 raise self._id_changed(state, src_id, name)
-        self._connection.execute(source_rows.ADD_SOURCE, (name, src_id, log_scn, log_scn))
-        snapshot_rows.create(self._connection, src_id)
-        log_rows.create(self._connection, src_id)
+        self._connection.execute(source_table.ADD_SOURCE, (name, src_id, log_scn, log_scn))
+        snapshot_table.create(self._connection, src_id)
+        log_table.create(self._connection, src_id)
 
     def _id_changed(self, state: SourceState, src_id: int, name: str = "") -> BootstrapError:
         return BootstrapError(
@@ -171,7 +165,7 @@ class Store(StoreReading):
         fresh = [(version, text) for version, text in versions if text not in known]
         values = [(src_id, v, schema_id(text), text, change_scn(text)) for v, text in fresh]
         with self.file.writing("adding schemas", str(src_id)):
-            self._connection.executemany(source_rows.ADD_SCHEMA, values)
+            self._connection.executemany(source_table.ADD_SCHEMA, values)
             # Of a statement that was passed already, with a relay that did not tell of it.
             scn = self.position().scn
             passed = sorted({at for *_, at in values if 0 <= at <= scn})
@@ -182,7 +176,7 @@ class Store(StoreReading):
 
     def _pass_changes(self, after_scn: int, until_scn: int) -> None:
         """Note the tables that were altered in a stretch of the log."""
-        rows = self._connection.execute(source_rows.ALTERED, (after_scn, until_scn)).fetchall()
+        rows = self._connection.execute(source_table.ALTERED, (after_scn, until_scn)).fetchall()
         for name, scn in rows:
             self._pass_change(self.source(name), scn)
 
@@ -203,8 +197,8 @@ class Store(StoreReading):
                 why = now.why_reload(state.src_id)
                 problem = f"altered at scn {scn}: its rows are read again, for {why}"
         if problem:
-            self._connection.execute(source_rows.RESET, (problem, state.name))
-            source_rows.stamp_one(self._connection, state.name)
+            self._connection.execute(source_table.RESET, (problem, state.name))
+            source_table.stamp_one(self._connection, state.name)
             self.notes.append((state.name, scn, problem))
 
     # The producer's part
@@ -218,7 +212,7 @@ class Store(StoreReading):
         event of a source that is not in the store.
         """
         with self.file.writing("applying a window", scn=scn, stamps=False):
-            last_scn = source_rows.position_of(self._connection, self.path).scn
+            last_scn = source_table.position_of(self._connection, self.path).scn
             if scn <= last_scn:
                 return False
             by_source: dict[int, list[tuple[int, StoredEvent]]] = {}
@@ -227,7 +221,7 @@ class Store(StoreReading):
             for src_id, indexed in by_source.items():
                 self._apply(scn, src_id, indexed)
             self._pass_changes(last_scn, scn)
-            source_rows.move(self._connection, scn, timestamp_ns)
+            source_table.move(self._connection, scn, timestamp_ns)
         return True
 
     def _apply(self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]) -> None:
@@ -235,18 +229,20 @@ class Store(StoreReading):
             indexed = self._made_whole(scn, src_id, indexed)
         events = [event for _, event in indexed]
         size_bytes = sum(len(event.event) for event in events)
-        if not self._connection.execute(source_rows.COUNT_LOG_BYTES, (size_bytes, src_id)).rowcount:
+        if not self._connection.execute(
+            source_table.COUNT_LOG_BYTES, (size_bytes, src_id)
+        ).rowcount:
             raise BootstrapError(
                 f"store {self.path}: window {scn} has an event of source {src_id}, which is not "
                 "among those to be kept"
             )
         now_ns = self._now_ns()
-        log_rows.append(self._connection, src_id, indexed, now_ns)
+        log_table.append(self._connection, src_id, indexed, now_ns)
         begin = _last_truncate(events)
         if begin is not None:
-            snapshot_rows.empty(self._connection, src_id, events[begin], now_ns)
+            snapshot_table.empty(self._connection, src_id, events[begin], now_ns)
             events = events[begin + 1 :]
-        snapshot_rows.merge(self._connection, src_id, events, now_ns)
+        snapshot_table.merge(self._connection, src_id, events, now_ns)
 
     def _made_whole(
         self, scn: int, src_id: int, indexed: Sequence[tuple[int, StoredEvent]]
@@ -259,12 +255,12 @@ class Store(StoreReading):
                     self._connection, state, indexed, self._schema_text, renew
                 )
                 if state.status is not SourceStatus.ACTIVE:
-                    source_rows.stamp_one(self._connection, state.name)
+                    source_table.stamp_one(self._connection, state.name)
                 return whole
         return indexed
 
     def _schema_text(self, digest: bytes) -> str:
-        row = self._connection.execute(source_rows.SCHEMA_TEXT, (digest,)).fetchone()
+        row = self._connection.execute(source_table.SCHEMA_TEXT, (digest,)).fetchone()
         if row is None:
             raise BootstrapError(f"store {self.path} has no schema of the id {digest.hex()}")
         text: str = row[0]
@@ -278,7 +274,7 @@ class Store(StoreReading):
         """
         with self.file.writing("beginning the log", scn=scn):
             if self.position().scn == NOTHING_YET:
-                self._connection.execute(source_rows.BEGIN_LOG, (scn,))
+                self._connection.execute(source_table.BEGIN_LOG, (scn,))
 
     def fall_off(self, scn: int, oldest: int) -> None:
         """Note that no relay holds what follows window `scn`, only what begins at `oldest`.
@@ -293,9 +289,9 @@ class Store(StoreReading):
         with self.file.writing("falling off the relay", scn=scn):
             for state in self.sources():
                 if state.status is not SourceStatus.INACTIVE:
-                    log_rows.clear(self._connection, state.src_id)
-            self._connection.execute(source_rows.FALL_OFF, (problem, scn))
-            source_rows.move(self._connection, NOTHING_YET, 0)
+                    log_table.clear(self._connection, state.src_id)
+            self._connection.execute(source_table.FALL_OFF, (problem, scn))
+            source_table.move(self._connection, NOTHING_YET, 0)
 
     # The seeder's part
 
@@ -312,7 +308,7 @@ class Store(StoreReading):
                     f"store {self.path}: {name} cannot be seeded as of scn {scn}: the log begins "
                     f"after scn {state.log_floor_scn}; try again when the database is as far"
                 )
-            self._connection.execute(source_rows.BEGIN_SEEDING, (scn, estimate, name))
+            self._connection.execute(source_table.BEGIN_SEEDING, (scn, estimate, name))
 
     def merge_chunk(self, name: str, events: Sequence[StoredEvent], resume: str | None) -> int:
         """Merge rows read from the database, and the place to go on; return how many were taken.
@@ -326,15 +322,15 @@ class Store(StoreReading):
                 raise BootstrapError(
                     f"store {self.path}: rows of {name} are not as of scn {state.seed_scn}"
                 )
-            emptied = snapshot_rows.emptied(self._connection, state.src_id)
+            emptied = snapshot_table.emptied(self._connection, state.src_id)
             is_void = emptied is not None and emptied.scn > state.seed_scn
             taken = 0
             if not is_void:
                 whole = partial_rows.complete_chunk(
                     self._connection, state, events, self._schema_text
                 )
-                taken = snapshot_rows.merge(self._connection, state.src_id, whole, self._now_ns())
-            self._connection.execute(source_rows.PROGRESS, (resume, len(events), name))
+                taken = snapshot_table.merge(self._connection, state.src_id, whole, self._now_ns())
+            self._connection.execute(source_table.PROGRESS, (resume, len(events), name))
         return taken
 
     def end_seeding(self, name: str, until_scn: int) -> None:
@@ -345,24 +341,24 @@ class Store(StoreReading):
         """
         with self.file.writing("ending to seed", name, until_scn):
             state = self._source_that_is(name, SourceStatus.SEEDING)
-            self._connection.execute(source_rows.READ_UNTIL, (until_scn, name))
+            self._connection.execute(source_table.READ_UNTIL, (until_scn, name))
         after: tuple[int, int] | None = (NOTHING_YET, NOTHING_YET)
         while after is not None:
             after = self._bury_leftovers(state, after)
             time.sleep(_PAUSE_S)
         with self.file.writing("ending to seed", name, until_scn):
             self._source_that_is(name, SourceStatus.SEEDING)
-            self._connection.execute(source_rows.CATCH_UP, (name,))
+            self._connection.execute(source_table.CATCH_UP, (name,))
 
     def _bury_leftovers(self, state: SourceState, after: tuple[int, int]) -> tuple[int, int] | None:
         """Make some leftovers tombstones; returns where to go on, None at the end."""
         now_ns = self._now_ns()
         with self.file.writing("ending to seed", state.name, state.seed_scn):
             self._source_that_is(state.name, SourceStatus.SEEDING)
-            found = snapshot_rows.leftovers(
+            found = snapshot_table.leftovers(
                 self._connection, state.src_id, after, state.seed_scn, _LEFTOVER_ROWS
             )
-            snapshot_rows.bury(
+            snapshot_table.bury(
                 self._connection,
                 state.src_id,
                 state.seed_scn,
@@ -378,25 +374,25 @@ class Store(StoreReading):
         one with rows whose columns nobody logged.
         """
         with self.file.explained("activating"):
-            if self._connection.execute(source_rows.CAUGHT_UP).fetchone() is None:
+            if self._connection.execute(source_table.CAUGHT_UP).fetchone() is None:
                 return []
         activated = []
         with self.file.writing("activating"):
             for name, src_id, seed_scn, log_scn, partial_scn in self._connection.execute(
-                source_rows.CAUGHT_UP
+                source_table.CAUGHT_UP
             ).fetchall():
-                if partial_scn > seed_scn and snapshot_rows.has_partial(self._connection, src_id):
+                if partial_scn > seed_scn and snapshot_table.has_partial(self._connection, src_id):
                     problem = (
                         f"rows up to scn {partial_scn} lack columns that were not logged and were "
                         "not there to be read: seeded anew; binlog_row_image = FULL logs them"
                     )
-                    self._connection.execute(source_rows.RESET, (problem, name))
+                    self._connection.execute(source_table.RESET, (problem, name))
                 elif log_scn <= seed_scn:
-                    self._connection.execute(source_rows.ACTIVATE, (name,))
+                    self._connection.execute(source_table.ACTIVATE, (name,))
                     activated.append(name)
                 else:
                     problem = f"seeded as of scn {seed_scn}, but the log begins after {log_scn}"
-                    self._connection.execute(source_rows.RESET, (problem, name))
+                    self._connection.execute(source_table.RESET, (problem, name))
         return activated
 
     def reset_source(self, name: str) -> None:
@@ -405,7 +401,7 @@ class Store(StoreReading):
             status = self.source(name).status
             if status in (SourceStatus.INACTIVE, SourceStatus.FELL_OFF_RELAY):
                 raise BootstrapError(f"store {self.path}: source {name} is {status}, not kept now")
-            self._connection.execute(source_rows.RESET, ("", name))
+            self._connection.execute(source_table.RESET, ("", name))
 
     def read_again(self, name: str, scn: int, problem: str) -> bool:
         """Let a served source be seeded anew, if its rows are from before an SCN; say whether."""
@@ -413,14 +409,14 @@ class Store(StoreReading):
             state = self.source(name)
             if state.status is not SourceStatus.ACTIVE or state.seed_scn >= scn:
                 return False
-            self._connection.execute(source_rows.RESET, (problem, name))
-            source_rows.stamp_one(self._connection, name)
+            self._connection.execute(source_table.RESET, (problem, name))
+            source_table.stamp_one(self._connection, name)
         return True
 
     def set_problem(self, name: str, problem: str) -> None:
         """Note what is wrong with a source, for people; "" when all is well."""
         with self.file.writing("noting a problem", name):
-            self._connection.execute(source_rows.SET_PROBLEM, (problem, name))
+            self._connection.execute(source_table.SET_PROBLEM, (problem, name))
 
     def _source_that_is(self, name: str, status: SourceStatus) -> SourceState:
         state = self.source(name)

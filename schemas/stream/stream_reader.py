@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.event import DDL_SRC_ID, Event
 
 Buffer = event_v2.Buffer

@@ -10,8 +10,7 @@ import pytest
 from benchmarks.flipped_bytes.damage import CUT, FLIP, RUN, ZEROS, damaged
 from benchmarks.flipped_bytes.files import make_files
 from benchmarks.flipped_bytes.run import KINDS, WRONG, Rounds, do_rounds
-from databus.bootstrap.store import log_table as log_rows
-from databus.bootstrap.store import snapshot_pages
+from databus.bootstrap.store import log_table, snapshot_pages
 from databus.bootstrap.store.watch import StoreWatch
 from databus.client.checkpoints import store as checkpoints
 from databus.registry import sqlite_store
@@ -75,7 +74,7 @@ def test_with_a_check_switched_off_it_says_what_is_wrong(
 ) -> None:
     monkeypatch.setattr(owner, check, off)
     if owner is StoreWatch:  # a store has a second line: what is sent is checked once more
-        for module in (snapshot_pages, log_rows):
+        for module in (snapshot_pages, log_table):
             monkeypatch.setattr(module, "check_events", _nothing)
     (chosen,) = [one for one in KINDS if one.name == kind]
     for _ in range(200):

@@ -13,20 +13,17 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from databus.bootstrap.server.measure import measure
 from databus.bootstrap.server.pages import Page, read_page
 from databus.bootstrap.server.parameters import parse_measure_request, parse_page_request
 from databus.bootstrap.server.source_lookup import Stores
-from databus.bootstrap.store import file as sqlite_bytes
 from databus.bootstrap.store import (
-    log_table as log_rows,
-)
-from databus.bootstrap.store import snapshot_pages
-from databus.bootstrap.store import (
-    snapshot_table as snapshot_rows,
+    file as sqlite_bytes,
+    log_table,
+    snapshot_pages,
+    snapshot_table,
 )
 from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.filter_sql import EVERY_KEY
@@ -59,8 +56,8 @@ MOD = '{"partitionType":"MOD","filters":[{"numBuckets":3,"bktRange":{"start":0,"
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
-        snapshot_rows.create(made, 1)
-        log_rows.create(made, 1)
+        snapshot_table.create(made, 1)
+        log_table.create(made, 1)
         yield made
 
 
@@ -77,7 +74,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     is_joined = request.param == "joined"
     with (
         patch.object(snapshot_pages, "joins_bytes", lambda: is_joined),
-        patch.object(log_rows, "joins_bytes", lambda: is_joined),
+        patch.object(log_table, "joins_bytes", lambda: is_joined),
     ):
         yield request.param
 
@@ -119,7 +116,7 @@ def fill(connection: sqlite3.Connection, shape: str, chosen: random.Random) -> N
         )
         for key in keys
     ]
-    snapshot_rows.merge(connection, 1, events, 77)
+    snapshot_table.merge(connection, 1, events, 77)
     if shape == "holes":
         connection.execute("delete from snapshot_1 where id > 90 and id < 480")
 
@@ -196,8 +193,8 @@ def test_a_range_of_keys_that_are_no_numbers_is_refused(
     connection: sqlite3.Connection, way: str
 ) -> None:
     events = [of_bytes(key, 5) for key in (b"1", b"2", b"not a number")]
-    snapshot_rows.merge(connection, 1, events, 0)
-    log_rows.append(connection, 1, list(enumerate(events)), 0)
+    snapshot_table.merge(connection, 1, events, 0)
+    log_table.append(connection, 1, list(enumerate(events)), 0)
     wanted = RangeFilter(0, 9)
     for since_scn in (0, 4):
         reach = Reach(since_scn, 99, 0, wanted)
@@ -206,7 +203,7 @@ def test_a_range_of_keys_that_are_no_numbers_is_refused(
         with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
             snapshot_pages.body(connection, 1, reach, MAX_SCN)
     with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-        log_rows.measure(connection, LogReach([1], (0, -1), 9, {1: wanted}), MAX_SCN, MAX_SCN)
+        log_table.measure(connection, LogReach([1], (0, -1), 9, {1: wanted}), MAX_SCN, MAX_SCN)
 
 
 def test_an_sqlite_that_cuts_bytes_at_a_zero_is_found_out() -> None:

@@ -52,8 +52,7 @@ from tests.client.shop import (
     shop_bindings,
     wait_until,
 )
-from tests.promises.running import RunningRelay, Shop, running
-from tests.promises.running import wait_until as wait_long
+from tests.promises.running import RunningRelay, Shop, running, wait_until as wait_long
 
 BOTH = ("shop.orders", "shop.customers")
 

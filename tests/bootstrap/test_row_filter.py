@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.bootstrap.store import (
-    log_table as log_rows,
-)
-from databus.bootstrap.store import (
+    log_table,
     snapshot_pages,
-)
-from databus.bootstrap.store import (
-    snapshot_table as snapshot_rows,
+    snapshot_table,
 )
 from databus.bootstrap.store.filter_sql import condition_of, number_of
 from databus.bootstrap.store.log_table import LogReach
@@ -65,8 +60,8 @@ FILTERS: st.SearchStrategy[EventFilter] = (
 @pytest.fixture(scope="module")
 def connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
-        snapshot_rows.create(made, 1)
-        log_rows.create(made, 1)
+        snapshot_table.create(made, 1)
+        log_table.create(made, 1)
         yield made
 
 
@@ -85,18 +80,18 @@ def test_both_kinds_of_tables_answer_as_the_filter_in_memory(
     connection.execute("begin")
     try:
         events = [of_bytes(key, 5) for key in keys]
-        snapshot_rows.merge(connection, 1, events, 0)
-        log_rows.append(connection, 1, list(enumerate(events)), 0)
+        snapshot_table.merge(connection, 1, events, 0)
+        log_table.append(connection, 1, list(enumerate(events)), 0)
         expected = answer(keys, wanted)
         if expected is None:
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
                 snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1 << 20)
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
+                log_table.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
             return
         by_id = snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1 << 20)
         by_scn = snapshot_pages.page(connection, 1, Reach(4, 9, 0, wanted), 1 << 20)
-        logged = log_rows.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
+        logged = log_table.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
         assert [row.key for row in by_id.rows] == expected
         assert [row.key for row in by_scn.rows] == expected
         assert [row.key for row in logged.rows] == expected

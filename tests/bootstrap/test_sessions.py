@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
 from databus.bootstrap.server.parameters import (

@@ -14,10 +14,12 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.bootstrap.store import file as store_file
-from databus.bootstrap.store import snapshot_pages
-from databus.bootstrap.store import source_table as source_rows
-from databus.bootstrap.store import store as store_module
+from databus.bootstrap.store import (
+    file as store_file,
+    snapshot_pages,
+    source_table,
+    store as store_module,
+)
 from databus.bootstrap.store.log_table import LogReach
 from databus.bootstrap.store.migrations import MIGRATIONS
 from databus.bootstrap.store.snapshot_pages import reach_of
@@ -581,7 +583,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         Store.open(path)
 
 
-@pytest.mark.parametrize("sql", [source_rows.SCHEMAS.format("?"), source_rows.ALTERED])
+@pytest.mark.parametrize("sql", [source_table.SCHEMAS.format("?"), source_table.ALTERED])
 def test_no_window_and_no_page_reads_the_schemas_of_all_sources(
     filled: FilledStore, sql: str
 ) -> None:

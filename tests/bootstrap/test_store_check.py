@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from databus.bootstrap.server.reader_pool import OpenStores, Work
-from databus.bootstrap.store import reads as store_reading
-from databus.bootstrap.store import watch as store_watch
+from databus.bootstrap.store import reads as store_reading, watch as store_watch
 from databus.bootstrap.store.check import check_store
 from databus.bootstrap.store.migrations import APPLICATION_ID, MIGRATIONS
 from databus.bootstrap.store.store import Store

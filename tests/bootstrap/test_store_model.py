@@ -13,8 +13,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from databus.bootstrap.store import store as store_module

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.server.pages import Page, find_start, find_target, read_page

@@ -8,8 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.client.machines.bootstrap_steps import (
     CAUGHT_UP_KEY,

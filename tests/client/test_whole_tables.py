@@ -16,8 +16,7 @@ from databus.relay.sources.source import RowChange, TableDefined, TableEmptied
 from databus.schemas.event.event import DDL_SRC_ID
 from databus.schemas.event.metadata import Notes
 from databus.schemas.filters import ModFilter, RangeFilter
-from databus.schemas.stream import _row_cutter as row_cutter
-from databus.schemas.stream import row_reader
+from databus.schemas.stream import _row_cutter as row_cutter, row_reader
 from databus.schemas.stream.stream_reader import walk
 from tests.client.shop import wait_until
 from tests.relay.fakes import ORDERS, PERSON, ServedRelay, insert, transaction

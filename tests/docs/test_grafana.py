@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry
 from databus.bootstrap.service import make_service as make_pair
 from databus.client import DatabusClient
 from databus.client.monitoring.metrics import make_metrics as client_metrics
-from databus.client.spark.monitoring.metrics import QueryFigures
-from databus.client.spark.monitoring.metrics import make_metrics as spark_metrics
+from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics as spark_metrics
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
 from databus.relay.service import make_service as make_relay
 from tests.bootstrap.serving import ServedStore

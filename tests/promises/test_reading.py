@@ -13,8 +13,7 @@ import pytest
 
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.event import Event
 from databus.schemas.filters import AnyOf, ModFilter, RangeFilter
 from databus.schemas.stream.stream_reader import StreamReader, Window, walk

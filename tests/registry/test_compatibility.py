@@ -9,8 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.registry.compatibility import check_new_version, check_reader, parse_record
 from databus.schemas.errors import IncompatibleSchemaError, SchemaError

@@ -7,8 +7,7 @@ from hashlib import md5
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore, SqliteStore, StoredVersion

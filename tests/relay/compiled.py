@@ -8,17 +8,9 @@ from unittest.mock import patch
 
 from databus.relay.ring import (
     _core as ring_core,
-)
-from databus.relay.ring import (
     event_selector as sieve,
-)
-from databus.relay.ring import (
     events as ring_walk,
-)
-from databus.relay.ring import (
     layout as ring_layout,
-)
-from databus.relay.ring import (
     ring,
 )
 

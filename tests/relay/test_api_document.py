@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import requests
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from databus.conf.settings import RelaySettings, build_settings
 from databus.daemon.openapi import EndpointHandler

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from databus.relay.clock import Clock
-from databus.relay.ring import recovery as ring_recovery
-from databus.relay.ring import watch as ring_watch
+from databus.relay.ring import recovery as ring_recovery, watch as ring_watch
 from databus.relay.ring.ring import Ring
 from databus.relay.ring.watch import RingWatch
 from databus.schemas.checkpoint import Checkpoint

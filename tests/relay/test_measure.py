@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from databus.relay.ring.event_selector import Sieve
 from databus.relay.ring.reader import RingReader

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from databus.relay.ring import event_selector as sieve
-from databus.relay.ring import reader as ring_reader
+from databus.relay.ring import event_selector as sieve, reader as ring_reader
 from databus.relay.ring.layout import FIRST, MASK, NEXT, TAIL
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring

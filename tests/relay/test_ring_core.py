@@ -12,19 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.relay.ring import (
     _core as ring_core,
-)
-from databus.relay.ring import (
     event_selector as sieve,
-)
-from databus.relay.ring import (
     events as ring_walk,
-)
-from databus.relay.ring import (
     layout as ring_layout,
 )
 from databus.relay.ring._core import RingData

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from databus.relay.ring.reader import RingReader

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import databus.relay.ring
 from databus.relay.ring.layout import PAGE_BYTES, UNKNOWN_SCN

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from databus.relay.ring.reader import RingReader

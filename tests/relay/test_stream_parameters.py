@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.conf.settings import HttpSettings, PhysicalSourceSettings
 from databus.relay.catalog import make_catalog

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult, ConsumptionMode
 from databus.schemas.errors import CheckpointError, ProtocolError

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import DdlStatement, ddl_event, ddl_of, end_of_period, read_ddl

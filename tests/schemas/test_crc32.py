@@ -6,8 +6,7 @@ import random
 from zlib import crc32
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.relay.ring._core import checksum
 

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from zlib import crc32
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.stream.stream_reader import decode_event, walk
 from tests.schemas.independent import events, v1_events

@@ -6,8 +6,7 @@ import pytest
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_event, ddl_event, end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import (

@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from databus.schemas.errors import RowError
 from databus.schemas.event.keys import event_key, key_maker

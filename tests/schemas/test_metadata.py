@@ -10,8 +10,7 @@ from zlib import crc32
 
 import fastavro
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.metadata import (

@@ -7,13 +7,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import (
     DdlStatement,
     checkpoint_event,
@@ -31,8 +29,7 @@ from databus.schemas.event.metadata import (
     may_have_notes,
     metadata_part,
 )
-from databus.schemas.stream import _row_cutter as row_cutter
-from databus.schemas.stream import row_reader
+from databus.schemas.stream import _row_cutter as row_cutter, row_reader
 from databus.schemas.stream.page_reader import PageReader
 from databus.schemas.stream.row_reader import (
     IS_PLAIN,

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.schemas.avro_rows import RowCodec, row_codec, schema_id
 from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError

@@ -7,13 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_event, end_of_period, scn_regress
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.stream.row_reader import RowReader

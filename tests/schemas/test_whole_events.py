@@ -10,8 +10,7 @@ import pytest
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
-from databus.schemas.stream import _row_cutter as row_cutter
-from databus.schemas.stream import whole_events
+from databus.schemas.stream import _row_cutter as row_cutter, whole_events
 from databus.schemas.stream.whole_events import check_events, count_events
 
 PAYLOAD = Part(b"a row" * 9, b"d" * 16)

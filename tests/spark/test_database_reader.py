@@ -16,8 +16,7 @@ from databus.client.spark.arrow.row_types import arrow_schema
 from databus.client.spark.source.database_reader import DatabaseReader
 from databus.schemas.errors import SettingsError
 from tests.mariadb_server import Database
-from tests.relay.sources.sqlite_shop import database as sqlite_database
-from tests.relay.sources.sqlite_shop import opened
+from tests.relay.sources.sqlite_shop import database as sqlite_database, opened
 
 pytest_plugins = ["tests.mariadb"]
 

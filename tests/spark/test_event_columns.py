@@ -19,8 +19,7 @@ from databus.client.spark.arrow.row_types import (
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, RowError, SchemaError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,

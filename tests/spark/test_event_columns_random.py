@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from databus.client.spark.arrow.event_batches import EventColumns
 from databus.client.spark.arrow.row_types import (
@@ -23,8 +22,7 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DatabusError, ProtocolError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import (
     checkpoint_event,
     ddl_event,

@@ -7,8 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from databus.client.spark.options import parse_options
 from databus.client.spark.planning.measure_client import Measuring

@@ -19,9 +19,11 @@ from databus.client.spark.verify.table_shape import Row, Shape
 from databus.client.spark.verify.texts import digest, row_text
 from tests.mariadb_server import Database
 from tests.relay.sources.mysql_reading import watching
-from tests.relay.sources.sqlite_shop import database as sqlite_database
-from tests.relay.sources.sqlite_shop import opened
-from tests.relay.sources.sqlite_shop import settings as sqlite_settings
+from tests.relay.sources.sqlite_shop import (
+    database as sqlite_database,
+    opened,
+    settings as sqlite_settings,
+)
 from tests.relay.sources.test_mysql8 import JSON_LITERALS, MYSQL_TYPES
 from tests.relay.sources.test_mysql_table_scan import EVERY_TYPE
 

@@ -33,8 +33,7 @@ from databus.client.spark.arrow.row_types import Layout, row_schema
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, RowError, SchemaError
-from databus.schemas.event import v1 as event_v1
-from databus.schemas.event import v2 as event_v2
+from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event, Opcode
 from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import Column, DataFrame, functions as sf
 from pyspark.sql.types import StructField, StructType
 
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, KEY

@@ -11,8 +11,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from databus.client.spark.jobs.load import CHUNK_ROWS, Loaded, LoadProgress, Report
-from databus.client.spark.jobs.load import load as load_table
+from databus.client.spark.jobs.load import (
+    CHUNK_ROWS,
+    Loaded,
+    LoadProgress,
+    Report,
+    load as load_table,
+)
 from databus.client.spark.jobs.load_query import load_query
 from databus.client.spark.session import job_session
 

@@ -17,8 +17,7 @@ from databus.client.spark.monitoring.console import metrics_option, watching
 from databus.client.spark.session import job_session
 from databus.client.spark.sql.explain import explain as words_of
 from databus.client.spark.sql.job_file import SqlJob, read_job
-from databus.client.spark.sql.run import BatchDone, RunSummary
-from databus.client.spark.sql.run import run as run_job
+from databus.client.spark.sql.run import BatchDone, RunSummary, run as run_job
 
 PIPE_COLUMNS = 200
 

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from databus.client.spark.jobs.sync import SyncProgress
-from databus.client.spark.jobs.sync import sync as sync_table
+from databus.client.spark.jobs.sync import SyncProgress, sync as sync_table
 from databus.client.spark.monitoring.console import metrics_option, state_words, watching
 from databus.client.spark.session import job_session
 

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from databus.client.spark.verify.differences import Difference, Kind

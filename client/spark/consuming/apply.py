@@ -18,8 +18,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, functions as sf
 from pyspark.sql.types import StructType
 
 from databus.client.spark.arrow.row_keys import (

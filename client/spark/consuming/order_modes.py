@@ -32,8 +32,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise, zip_longest
 from typing import Any, Final, Literal, get_args
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import Column, DataFrame, functions as sf
 
 from databus.client.spark.arrow.row_keys import at, key_paths, meta_type, split_moves
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN

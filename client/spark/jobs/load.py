@@ -21,8 +21,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 
 from databus.client.spark import register
 from databus.client.spark.arrow.avro_columns import choose_columns

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 from pyspark.sql.types import StructType
 
 from databus.client.spark.arrow.row_keys import key_columns

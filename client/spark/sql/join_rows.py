@@ -12,8 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.sql import (
+    Column,
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812 - as everybody writes it
+)
 
 from databus.client.spark.sql.join_state import MirrorTable
 from databus.client.spark.sql.plan import Dimension, Feed, JoinPlan, Output, quoted

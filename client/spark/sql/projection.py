@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.sql import (
+    Column,
+    DataFrame,
+    functions as F,  # noqa: N812 - as everybody writes it
+)
 
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.sql.plan import Branch, Output, UnionPlan, quoted

@@ -12,8 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.sql import (
+    Column,
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812 - as everybody writes it
+)
 from pyspark.sql.types import StructType
 
 from databus.client.spark import register

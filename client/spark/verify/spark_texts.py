@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as sf
+from pyspark.sql import Column, functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 from databus.client.spark.arrow.avro_columns import AvroColumn

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession, functions as sf
 
 from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN

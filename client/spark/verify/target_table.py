@@ -8,8 +8,7 @@ from operator import and_, or_
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import Column, DataFrame, SparkSession, functions as sf
 from pyspark.sql.types import StructField, StructType
 
 from databus.client.spark.arrow.row_types import arrow_schema, spark_type

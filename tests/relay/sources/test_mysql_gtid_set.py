@@ -6,8 +6,7 @@ import struct
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pymysqlreplication.gtid import GtidSet
 
 from databus.relay.sources.mysql.binlog.gtid_set import (

@@ -13,8 +13,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pymysqlreplication.constants import BINLOG
 
 from databus.registry.registry import SchemaRegistry

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from databus.relay.sources.mysql.binlog.events import Query
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings as hypothesis_settings, strategies as st
 from pymysql.connections import Connection
 
 from databus.conf.settings import PhysicalSourceSettings

@@ -13,9 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from databus.relay.sources.source import Newest, Transaction
 from databus.relay.sources.sqlite.source import SqliteSource

@@ -21,12 +21,12 @@ from tests.relay.sources.sqlite_shop import (
     apply,
     changes,
     database,
+    drain as drain_all,
     opened,
     run,
     seals,
     table_rows,
 )
-from tests.relay.sources.sqlite_shop import drain as drain_all
 
 
 def drain(source: SqliteSource) -> list[Transaction]:

@@ -12,9 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from databus.relay.sources.sqlite.table_scan import SqliteTableScan
 from databus.relay.sources.table_scan import Chunk, KeyRange, open_scan

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from databus.relay.sources.sqlite.catalog import split_index_sql
 from databus.schemas.errors import SourceStoppedError

@@ -1,7 +1,7 @@
 """A bootstrap pair in one process: producers, seeding, and what serves their stores.
 
 Each part is optional: a server alone reads stores that another process writes.
-It serves nobody itself; `http` does.
+It serves nobody itself; `service` does.
 """
 
 from __future__ import annotations

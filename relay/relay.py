@@ -1,7 +1,7 @@
 """A relay: for each physical source a ring, its capture loop and its readers.
 
 Builds all of it from the settings, starts and stops it, and says how it is.
-It serves nobody itself; `http` does.
+It serves nobody itself; `service` does.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ its default. Each field has a `meta` with the column's name, position, SQL type
 and place in the key; the record's `meta` has the source, the dialect and the
 key's columns. A name that Avro does not allow is escaped, and `meta` keeps it.
 
-What a source hands over for each type, and gets back (`rows.RowCodec`):
+What a source hands over for each type, and gets back (`avro_rows.RowCodec`):
 
     MySQL, MariaDB                   Avro                        Python
     TINYINT … INT                    int                         int

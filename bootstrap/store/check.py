@@ -3,7 +3,7 @@
 SQLite's own check finds what is wrong with pages, and indexes that say something
 else than their tables. What a row says beside its key and SCN, its event says
 too, and that has CRCs; a schema has its digest, a position and a source's state
-have checksums (`source_rows`). So nothing of it is believed for itself.
+have checksums (`source_table`). So nothing of it is believed for itself.
 
 It goes in slices, each a short look of its own: a long one would keep the WAL
 from being written back. A small store is looked at in one go.

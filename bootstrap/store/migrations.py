@@ -5,7 +5,7 @@ higher number was made by a newer version of this project, and is refused: what
 that version relies on is not known here.
 
 The tables of a source, `snapshot_<src_id>` and `log_<src_id>`, are made when
-the source is added; their SQL is in `snapshot_rows` and `log_rows`. A
+the source is added; their SQL is in `snapshot_table` and `log_table`. A
 migration that changes them changes those of every source in `sources`.
 """
 

@@ -4,7 +4,7 @@ The SQL of `Store`, which says when and why.
 
 Each row has a checksum of what it says: nothing else in the file would tell if a
 position or a floor were another one. `log_bytes` has none, which every window
-changes: it is only shown, and `store_check` counts it again.
+changes: it is only shown, and `check` counts it again.
 """
 
 from __future__ import annotations

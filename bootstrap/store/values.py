@@ -65,7 +65,7 @@ class StoredEvent(NamedTuple):
     """A row's event as it is stored: version 2 bytes, and what they are found by.
 
     `is_truncate`: it is about all rows of the source, which are gone. `is_partial`:
-    its row, or the row before, lacks columns (see `whole_rows`).
+    its row, or the row before, lacks columns (see `partial_rows`).
     """
 
     scn: int

@@ -1,7 +1,7 @@
 """How one registration comes to its events: the connection machine.
 
 Messages in, instructions out; `puller` does the sockets. This is the relays'
-side; what happens at a bootstrap server `bootstrap_session` says.
+side; what happens at a bootstrap server `bootstrap` says.
 
 Four rules keep the stream whole:
 * The position moves by whole windows only. A window that is half here when an

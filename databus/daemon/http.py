@@ -2,7 +2,7 @@
 
 A stranger may send anything, stop reading, or never finish a request; none of
 it costs more than a fixed amount of memory or disturbs another connection. How
-many connections there are is `server`'s.
+many connections there are is `http_server`'s.
 
 Contents: `ApiHandler` (one way to send a body, one way to answer an error),
 `CommandHandler` (GET and POST are the same), `UnknownCommandHandler`.

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """What is done per event in a ring's data, at C speed: walk, check, stamp, sift, count.
 
-The rules are those of `ring_walk`, `ring_stamp`, `sieve` and `row_count`, which do all of it
+The rules are those of `events`, `event_selector` and `row_count`, which do all of it
 themselves where this module was not built, and say every error the same. Two
 things are different: no bytes are copied to look at them, and the GIL is let go
 of while a large piece is worked on. For a small one that would cost more than

@@ -4,7 +4,7 @@ A `Sieve` is made from a request's selection: sources, filters, whether DDL is
 wanted. Control events always pass, but for DDL; an event that says that a
 table was emptied passes every filter of its source, as it is about every key.
 
-`sift` looks at a bounded piece. Where `ring_core` was built it goes ahead,
+`sift` looks at a bounded piece. Where `_core` was built it goes ahead,
 in the mapping and without a Python object per event, and what it cannot decide
 about (keys that are not ASCII, keys across the end of the file) is looked at
 here. Rendered events are made here too.

@@ -2,8 +2,8 @@
 
 One file per physical source: a header page, the SCN index, the data. This
 module knows where things lie and how a cell is stored; it has no opinion on
-which windows are in the ring (`ring`, `ring_reader`) or whether what it finds
-can be believed (`ring_recovery`).
+which windows are in the ring (`ring`, `reader`) or whether what it finds
+can be believed (`recovery`).
 
     0        header page, 4096 bytes
     4096     SCN index: `index_slots` entries of 32 bytes (see `scn_index`)
@@ -53,7 +53,7 @@ from databus.schemas.log_mark import LogMark
 
 try:
     from databus.relay.ring._core import RingData
-except ImportError:  # not built: `ring_walk`, `ring_stamp` and `sieve` do it themselves
+except ImportError:  # not built: `events` and `event_selector` do it themselves
     RingData = None  # type: ignore[assignment,misc]
 
 PAGE_BYTES = 4096

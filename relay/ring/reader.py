@@ -5,7 +5,7 @@ afterwards: if head has passed where the copy began, the writer may have
 overwritten what was copied, and the reader was overtaken.
 
 What lay in the file when it was opened is checked before it is given out
-(`ring_check`): where it is damaged everything ends before it, and who asks for
+(`check`): where it is damaged everything ends before it, and who asks for
 what follows gets DamagedWindowsError.
 """
 

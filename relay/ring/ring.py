@@ -19,7 +19,7 @@ SCN no longer held. (Databus set it to the oldest evicted window's, so that a
 slow client was served on with windows silently missing.)
 
 The file survives the process: killed at any instruction, it opens again with
-every published window and no half of one (`ring_recovery`). Nothing is synced
+every published window and no half of one (`recovery`). Nothing is synced
 to disk on the way; what a machine going down takes along is found by the CRCs,
 and capture goes on from the ring's newest SCN.
 """

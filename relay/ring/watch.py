@@ -1,6 +1,6 @@
 """A slow look at every ring, all day: does its file still have what was written to it?
 
-What was at rest is checked before it is served (`ring_check`); this finds damage
+What was at rest is checked before it is served (`check`); this finds damage
 before anybody asks for it, also in what was written since the start. One thread
 for all rings, which works a fiftieth of the time. It has readers of its own, so that
 a ring may be emptied and closed meanwhile.

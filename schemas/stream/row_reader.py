@@ -1,6 +1,6 @@
 """A response's bytes to windows of rows: the client's reader, and its hottest path.
 
-The same as `wire.StreamReader`, whose rules and whose slow way it uses, but
+The same as `stream_reader.StreamReader`, whose rules and whose slow way it uses, but
 each row's event is one plain tuple, checked and taken apart in line: no call
 and no object more per event than there must be. Where `row_cutter` was built it
 goes ahead through the plainest events, and only what it stops at is read here.

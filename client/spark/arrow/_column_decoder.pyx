@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """The plain row events of a response, straight into the buffers of Arrow arrays.
 
-`event_columns` has the rules, and reads everything itself where this module was
+`event_batches` has the rules, and reads everything itself where this module was
 not built: this one only goes ahead of it. It takes version 2 row events with
 the metadata of a relay of this project and without notes on the row, and ends
 of windows, and stops in front of whatever else comes: an unknown schema, a

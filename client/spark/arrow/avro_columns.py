@@ -1,7 +1,7 @@
 """The columns of an Avro row schema: their names, and what kind of value each holds.
 
 For whoever makes other columns of them: Spark's types (`row_types`), Arrow's
-arrays (`event_columns`). Only what `schemas.table_schema` writes is known here,
+arrays (`event_batches`). Only what `schemas.table_schema` writes is known here,
 and unions with null in either order, as other relays have them.
 """
 

@@ -1,7 +1,7 @@
 """Rows of one schema version to a `Piece`: decoded one by one, or of compiled buffers.
 
 One by one is the way that knows everything: rows with notes, from relays that
-send no metadata, of types that the compiled `column_cutter` leaves alone; and
+send no metadata, of types that the compiled `_column_decoder` leaves alone; and
 all rows where that was not built.
 """
 

@@ -1,6 +1,6 @@
 """A response's bytes to Arrow record batches of the target: no object per row.
 
-The compiled `column_cutter` takes the plain row events, which are nearly all;
+The compiled `_column_decoder` takes the plain row events, which are nearly all;
 what it stops at is read here, event by event, and so is everything where it
 was not built. One place has the rules: what is damage, what a window is, which
 op a row has. Both CRCs of each event are checked.

@@ -1,6 +1,6 @@
 """A SELECT that a table can be kept equal to, taken apart; everything else is refused.
 
-What is said here holds for any columns; `binding` puts them in. Pure.
+What is said here holds for any columns; `binder` puts them in. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One batch of changes inside its transaction, by the rules of `targets.decision`."""
+"""One batch of changes inside its transaction, by the rules of `merge_plan`."""
 
 from __future__ import annotations
 

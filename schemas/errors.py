@@ -19,6 +19,7 @@
     ├── BootstrapError                a store cannot be read, written or served from
     │   └── StoreDamagedError         its file is not what was written
     ├── CheckpointError               a checkpoint that contradicts itself, or cannot be stored
+    │   └── OtherTargetError          its batches went to another target than the one given
     ├── SchemaError
     │   ├── SchemaNotFoundError       no schema of that id, source or SCN
     │   ├── IncompatibleSchemaError   the reader cannot resolve it; names the field
@@ -280,6 +281,15 @@ class CheckpointError(DatabusError):
 
     status = 400
     wire_name = "InvalidRequestParamValueException"
+
+
+class OtherTargetError(CheckpointError):
+    """A Spark query's batches went to another target than the one that is given now."""
+
+    def __init__(self, checkpoint: str, target: str, problem: str) -> None:
+        super().__init__(problem)
+        self.checkpoint = checkpoint
+        self.target = target
 
 
 class SchemaError(DatabusError):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from databus.client.spark.targets.changes import changes_of
@@ -236,6 +237,31 @@ def test_whose_rows_a_table_has_is_noted_with_them_and_found_in_tables_of_before
     check_same_source(target, "one")
     with pytest.raises(SettingsError, match=r"has the rows of one, and these are of two: give"):
         check_same_source(target, "two")
+
+
+@pytest.mark.parametrize(
+    "target_uri",
+    ["sqlite", "mariadb", pytest.param("postgres", marks=pytest.mark.postgres)],
+    indirect=True,
+)
+def test_of_a_table_that_somebody_has_dropped_nothing_is_known_any_more(
+    opened: Open, target_uri: str
+) -> None:
+    target = opened()
+    apply(target, 4, [change("insert", 5, person(1))])
+    engine = sa.create_engine(target_uri.rpartition("#")[0])
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE person"))
+    engine.dispose()
+    for seen in (target, opened(None)):
+        known = (seen.applied("app"), seen.positions(), seen.sources(), seen.schema())
+        assert known == (None, {}, [], None)
+    assert opened(None).keys == ()
+    # Of an earlier number, and by another key: it is a new table.
+    batch = changes_of(batch_of([change("insert", 3, person(2))]), ["id", "name"])
+    again = opened(["id", "name"])
+    assert again.apply("app", 0, batch) == Applied(1, 0, positions={"shop": 3})
+    assert names(again) == {2: "x"}
 
 
 def test_columns_that_are_new_are_added_and_those_that_are_gone_stay(opened: Open) -> None:

@@ -25,13 +25,19 @@ from databus.client.spark import register
 from databus.client.spark.arrow.column_plan import NEEDS_RELOAD
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.restart_policy import Restarts
+from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.monitoring.progress import batch_figures
 from databus.client.spark.options import Named, parse_options
 from databus.client.spark.source.change_stream import make_measuring
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.conf.settings import BackOffSettings
-from databus.schemas.errors import BootstrapTooOldError, DatabusError, ReloadNeededError
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    DatabusError,
+    OtherTargetError,
+    ReloadNeededError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +93,8 @@ def sync(
 
     Raises ConsumerError when the query fails for a reason that another start
     does not cure, or `most_restarts` times without a batch in between;
-    SettingsError for arguments.
+    OtherTargetError for a checkpoint whose batches went to another target, or to
+    one that was removed or put back since; SettingsError for arguments.
     """
     register(spark)
     given = {
@@ -128,6 +135,7 @@ class _Job:
         self._target = target
         self._uri = uri
         self._reload: ReloadNeededError | None = None
+        self._other_target: OtherTargetError | None = None
         self._options = options
         self._checkpoint = checkpoint
         self._trigger = trigger
@@ -142,6 +150,8 @@ class _Job:
                 query = self._start()
                 self._follow(query, stop)
             except PySparkException as error:
+                if self._other_target is not None:
+                    raise self._other_target from error
                 if self._is_reload(str(error)):
                     self._load_again(stop)
                     continue
@@ -155,10 +165,14 @@ class _Job:
         return self._progress
 
     def _start(self) -> StreamingQuery:
+        folder = self._folder()
+        whole = self._checkpoint
+        self._proof = TargetProof(self._spark, folder, self._target, whole=whole)
+        self._proof.check()
         stream = self._spark.readStream.format("databus").options(**self._options)
         changes = stream.option("start", self._begin()).load()
         writer = changes.writeStream.foreachBatch(self._apply)
-        return writer.option("checkpointLocation", self._folder()).trigger(**self._trigger).start()
+        return writer.option("checkpointLocation", folder).trigger(**self._trigger).start()
 
     def _folder(self) -> str:
         """Return the checkpoint's folder: a new one within it since rows were read again."""
@@ -231,9 +245,13 @@ class _Job:
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            applied = apply_changes(batch, batch_id, self._target)
+            with self._proof.batch():
+                applied = apply_changes(batch, batch_id, self._target)
         except ReloadNeededError as error:
             self._reload = error
+            raise
+        except OtherTargetError as error:
+            self._other_target = error
             raise
         self._restarts.progressed()
         now = self._progress

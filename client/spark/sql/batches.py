@@ -18,7 +18,9 @@ from databus.client.spark.sql.join_state import MirrorTable
 from databus.client.spark.sql.plan import Feed, JoinPlan, UnionPlan
 from databus.client.spark.sql.projection import selected_changes
 from databus.client.spark.targets.changes import Changes
-from databus.client.spark.targets.target import Applied, Target
+from databus.client.spark.targets.target import Applied, Target, check_same_source
+
+_NOTED = 400  # characters that a target's book has for a source, with room
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class JoinBatches:
         last = self.target.applied(self.app_id)
         if last is not None and last >= batch_id:
             return Applied(is_skipped=True, positions=self.target.positions())
+        check_same_source(self.target, self._rows_source)
         table = batch.toArrow()
         by_feed = {feed: mirror.changes(table) for feed, mirror in self.mirrors.items()}
         applied = {
@@ -76,8 +79,14 @@ class JoinBatches:
         if not touched:
             return Applied(positions=self.target.positions())
         rows = wide_changes(self.plan, self.spark, self.mirrors, touched).toArrow()
-        changes = Changes(rows, self.plan.key, (), _positions(by_feed))
+        changes = Changes(rows, self.plan.key, (), _positions(by_feed), self._rows_source)
         return self.target.apply(self.app_id, batch_id, changes)
+
+    @property
+    def _rows_source(self) -> str:
+        """Return what the target notes that its rows are of: of no one table."""
+        labels = [self.plan.fact.label, *(one.feed.label for one in self.plan.dimensions)]
+        return f"JOIN of {', '.join(labels)}"[:_NOTED]
 
     def _touched(
         self, by_feed: Mapping[Feed, Changes], applied: Mapping[Feed, Applied]

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark.consuming.restart_policy import Restarts
+from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
 from databus.client.spark.sql.binder import bind, feeds_of
 from databus.client.spark.sql.explain import explain_keys
@@ -78,8 +79,8 @@ def run(
     on a thread of Spark's.
 
     Raises SettingsError for a SELECT that does not fit its sources and for a
-    checkpoint of another job, the target's errors as they are, ConsumerError
-    when the query fails.
+    checkpoint of another job, OtherTargetError for a target that is not as the
+    job left it, the target's errors as they are, ConsumerError when the query fails.
     """
     running = _Running(job, spark, stop or threading.Event(), on_batch)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
@@ -133,8 +134,12 @@ class _Running:
 
     def follow(self, *, available_now: bool) -> None:
         """Run one query until it ends, or until it is to be stopped."""
+        stream, whole = str(self._folder.stream), str(self._folder.path)
+        app = self._folder.app_id
+        self._proof = TargetProof(self._spark, stream, self._target, app_id=app, whole=whole)
+        self._proof.check()
         writer = self._changes.writeStream.foreachBatch(self._apply).option(
-            "checkpointLocation", str(self._folder.stream)
+            "checkpointLocation", stream
         )
         every = f"{self._job.settings.trigger_seconds} seconds"
         query: StreamingQuery = (
@@ -154,7 +159,8 @@ class _Running:
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            applied = self._batches.apply(batch, batch_id)
+            with self._proof.batch():
+                applied = self._batches.apply(batch, batch_id)
         except DatabusError as error:
             self.failure = error
             raise

@@ -278,6 +278,10 @@ class DeltaTarget:
     def _table(self) -> DeltaTable | None:
         """Return the table in its newest version; None while there is none."""
         if self._held is not None:
+            # delta-rs finds nothing new in the log of a table that was removed.
+            if not DeltaTable.is_deltatable(self._path, self._storage):
+                self._held = self._held_book = None
+                return None
             self._held.update_incremental()
             return self._held
         try:

@@ -301,6 +301,7 @@ class SqlTarget:
         else:
             check_same_keys(self.uri, self._given_keys, changes.keys)
             schema = changes.schema
+            self._forget_dropped()
         self._targets.metadata.create_all(self._engine)
         table = self._table_of(schema, changes.keys)
         table.create(self._engine, checkfirst=True)
@@ -351,12 +352,28 @@ class SqlTarget:
         )
 
     def _line(self, connection: Connection, name: str | None = None) -> sa.Row[Any] | None:
+        """Return a table's line; None of a table that somebody has dropped: its rows are gone."""
+        line = self._noted_line(connection, name or self.table)
+        # The line is read first: it is written when the table is there.
+        is_there = line is not None and sa.inspect(connection).has_table(name or self.table)
+        return line if is_there else None
+
+    def _noted_line(self, connection: Connection, name: str) -> sa.Row[Any] | None:
         targets = self._targets
         if not sa.inspect(connection).has_table(targets.name):
             return None
-        return connection.execute(
-            targets.select().where(targets.c.target == (name or self.table))
-        ).one_or_none()
+        return connection.execute(targets.select().where(targets.c.target == name)).one_or_none()
+
+    def _forget_dropped(self) -> None:
+        """Forget what was noted of a table of this name that is not there any more."""
+        with self._engine.begin() as connection:
+            is_dropped = (
+                self._noted_line(connection, self.table) is not None
+                and self._line(connection) is None
+            )
+            if is_dropped:
+                for table in (self._entries, self._targets):
+                    connection.execute(table.delete().where(table.c.target == self.table))
 
     def _read_book(self) -> Book:
         with self._engine.connect() as connection:

@@ -9,11 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DataError
 
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN, SOURCE, Changes, Mark
 from databus.client.spark.targets.merge_plan import decide
-from databus.client.spark.targets.sql_values import first_refused, guilty_column, refused
+from databus.client.spark.targets.sql_values import (
+    REFUSALS,
+    first_refused,
+    mark_refused,
+    refusal,
+)
 
 # The most values that a statement may have: SQLite's limit, the lowest there is, with room.
 _VALUES = 30_000
@@ -100,7 +104,10 @@ class Batch:
             # Of the truncate's own window, and after it.
             kept = _values(rows.select(self._changes.keys).filter(follows))
             conditions.append(sa.not_(self._is_one_of(kept)))
-        return self._connection.execute(self._table.delete().where(*conditions)).rowcount
+        try:
+            return self._connection.execute(self._table.delete().where(*conditions)).rowcount
+        except REFUSALS as error:
+            raise mark_refused(self._uri, mark.scn, error) from error
 
     def _run(self, statement: sa.Executable, mask: Any, names: Sequence[str]) -> None:
         """Run a statement for each of some changes, with the key and some columns of each."""
@@ -115,12 +122,10 @@ class Batch:
         part = self._connection.begin_nested()
         try:
             self._connection.execute(statement, lines)
-        except DataError as error:
+        except REFUSALS as error:
             part.rollback()
             row = rows[first_refused(self._connection, statement, lines)]
-            said = " ".join(str(error.orig).split())
-            column = guilty_column({name: row[name] for name in names}, said)
-            raise refused(self._uri, column, row, self._changes.keys, said) from error
+            raise refusal(self._uri, names, row, self._changes.keys, error) from error
         part.commit()
 
 

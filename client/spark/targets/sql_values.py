@@ -1,11 +1,13 @@
 """Values that a database cannot have: found before they are written, or named when it says so.
 
-A value of a row stays what it is however often it is tried, so these are no
-failures to be waited out: each is a RowError, with the row and a way on.
+A value of a row stays what it is however often it is tried, and so does a
+constraint that somebody has given the table: these are no failures to be waited
+out. Each is a RowError, with the row and a way on.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,15 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from databus.client.spark.targets.changes import DELETE, SCN, Changes
 from databus.schemas.errors import RowError
 
+# What a database says of values, and not of itself.
+REFUSALS = (DataError, IntegrityError)
 _WAY_ON = (
     "Give the row another value at the source, then databus spark load … --again and a new "
     "checkpoint, for the one there is would bring this batch again; or take a target that can "
     "have the value"
+)
+# A batch is written in an order of its own, so that even rows that are right in the
+# source may break a constraint for a moment.
+_CONSTRAINT = (
+    "Take that constraint from the target's table, for none but that of the key is kept while a "
+    "batch is written: the next start goes on from here, with the checkpoint there is"
 )
 
 
@@ -52,24 +62,50 @@ def storable(changes: Changes, dialect: sa.Dialect, uri: str) -> Changes:
 
 
 def refused(
-    uri: str, column: str, row: Mapping[str, Any], keys: Sequence[str], problem: str
+    uri: str,
+    column: str,
+    row: Mapping[str, Any],
+    keys: Sequence[str],
+    problem: str,
+    way_on: str = _WAY_ON,
 ) -> RowError:
     """Return the error of a value that a target cannot have."""
     key = ", ".join(f"{name} = {row[name]!r}" for name in keys)
-    return RowError(uri, column, f"row {key} of SCN {row[SCN]}: {problem}. {_WAY_ON}")
+    return RowError(uri, column, f"row {key} of SCN {row[SCN]}: {problem}. {way_on}")
+
+
+def refusal(
+    uri: str,
+    names: Sequence[str],
+    row: Mapping[str, Any],
+    keys: Sequence[str],
+    error: DBAPIError,
+) -> RowError:
+    """Return the error of a row whose columns `names` a database has refused."""
+    said = _said(error)
+    way_on = _CONSTRAINT if isinstance(error, IntegrityError) else _WAY_ON
+    return refused(uri, _guilty_column(names, said), row, keys, said, way_on)
+
+
+def mark_refused(uri: str, scn: int, error: DBAPIError) -> RowError:
+    """Return the error of a truncate or an end of a snapshot that a database has refused."""
+    return RowError(uri, "?", f"rows that are gone at SCN {scn}: {_said(error)}. {_CONSTRAINT}")
 
 
 def first_refused(
     connection: Connection, statement: sa.Executable, lines: Sequence[Mapping[str, Any]]
 ) -> int:
-    """Return which of a statement's lines the database refuses, by halves."""
+    """Return the first of a statement's lines that the database refuses after those before it.
+
+    By halves, with all lines before: two lines may be wrong only together.
+    """
     first, end = 0, len(lines)
     while end - first > 1:
         middle = (first + end) // 2
         part = connection.begin_nested()
         try:
-            connection.execute(statement, lines[first:middle])
-        except DataError:
+            connection.execute(statement, lines[:middle])
+        except REFUSALS:
             end = middle
         else:
             first = middle
@@ -78,10 +114,15 @@ def first_refused(
     return first
 
 
-def guilty_column(row: Mapping[str, Any], problem: str) -> str:
+def _guilty_column(names: Sequence[str], problem: str) -> str:
     """Return the column that a database's words name, or else a question mark."""
-    named = [name for name in row if f"'{name}'" in problem or f'"{name}"' in problem]
-    return named[0] if named else "?"
+    named = (rf"""(['"]){re.escape(name)}\1|\.{re.escape(name)}(?=,|$)""" for name in names)
+    found = (name for name, text in zip(names, named, strict=True) if re.search(text, problem))
+    return next(found, "?")
+
+
+def _said(error: DBAPIError) -> str:
+    return " ".join(str(error.orig).split())
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,0 +1,106 @@
+"""A query's checkpoint folder, on whatever Spark keeps it: a disk, HDFS, an object store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from databus.schemas.errors import CheckpointError
+
+_Java: TypeAlias = Any  # an object of the JVM
+_DAMAGED = "org.apache.hadoop.fs.ChecksumException"
+
+
+class CheckpointFolder:
+    """What Spark has noted in the folder, and notes of one's own beside that."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        java: _Java = spark
+        self.path = path
+        self._of_hadoop = java._jvm.org.apache.hadoop.fs
+        self._root = self._of_hadoop.Path(path)
+        settings = java._jsparkSession.sessionState().newHadoopConf()
+        self._files = self._root.getFileSystem(settings)
+
+    def has_planned(self) -> bool:
+        """Say whether Spark has planned a batch: from then on it goes on from the folder."""
+        return self._has_numbers("offsets")
+
+    def has_committed(self) -> bool:
+        """Say whether Spark knows of a batch that was applied."""
+        return self._has_numbers("commits")
+
+    def query_id(self) -> str | None:
+        """Return the id that Spark gave the query; None before its first start.
+
+        Raises CheckpointError when it cannot be made out.
+        """
+        text = self._read("metadata")
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{self.path}/metadata is not what Spark writes: {error!r}"
+            ) from error
+
+    def read_note(self, name: str) -> dict[str, Any] | None:
+        """Return the newest note of a name that is whole; None when there is none."""
+        found = [note for slot in (0, 1) if (note := self._note(name, slot)) is not None]
+        return max(found, key=lambda note: int(note["number"]), default=None)
+
+    def write_note(self, name: str, note: dict[str, Any]) -> None:
+        """Write a note. Of a write that is cut off the note before it is left.
+
+        A folder need not be able to replace a file at once: two take turns.
+        """
+        before = self.read_note(name)
+        number = 0 if before is None else int(before["number"]) + 1
+        text = json.dumps({"number": number, **note})
+        out = self._files.create(self._at(_slot(name, number % 2)), True)
+        try:
+            out.write(text.encode())
+        finally:
+            out.close()
+
+    def _note(self, name: str, slot: int) -> dict[str, Any] | None:
+        text = self._read(_slot(name, slot))
+        try:
+            found = None if text is None else json.loads(text)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) and "number" in found else None
+
+    def _read(self, name: str) -> str | None:
+        """Return a file's text; None when it is not there, or was cut off."""
+        place = self._at(name)
+        if not self._files.exists(place):
+            return None
+        file = None
+        try:
+            file = self._files.open(place)
+            return bytes(file.readAllBytes()).decode(errors="replace")
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() == _DAMAGED:
+                return None
+            raise
+        finally:
+            if file is not None:
+                file.close()
+
+    def _has_numbers(self, name: str) -> bool:
+        place = self._at(name)
+        if not self._files.exists(place):
+            return False
+        return any(one.getPath().getName().isdigit() for one in self._files.listStatus(place))
+
+    def _at(self, name: str) -> _Java:
+        return self._of_hadoop.Path(self._root, name)
+
+
+def _slot(name: str, number: int) -> str:
+    return f"{name}.{number}"

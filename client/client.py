@@ -282,6 +282,7 @@ class DatabusClient:
             version=__version__,
             url=self.url,
             started_at=self._started_at,
+            every_s=self.settings.report_every_s,
             registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
             waits_for=list(self.told.waits_for),
         )

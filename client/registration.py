@@ -15,7 +15,7 @@ from databus.client.consumer import Consumer
 from databus.client.dispatcher.callbacks import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.dispatcher.window_iterator import Feed
-from databus.client.machines.position import Position, parse_start, position_of
+from databus.client.machines.position import Position, parse_start, position_of, restart_scn
 from databus.client.machines.reach import Silence
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage
 from databus.client.machines.states import Connection
@@ -199,6 +199,13 @@ class Registration:
         """Why the newest checkpoint is not written yet; empty when it is."""
         taker = self.dispatcher or self.feed
         return "" if taker is None else taker.keeper.problem
+
+    @property
+    def kept_scn(self) -> int | None:
+        """After which window it would go on after a crash; None in a bootstrap, or if unknown."""
+        taker = self.dispatcher or self.feed
+        kept = None if taker is None else taker.keeper.kept
+        return None if kept is None else restart_scn(kept)
 
     @property
     def status(self) -> RegistrationStatus:

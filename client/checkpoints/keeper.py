@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointKeeper:
-    """Used by the thread that consumes; `problem` may be read by any."""
+    """Used by the thread that consumes; `problem` and `kept` may be read by any."""
 
     def __init__(
         self,
@@ -33,8 +33,11 @@ class CheckpointKeeper:
         back_off: BackOffSettings,
         rng: Random,
         clock: Callable[[], float],
+        kept: Checkpoint | None = None,
     ) -> None:
+        """Write to `store`; `kept` is what a restart would begin with before the first write."""
         self.problem = ""
+        self.kept = kept  # the newest one written
         self._store = store
         self._subscription = subscription
         self._back_off = BackOff(back_off, rng)
@@ -64,6 +67,7 @@ class CheckpointKeeper:
                 raise
             self._put_off(error)
         else:
+            self.kept = self._waiting
             self.problem, self._waiting, self._next_s = "", None, -math.inf
             self._back_off.reset()
 

@@ -73,7 +73,7 @@ class Dispatcher:
         self._on_end = on_end
         self._figures = figures or Figures(time.monotonic)
         self.keeper = CheckpointKeeper(
-            store, subscription, settings.back_off, rng, self._figures.now_s
+            store, subscription, settings.back_off, rng, self._figures.now_s, position.checkpoint
         )
         self._in_hand: BufferItem | None = None
         self._has_started = False
@@ -150,6 +150,8 @@ class Dispatcher:
         while True:
             item = self._in_hand or self._buffer.take() or self._buffer.get(self._due_in_s)
             self._in_hand = item
+            if isinstance(item, ReadWindow):
+                self._figures.holds(item)
             if self._is_interrupted:
                 self._wait_for_release()
             if item is None:

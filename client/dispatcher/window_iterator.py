@@ -52,7 +52,12 @@ class Feed:
         self._in_hand: ReadWindow | BootstrapPage | None = None
         self._figures = figures or Figures(time.monotonic)
         self.keeper = CheckpointKeeper(
-            store, subscription, back_off or BackOffSettings(), Random(), self._figures.now_s
+            store,
+            subscription,
+            back_off or BackOffSettings(),
+            Random(),
+            self._figures.now_s,
+            position.checkpoint,
         )
         self._given_at_s = 0.0  # when the window in hand was given out
 
@@ -105,6 +110,8 @@ class Feed:
         if isinstance(item, ReadWindow | BootstrapPage):
             self._in_hand = item
             self._given_at_s = self._figures.now_s()
+            if isinstance(item, ReadWindow):
+                self._figures.holds(item)
             return self._show(item) if item.window.events else None
         if isinstance(item, ReadingFailed):
             raise item.error

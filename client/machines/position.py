@@ -61,6 +61,15 @@ def position_of(checkpoint: Checkpoint) -> Position:
     return Position(checkpoint)
 
 
+def restart_scn(checkpoint: Checkpoint) -> int | None:
+    """Return after which window a relay is asked on from a checkpoint; None when none is named.
+
+    That of a bootstrap goes on at a bootstrap server.
+    """
+    scn = position_of(checkpoint).floor_scn
+    return None if checkpoint.is_bootstrap or scn < 0 else scn
+
+
 def parse_start(start: str) -> Position:
     """Return where a client without a checkpoint starts; raises SettingsError."""
     if start == "earliest":

@@ -92,12 +92,13 @@ def make_service(client: WatchedClient, http: ClientHttpSettings) -> Service:
 
 def health_of(client: WatchedClient) -> Health:
     """Return whether all is well: no error, checkpoints are written, servers and sources heard."""
-    error, (behind, waits_for, _) = client.error, client.told
+    error, (behind, waits_for, _, state) = client.error, client.told
     registrations = _registrations(client)
     details = {
         "state": client.state.value,
         "problem": "" if error is None else str(error),
         "behindSeconds": None if behind is None else behind.seconds,
+        "relaySays": state,
         "waitsFor": [one.model_dump(by_alias=True) for one in waits_for],
         "registrations": registrations,
     }

@@ -38,6 +38,12 @@ REFUSED_S = 60.0  # a relay that takes no reports is not asked again for so long
 FIRST_S = 0.5  # most seconds until the first report: who has just come is seen soon
 MAX_ANSWER_BYTES = 1 << 20
 _NO_SUCH_PATH = (404, 405)
+_WARNINGS = {
+    "falling": "the relay's ring is about to overwrite what follows its checkpoint: see why it is "
+    "slow or stands still, or give the ring more `ring_bytes`",
+    "fallen": "the relay's ring has overwritten what follows its checkpoint: what it has read it "
+    "can still consume, and a restart needs a bootstrap server",
+}
 
 Clock = Callable[[], float]
 
@@ -55,6 +61,7 @@ class Told(NamedTuple):
     behind: Behind | None = None
     waits_for: tuple[WaitsFor, ...] = ()
     silence: Silence | None = None  # since the last report began, to which no relay said anything
+    state: str = ""  # where the client is, as a relay sees it; empty where none said
 
 
 class ReportOrder:
@@ -132,7 +139,9 @@ class Reporter:
             if not answers and (answer := await self._tell_one(relay)):
                 answers.append(answer)
         if answers:
-            self.told = _merged(answers)
+            before, self.told = self.told.state, _merged(answers)
+            if self.told.state != before:
+                _warn(self.told.state)
         else:
             self.told = Told(None, self.told.waits_for, self._silence(began_s))
 
@@ -166,19 +175,27 @@ class Reporter:
         return read_told(answer.body)
 
 
+def _warn(state: str) -> None:
+    """Log that the client is in danger, where a relay says so."""
+    if state in _WARNINGS:
+        log.warning("this client is %s: %s", state, _WARNINGS[state])
+
+
 def read_told(body: bytes) -> Told:
     """Return what a relay's answer to a report says of the client; nothing if it makes no sense."""
     try:
-        positions = json.loads(body)["positions"]
+        answer = json.loads(body)
+        positions, state = answer["positions"], str(answer.get("state") or "")
         found = [(p["behindBytes"], p["behindS"]) for p in positions]
         waits_for = tuple(_waits_for(p) for p in positions if p.get("waitsFor") is not None)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Told()
     if not found:
-        return Told()
+        return Told(state=state)
     if waits_for:
-        return Told(Behind(None, None), waits_for)
-    return Told(Behind(_worst(each for each, _ in found), _worst(each for _, each in found)))
+        return Told(Behind(None, None), waits_for, state=state)
+    behind = Behind(_worst(each for each, _ in found), _worst(each for _, each in found))
+    return Told(behind, state=state)
 
 
 def _waits_for(position: Any) -> WaitsFor:
@@ -192,7 +209,9 @@ def _merged(answers: Sequence[Told]) -> Told:
     """Return the first distance that is known, and everything that is waited for."""
     waits_for = tuple(one for answer in answers for one in answer.waits_for)
     behind = next((one.behind for one in answers if one.behind is not None), None)
-    return Told(Behind(None, None) if waits_for else behind, waits_for[:MAX_WAITED_FOR])
+    state = next((one.state for one in answers if one.state), "")
+    known = Behind(None, None) if waits_for else behind
+    return Told(known, waits_for[:MAX_WAITED_FOR], state=state)
 
 
 def _worst(values: Iterable[Any]) -> Any:
@@ -227,6 +246,7 @@ def report_of(registration: Registration) -> RegistrationReport:
         connection=status.state,
         server=(status.server or "")[:_MAX_PLACE],
         scn=status.scn if status.scn >= 0 else None,
+        kept_scn=registration.kept_scn,
         snapshot_source=figures.snapshot_source[:_MAX_PLACE],
         snapshot_rows=figures.snapshot_rows,
         events=figures.events,

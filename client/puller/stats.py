@@ -66,6 +66,7 @@ class Figures:
         self.callbacks = [0] * (len(BUCKETS_S) + 1)  # how many windows took so long
         self.callback_s = 0.0  # in all
         self.newest: Newest | None = None
+        self._held_ns = 0  # commit of the window being consumed; 0 = none, or not known
         self._clock = clock
         self._samples: tuple[Sample, ...] = (self._look(clock()),)
 
@@ -74,6 +75,10 @@ class Figures:
     def now_s(self) -> float:
         """Return the clock's time: what `took` is to be given when callbacks begin."""
         return self._clock()
+
+    def holds(self, item: ReadWindow) -> None:
+        """Note the window that is consumed next; `took` is told when that is done."""
+        self._held_ns = item.window.timestamp_ns
 
     def took(self, item: ReadWindow | BootstrapPage, began_s: float) -> None:
         """Count a window or page whose callbacks began then and succeeded now."""
@@ -86,6 +91,7 @@ class Figures:
         if isinstance(item, ReadWindow):
             self.windows += count > 0
             self.newest = Newest(item.window.timestamp_ns, now_s)
+            self._held_ns = 0
         else:
             self._took_page(item, count)
 
@@ -150,10 +156,12 @@ class Figures:
     def lag_s(self, wall_s: float, is_waiting: bool) -> float | None:
         """Return how old the newest window was when it was consumed; None when it is not known.
 
-        `is_waiting`: something was read and is not consumed yet, so that the
-        window is that much older by now.
+        `is_waiting`: something was read and is not consumed yet. Then it is the age of
+        the window in hand, or of the newest one consumed where none is in hand.
         """
-        newest = self.newest
+        newest, held_ns = self.newest, self._held_ns
+        if is_waiting and held_ns > 0:
+            return max(0.0, wall_s - held_ns / 1e9)
         if newest is None or newest.timestamp_ns <= 0:
             return None
         age_s = wall_s - newest.timestamp_ns / 1e9

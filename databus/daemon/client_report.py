@@ -36,6 +36,11 @@ class RegistrationReport(ApiModel):
     connection: str = Field(max_length=50, description="State of the connection machine")
     server: str = Field("", max_length=300)
     scn: Scn | None = Field(description="Of the last window consumed")
+    kept_scn: Scn | None = Field(
+        None,
+        description="Of the newest checkpoint written: after a crash it goes on after this window. "
+        "None in a bootstrap, and before the first one",
+    )
     snapshot_source: str = Field("", max_length=300)
     snapshot_rows: int = Field(0, ge=0, description="Rows of the snapshot consumed so far")
     events: int = Field(ge=0)
@@ -58,6 +63,7 @@ class ClientReport(ApiModel):
     version: str = Field(max_length=50)
     url: str = Field("", max_length=300, description="Of its own API, where it has one")
     started_at: float
+    every_s: float = Field(0.0, ge=0, description="It is sent so often; 0 = not said, or never")
     registrations: list[RegistrationReport] = Field(max_length=100)
     waits_for: list[WaitsFor] = Field(
         [],

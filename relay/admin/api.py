@@ -18,6 +18,7 @@ from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
 from databus.relay.admin.client_status import client_view
 from databus.relay.admin.control import Control, drain_view
+from databus.relay.admin.kept_places import kept_places
 from databus.relay.admin.models import (
     Clients,
     ClientView,
@@ -299,6 +300,7 @@ class RelayApi:
         now_s, at = self._now_s(), self._at()
         caller = Caller(report.id, call.asker.address, call.asker.agent)
         client = self._relay.observed.clients.reported(caller, report, now_s)
+        client.kept = kept_places(self._relay, client, report, call.asker.host)
         for registration in report.registrations:
             if registration.problem and registration.problem != client.last_error:
                 self._relay.observed.clients.failed(client, now_s, registration.problem)

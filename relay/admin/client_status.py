@@ -1,7 +1,8 @@
 """What is told of a client: its state and its distance to the edge of each ring. Pure.
 
 The edge is what the writer will overwrite next: a client whose place it reaches
-has lost it, and must bootstrap.
+has lost it, and must bootstrap. A client's place is where it would go on after a
+crash, see `monitoring.clients`: one that is stuck falls, however much it has read ahead.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from databus.daemon.client_report import ClientReport
+from databus.relay.admin.kept_places import BOOTSTRAP_MODES
 from databus.relay.admin.models import AwaitedSource, ClientPosition, ClientState, ClientView
 from databus.relay.monitoring.clients import MOST_FILTER_TEXT, Client, Stream, StreamKey
 
@@ -19,7 +21,7 @@ FALLING_S = 60.0
 # A client that has nearly all of the ring before it does not fall, whatever the rates of a
 # moment say: somebody who is woken for each window is always a little behind.
 _SAFE_SHARE = 0.9
-_BOOTSTRAP_MODES = frozenset(("snapshot", "catchup"))
+_HALTED = {"paused": ClientState.PAUSED, "suspended": ClientState.SUSPENDED}
 
 
 class RingMark(NamedTuple):
@@ -46,13 +48,13 @@ def position_view(name: str, stream: Stream, ring: RingMark, now_s: float) -> Cl
 
 def _position_in_ring(name: str, stream: Stream, ring: RingMark, now_s: float) -> ClientPosition:
     if stream.is_gone:
-        return _position(name, stream.scn, None, None, 0.0, None)
+        return _position(name, stream, edge_share=0.0, is_gone=True)
     if stream.position is None:
         # It has all there is, or waits for what is yet to come.
         has_all = stream.scn is not None and stream.scn >= max(ring.newest_scn, 0)
         if not has_all:
-            return _position(name, stream.scn, None, None, None, None)
-        return _position(name, stream.scn, 0, 0.0, 1.0, None)
+            return _position(name, stream)
+        return _position(name, stream, behind_bytes=0, behind_s=0.0, edge_share=1.0)
     behind_bytes = max(0, ring.tail - stream.position)
     room_bytes = max(0, ring.capacity_bytes - behind_bytes)
     share = room_bytes / ring.capacity_bytes
@@ -63,24 +65,29 @@ def _position_in_ring(name: str, stream: Stream, ring: RingMark, now_s: float) -
         falls_in_s = room_bytes / lost_bytes_per_s
     behind_s = _behind_s(stream.position, ring)
     if behind_s is None:
-        return _position(name, stream.scn, None, None, 0.0, None)
-    return _position(name, stream.scn, behind_bytes, behind_s, share, falls_in_s)
+        return _position(name, stream, edge_share=0.0, is_gone=True)
+    return _position(name, stream, behind_bytes, behind_s, share, falls_in_s)
 
 
 def _position(
     name: str,
-    scn: int | None,
-    behind_bytes: int | None,
-    behind_s: float | None,
-    share: float | None,
-    falls_in_s: float | None,
+    stream: Stream,
+    behind_bytes: int | None = None,
+    behind_s: float | None = None,
+    edge_share: float | None = None,
+    falls_in_s: float | None = None,
+    *,
+    is_gone: bool = False,
 ) -> ClientPosition:
+    scn = stream.scn
     return ClientPosition(
         physical_source=name,
+        by="kept" if stream.is_kept else "asked",
+        is_gone=is_gone,
         scn=scn if scn is not None and scn >= 0 else None,
         behind_bytes=behind_bytes,
         behind_s=behind_s,
-        edge_share=share,
+        edge_share=edge_share,
         falls_in_s=falls_in_s,
     )
 
@@ -98,27 +105,33 @@ def state_of(
 ) -> ClientState:
     """Return where a client is, as seen from here."""
     report = client.report if client.has_fresh_report(now_s) else None
+    halted = None if report is None else _HALTED.get(report.state)
     if report is not None and _is_bootstrapping(report):
-        return ClientState.BOOTSTRAPPING
+        return halted or ClientState.BOOTSTRAPPING
     if not client.is_heard(now_s):
         return ClientState.SILENT
     if any(stream.is_gone for stream in places):
         return ClientState.FALLEN
     if any(_is_falling(position) for position in positions):
         return ClientState.FALLING
-    if not positions or not all(_has_nearly_all(position) for position in positions):
+    if halted is not None:
+        return halted
+    # As of its report: what was committed since it may have, and could not say yet.
+    age_s = now_s - client.reported_s
+    if not positions or not all(_has_nearly_all(position, age_s) for position in positions):
         return ClientState.BEHIND
     is_waiting = any(position.waits_for is not None for position in positions)
     return ClientState.WAITING if is_waiting else ClientState.LIVE
 
 
-def _has_nearly_all(position: ClientPosition) -> bool:
+def _has_nearly_all(position: ClientPosition, report_age_s: float) -> bool:
+    most_s = LIVE_S + (report_age_s if position.by == "kept" else 0.0)
     behind_s = position.behind_s
-    return position.waits_for is not None or (behind_s is not None and behind_s < LIVE_S)
+    return position.waits_for is not None or (behind_s is not None and behind_s < most_s)
 
 
 def _is_bootstrapping(report: ClientReport) -> bool:
-    return any(r.mode in _BOOTSTRAP_MODES for r in report.registrations)
+    return any(r.mode in BOOTSTRAP_MODES for r in report.registrations)
 
 
 def _is_falling(position: ClientPosition) -> bool:
@@ -145,6 +158,11 @@ def client_view(
         if name in rings
     ]
 
+    state = state_of(client, places.values(), positions, now_s)
+    if state is ClientState.SILENT:
+        # Its place is the last that was heard of. What it has done since nobody knows.
+        positions = [place.model_copy(update={"behind_s": None}) for place in positions]
+
     def at(then_s: float) -> float:
         return wall_s - (now_s - then_s)
 
@@ -153,7 +171,7 @@ def client_view(
         name=client.name,
         address=client.caller.address,
         agent=client.caller.agent,
-        state=state_of(client, places.values(), positions, now_s),
+        state=state,
         sources=list(dict.fromkeys(name for key in client.streams for name in names_of(key))),
         filters=_filters(client),
         positions=positions,

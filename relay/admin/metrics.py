@@ -225,9 +225,17 @@ _Gauge = tuple[str, str, str]
 _CLIENT_GAUGES: tuple[_Gauge, ...] = (
     ("client_bytes_per_second", "Bytes of events served in a second, of late", "bytes_per_s"),
     ("client_served_bytes", "Bytes of events served since it was first seen", "served_bytes"),
-    ("client_behind_bytes", "Bytes of the ring that it has yet to read", "behind_bytes"),
-    ("client_behind_seconds", "How much older is what it reads next than the newest", "behind_s"),
-    ("client_edge_share", "Distance to the edge of the ring: 0 = it falls out", "edge_share"),
+    ("client_behind_bytes", "Bytes of the ring after its checkpoint", "behind_bytes"),
+    (
+        "client_behind_seconds",
+        "How much older is what follows its checkpoint than the newest",
+        "behind_s",
+    ),
+    (
+        "client_edge_share",
+        "Distance of its checkpoint to the edge of the ring: 0 = a restart needs a bootstrap",
+        "edge_share",
+    ),
 )
 
 

@@ -199,7 +199,9 @@ class ClientState(StrEnum):
     WAITING = "waiting"  # at the newest window, and nothing is heard of the source
     BEHIND = "behind"
     FALLING = "falling"  # near the edge of the ring
-    FALLEN = "fallen"  # has asked for what the ring does not hold any more
+    FALLEN = "fallen"  # would go on, or has asked to, after what the ring does not hold any more
+    SUSPENDED = "suspended"  # stopped by an error, as it says
+    PAUSED = "paused"  # by somebody, as it says
     BOOTSTRAPPING = "bootstrapping"
     SILENT = "silent"  # has not been heard of for a while
 
@@ -215,10 +217,24 @@ class ClientPosition(ApiModel):
     """How far a client is in one physical source."""
 
     physical_source: str
-    scn: Scn | None
+    by: Literal["kept", "asked"] = Field(
+        "asked",
+        description="What the place is: `kept` = where it would go on after a crash, after the "
+        "newest checkpoint in its report; `asked` = where its last request began, as it reports "
+        "no checkpoint: what lies in its buffer counts as done",
+    )
+    is_gone: bool = Field(
+        False,
+        description="The ring does not hold what follows any more: a start from there needs a "
+        "bootstrap server",
+    )
+    scn: Scn | None = Field(
+        description="Of the checkpoint, or asked for; None: it has none yet, or wants the oldest"
+    )
     behind_bytes: int | None = Field(description="Of the ring; None when it is not in it")
     behind_s: float | None = Field(
-        description="How much older is what it reads next than the newest; None = not known"
+        description="How much older is what follows its place than the newest; None = not known, "
+        "as of a silent client"
     )
     waits_for: AwaitedSource | None = Field(
         None, description="It has nearly all of the ring, and nothing is heard of the source"

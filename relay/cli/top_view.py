@@ -33,7 +33,9 @@ _FRAME_LINES = 10 + ERRORS_SHOWN
 _STATES = {
     ClientState.FALLEN: "bold red",
     ClientState.FALLING: "red",
+    ClientState.SUSPENDED: "red",
     ClientState.BOOTSTRAPPING: "cyan",
+    ClientState.PAUSED: "yellow",
     ClientState.BEHIND: "yellow",
     ClientState.SILENT: "dim",
     ClientState.WAITING: "yellow",
@@ -51,6 +53,8 @@ _CAPTURE = {
     "error": "bold red",
 }
 UNKNOWN = "unknown"
+HALTS = ("paused", "suspended")
+LOST_CHECKPOINT = "its checkpoint fell off the ring: a restart needs a bootstrap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +164,33 @@ def _clients(clients: Sequence[ClientView], most: int, style: str) -> list[Rende
         place = worst_position(client.positions)
         table.add_row(
             client.name or client.id,
-            Text(client.state.value, _STATES[client.state]),
-            _behind(place),
+            Text(state_words(client), _STATES[client.state]),
+            UNKNOWN if client.state is ClientState.SILENT else _behind(place),
             "-" if place is None or place.edge_share is None else share_text(place.edge_share),
             "-" if place is None or place.falls_in_s is None else duration_text(place.falls_in_s),
             size_text(client.bytes_per_s),
         )
     rest = len(clients) - len(shown)
     more = [_cut(f"and {rest} more clients, which are better off", "dim")] if rest else []
-    wrong = [one for one in shown if one.last_error and one.state is not ClientState.LIVE]
-    said = [_cut(f"{one.name or one.id}: {one.last_error}", "red") for one in wrong]
+    said = [_cut(f"{one.name or one.id}: {text}", "red") for one in shown if (text := _wrong(one))]
     return [table, *more, *said[:ERRORS_SHOWN]]
+
+
+def state_words(client: ClientView) -> str:
+    """Return a client's state, and that it stands still where that is another one."""
+    state = client.state.value
+    halt = "" if client.report is None else client.report.state
+    is_both = client.state in (ClientState.FALLING, ClientState.FALLEN) and halt in HALTS
+    return f"{state}, {halt}" if is_both else state
+
+
+def _wrong(client: ClientView) -> str:
+    """Return what is wrong with a client; empty when nothing is."""
+    if client.state is ClientState.LIVE:
+        return ""
+    if any(place.by == "kept" and place.is_gone for place in client.positions):
+        return LOST_CHECKPOINT
+    return client.last_error
 
 
 def worst_position(positions: Sequence[ClientPosition]) -> ClientPosition | None:
@@ -189,7 +209,7 @@ def _behind(place: ClientPosition | None) -> str:
         return UNKNOWN
     if place.behind_s is not None:
         return duration_text(place.behind_s)
-    return "-" if place.behind_bytes is None else size_text(place.behind_bytes)
+    return UNKNOWN if place.behind_bytes is None else size_text(place.behind_bytes)
 
 
 def _problem(problem: Problem) -> Text:

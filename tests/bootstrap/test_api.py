@@ -215,6 +215,13 @@ def test_the_rate_of_seeding_is_that_of_the_last_few_seconds() -> None:
     assert rates.rows_per_s("shop", "shop.orders") is None
 
 
+def seen_at(relay: RunningRelay) -> dict[str, Any]:
+    """Return what a relay shows of a pair's producer."""
+    clients = relay.get("/api/v1/clients").json()["clients"]
+    (found,) = [one for one in clients if one["name"].startswith("bootstrap producer ")]
+    return dict(found)
+
+
 def test_a_pair_at_a_relay_says_how_far_behind_it_is_and_rests_when_it_is_told(
     tmp_path: Path,
 ) -> None:
@@ -247,14 +254,19 @@ def test_a_pair_at_a_relay_says_how_far_behind_it_is_and_rests_when_it_is_told(
             wait_until(lambda: int(look()["behindScn"]) > 0, "a distance", look)
             assert look()["scn"] == before
             assert look()["behindS"] > 0
+
+            def is_seen_behind() -> bool:
+                found = seen_at(relay)
+                places = [(p["by"], p["behindBytes"] > 0) for p in found.get("positions", ())]
+                return found["state"] == "paused" and places == [("kept", True)]
+
+            wait_until(is_seen_behind, "the relay to see it paused", lambda: seen_at(relay))
             json_of(server.url, "physicalSources/shop/resume", "POST")
             wait_until(lambda: look()["behindScn"] == "0", "no distance", look)
             wait_until(
-                lambda: any(
-                    c["name"].startswith("bootstrap producer ")
-                    for c in relay.get("/api/v1/clients").json()["clients"]
-                ),
-                "the relay to know the producer",
+                lambda: seen_at(relay)["state"] == "live",
+                "the relay to see it live",
+                lambda: seen_at(relay),
             )
         finally:
             server.close()

@@ -56,6 +56,7 @@ class FakeRelay:
         self.posts = 0
         self.reports: list[dict[str, Any]] = []
         self.positions: list[dict[str, Any]] = []  # of its answers to them
+        self.state = ""  # of the client, in them
         self.says_where_to_resume = says_where_to_resume
         self.holds_requests = holds_requests
         self.url = ""
@@ -153,7 +154,7 @@ class StreamHandler(RequestHandler):
             await relay.stopping.wait()
         elif relay.takes_reports:
             relay.reports.append(json.loads(self.request.body))
-            self.finish({"positions": relay.positions})
+            self.finish({"positions": relay.positions, "state": relay.state})
         else:
             self.set_status(404)
 

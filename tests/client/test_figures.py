@@ -95,6 +95,17 @@ def test_lag_is_the_age_of_the_newest_window_when_it_was_consumed() -> None:
     assert figures.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
 
 
+def test_lag_is_known_while_the_very_first_window_is_worked_on() -> None:
+    clock = FakeClock()
+    figures = Figures(clock)
+    figures.holds(window(1, 1, 990 * 10**9))
+    assert figures.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
+    figures.took(window(1, 1, 990 * 10**9), clock.now_s)
+    clock.now_s += 3600
+    figures.holds(window(2, 1, 4640 * 10**9))
+    assert figures.lag_s(4650.0, is_waiting=True) == pytest.approx(10), "and not that of an hour"
+
+
 def test_a_bootstraps_rows_are_counted_by_phase_and_anew_when_it_begins_anew() -> None:
     figures = Figures(FakeClock())
     figures.begin_bootstrap(is_from_the_start=True)

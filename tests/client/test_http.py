@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -34,14 +35,18 @@ DOCUMENT = "/api/v1/openapi.json"
 class Serving:
     """A client with a server, and what its callback saw."""
 
-    def __init__(self, relay: FakeRelay, **options: Any) -> None:
+    def __init__(self, relay: FakeRelay, is_held: bool = False, **options: Any) -> None:
         http = {"port": 0} | options.pop("http", {})
         self.client = DatabusClient([relay.url], http=http, **(QUICK | options))
         self.seen: list[int] = []
         self.fails = False
+        self.goes_on = threading.Event()
+        if not is_held:
+            self.goes_on.set()
         self.client.on("shop.orders", name="copy")(self._take)
 
     def _take(self, event: DataEvent) -> Result | None:
+        assert self.goes_on.wait(10)
         if self.fails:
             return Result.ERROR_FATAL
         self.seen.append(event.scn)
@@ -132,7 +137,7 @@ def test_health_says_that_it_waits_while_its_relay_hears_nothing_of_the_source(
     relay.takes_reports, relay.positions = True, [here]
     with serving(relay, report_every_s=0.02) as one:
         wait_until(lambda: json.loads(one.ask("/health")[1])["behindSeconds"] == 0)
-        assert "\ndatabus_client_lag_seconds{" in one.ask("/metrics")[1].decode()
+        wait_until(lambda: "\ndatabus_client_lag_seconds{" in one.ask("/metrics")[1].decode())
         relay.positions = [gone]
         wait_until(lambda: one.ask("/health")[0] == 503)
         told = json.loads(one.ask("/health")[1])
@@ -149,6 +154,31 @@ def test_health_says_that_it_waits_while_its_relay_hears_nothing_of_the_source(
         assert json.loads(one.ask("/health")[1])["waitsFor"][0]["state"] == "paused"
         relay.positions = [here]
         wait_until(lambda: json.loads(one.ask("/health")[1])["waitsFor"] == [])
+
+
+def test_health_says_what_its_relay_says_of_it(relay: FakeRelay) -> None:
+    late = {"physicalSource": "shop", "behindBytes": 90, "behindS": 16.5, "waitsFor": None}
+    relay.takes_reports, relay.positions, relay.state = True, [late], "falling"
+    with serving(relay, report_every_s=0.02) as one:
+        wait_until(lambda: json.loads(one.ask("/health")[1])["relaySays"] == "falling")
+        assert json.loads(one.ask("/health")[1])["behindSeconds"] == 16.5
+        assert one.ask("/health")[0] == 200, "who is ended for it would lose its buffer"
+
+
+def test_lag_is_there_while_the_very_first_window_is_worked_on(relay: FakeRelay) -> None:
+    with serving(relay, is_held=True) as one:
+        wait_until(lambda: "\ndatabus_client_lag_seconds{" in one.ask("/metrics")[1].decode())
+        assert one.json("/api/v1/client")["registrations"][0]["windows"] == 0
+        one.goes_on.set()
+        wait_until(lambda: len(one.seen) == 10)
+
+
+def test_lag_is_there_in_the_first_turn_of_a_loop_too(relay: FakeRelay) -> None:
+    with DatabusClient([relay.url], http={"port": 0}, **QUICK) as client:
+        windows = client.windows("shop.orders")
+        assert next(windows).scn == 1
+        with urllib.request.urlopen(f"{client.url}/metrics", timeout=10) as answer:
+            assert "\ndatabus_client_lag_seconds{" in answer.read().decode()
 
 
 def test_it_is_ready_when_every_registration_reads_and_it_is_not_paused(relay: FakeRelay) -> None:

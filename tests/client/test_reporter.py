@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +122,73 @@ def test_a_relay_is_told_how_the_client_is_and_each_request_says_whose_it_is() -
     assert (report.id, report.name, report.state) == (client.id, "the warehouse", "running")
     assert (one.sources, one.mode, one.scn, one.windows) == (["shop.orders"], "online", 5, 5)
     assert one.callback_p99_s is not None
+
+
+def last_registration(relay: FakeRelay) -> dict[str, Any]:
+    found: dict[str, Any] = relay.reports[-1]["registrations"][0] if relay.reports else {}
+    return found
+
+
+@pytest.mark.parametrize("is_loop", [False, True])
+def test_a_report_tells_what_is_kept_and_not_what_was_read(is_loop: bool) -> None:
+    held = threading.Event()
+    with FakeRelay(orders(range(1, 9))) as relay:
+        relay.takes_reports = True
+        client = DatabusClient([relay.url], checkpoint_every_s=0, **QUICK)
+
+        def take(event: DataEvent) -> None:
+            if event.scn == 4:
+                assert held.wait(10)
+
+        def loop() -> None:
+            for window in client.windows("shop.orders"):
+                for event in window.events:
+                    take(event)
+
+        def is_told() -> bool:
+            one = last_registration(relay)
+            return one.get("keptScn") == "3" and one["bufferedBytes"] > 0
+
+        thread = threading.Thread(target=loop if is_loop else client.run)
+        if not is_loop:
+            client.on("shop.orders")(take)
+        thread.start()
+        wait_until(is_told)
+        assert relay.reports[-1]["everyS"] == QUICK["report_every_s"]
+        held.set()
+        wait_until(lambda: last_registration(relay)["keptScn"] == "8")
+        client.stop()
+        thread.join(10)
+
+
+def test_before_anything_is_kept_a_report_tells_where_it_starts(tmp_path: Path) -> None:
+    with FakeRelay() as relay:
+        relay.takes_reports = True
+        for start, kept in (("earliest", None), ("beginning", "0"), ("7", "7")):
+            folder = tmp_path / start
+            client = DatabusClient([relay.url], start=start, checkpoint_dir=folder, **QUICK)
+            collect(client)
+            with client:
+                registrations = client.report().registrations
+                assert registrations[0].model_dump(mode="json")["kept_scn"] == kept
+
+
+def test_a_relay_that_says_that_the_client_falls_is_heard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with FakeRelay(orders(range(1, 4))) as relay:
+        relay.takes_reports, relay.positions = True, [AT_NEWEST]
+        client = DatabusClient([relay.url], **QUICK)
+        collect(client)
+        with client:
+            for state in ("live", "falling", "fallen", "live"):
+                relay.state = state
+                wait_until(lambda: client.told.state == relay.state)
+    said = [r.getMessage() for r in caplog.records if "this client is" in r.getMessage()]
+    assert [text.split(":")[0] for text in said] == [
+        "this client is falling",
+        "this client is fallen",
+    ]
 
 
 def test_two_clients_of_a_process_have_ids_of_their_own() -> None:

@@ -13,10 +13,12 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from tests.page.scene import ConsumerProcess, Scene
+from tests.promises.running import wait_until
 
 SLOW_S = 1.0  # for each row: a hundredth of what is written
 READS_S = 0.003  # for each row of the snapshot, so that it can be looked at
 FALL_MS = 60_000
+MORE_THAN_ITS_BUFFER = 400  # rows, of about 200 bytes
 OFF_THE_RING = re.compile("fallen|bootstrapping")
 
 _NOTE_STATES = """line => {
@@ -55,6 +57,9 @@ def play(
     expect(meter).to_have_attribute("aria-valuenow", re.compile("^([1-4][0-9]|[1-9])$"))
     take("falling")
     expect(line.locator(".state")).to_have_text(OFF_THE_RING, timeout=FALL_MS)
+    # Its checkpoint is off the ring; what it asks for after its buffer is so a little later.
+    rows = scene.writer.rows
+    wait_until(lambda: scene.writer.rows > rows + MORE_THAN_ITS_BUFFER, "the ring to go on")
     consumer.set_pace(READS_S)
     expect(line.locator(".state")).to_have_text("bootstrapping", timeout=FALL_MS)
     expect(line.locator(".words")).to_contain_text("snapshot of shop.orders", timeout=FALL_MS)

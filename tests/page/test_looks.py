@@ -19,7 +19,10 @@ LOOKS: dict[str, dict[str, Any]] = {
     "phone": {"viewport": PHONE, "color_scheme": "light", "has_touch": True},
     "phone, dark": {"viewport": PHONE, "color_scheme": "dark", "has_touch": True},
 }
-STATES = ("live", "behind", "falling", "fallen", "bootstrapping", "silent")
+STATES = (
+    *("live", "behind", "falling", "fallen", "bootstrapping", "silent"),
+    *("paused", "suspended"),
+)
 LONG = "a-name-that-is-longer-than-a-phone-is-wide-and-has-no-place-to-break-it-at-all"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

@@ -266,6 +266,81 @@ def test_what_a_client_tells_of_itself_is_shown(relay: ServedRelay) -> None:
     assert the_client(relay)["state"] == "bootstrapping"
 
 
+def put_past(relay: ServedRelay, begin: int, end: int) -> None:
+    for scn in range(begin, end):
+        relay.put(transaction(scn, insert(scn, "x" * 900)))
+
+
+def kept(scn: int | None, **changes: Any) -> dict[str, Any]:
+    """Return a report with a checkpoint."""
+    found = report()
+    found["registrations"][0] |= {"keptScn": None if scn is None else str(scn)} | changes
+    return found
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[ServedRelay]:
+    """A relay whose ring holds about 60 windows of `put_past`."""
+    shop = {"name": "shop", "uri": "fake:", "sources": [PERSON.source], "ring_bytes": 1 << 16}
+    served = ServedRelay(tmp_path, physical_sources=[shop])
+    yield served
+    served.close()
+
+
+ANN = {"x-databus-client": "ann-1"}
+
+
+def test_a_client_is_where_its_checkpoint_is_although_it_has_asked_for_all(
+    small: ServedRelay,
+) -> None:
+    put_past(small, 1, 40)
+    small.get("/stream", ANN, sources="1", size=1 << 20, checkPoint=Checkpoint.at(39).to_json())
+    assert the_client(small)["state"] == "live"
+    told = json.loads(post(small, "/clients/ann-1", kept(5)).body)
+    (place,) = told["positions"]
+    assert (place["by"], place["scn"], place["behindS"]) == ("kept", "5", 33.0)
+    assert 0 < place["edgeShare"] < 0.5
+    assert told["state"] in ("behind", "falling"), "by how fast the test writes"
+    put_past(small, 40, 100)
+    assert the_client(small)["state"] == "falling", "it was overwritten since it reported"
+    told = json.loads(post(small, "/clients/ann-1", kept(5)).body)
+    (place,) = told["positions"]
+    assert (told["state"], place["isGone"], place["edgeShare"]) == ("fallen", True, 0.0)
+    told = json.loads(post(small, "/clients/ann-1", kept(99)).body)
+    assert (told["state"], told["positions"][0]["behindBytes"]) == ("live", 0)
+
+
+def test_a_client_without_a_checkpoint_is_where_it_began(small: ServedRelay) -> None:
+    put_past(small, 1, 20)
+    for scn in (9, 19):
+        at = Checkpoint.at(scn).to_json()
+        small.get("/stream", ANN, sources="1", size=1 << 20, checkPoint=at)
+    told = json.loads(post(small, "/clients/ann-1", kept(None)).body)
+    (place,) = told["positions"]
+    assert (place["by"], place["scn"], place["behindS"]) == ("kept", None, 9.0)
+
+
+def test_a_report_that_names_no_checkpoint_or_a_bootstrap_gives_no_place(
+    small: ServedRelay,
+) -> None:
+    put_past(small, 1, 20)
+    at = Checkpoint.at(19).to_json()
+    small.get("/stream", ANN, sources="1", size=1 << 20, checkPoint=at)
+    for one in (report(), kept(3, mode="catchup"), kept(3, sources=["of.another"])):
+        told = json.loads(post(small, "/clients/ann-1", one).body)
+        assert told["positions"][0]["by"] == "asked"
+
+
+def test_a_client_that_hangs_since_before_its_relay_started_has_a_place(
+    small: ServedRelay,
+) -> None:
+    put_past(small, 1, 20)
+    assert json.loads(post(small, "/clients/ann-1", kept(5)).body)["positions"] == []
+    here = kept(5, server="http://localhost")  # as `post` calls the relay
+    told = json.loads(post(small, "/clients/ann-1", here).body)
+    assert told["positions"][0]["scn"] == "5"
+
+
 def test_a_problem_that_a_client_tells_is_listed(relay: ServedRelay) -> None:
     troubled = report()
     troubled["registrations"][0]["problem"] = "the callback failed"

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from databus.daemon.client_report import ClientReport, RegistrationReport
 from databus.relay.admin.client_status import RingMark, client_view
-from databus.relay.admin.models import ClientState
+from databus.relay.admin.models import ClientState, ClientView
 from databus.relay.monitoring.clients import (
     FORGOTTEN_AFTER_S,
     MOST_CLIENTS,
@@ -12,11 +14,14 @@ from databus.relay.monitoring.clients import (
     Caller,
     Client,
     ClientTable,
+    KeptKey,
+    Stream,
     StreamKey,
     caller_of,
 )
 
 KEY = StreamKey("shop", None, "")
+KEPT = KeptKey("shop", "r", ("shop.person",))
 ANN = Caller("ann", "10.0.0.1", "databus/1")
 SECOND = 1_000_000_000
 
@@ -41,7 +46,15 @@ def state(client: Client, mark: RingMark, now_s: float) -> ClientState:
     return client_view(client, {"shop": mark}, lambda _key: ["shop.person"], now_s, 5000.0).state
 
 
-def report(mode: str = "online") -> ClientReport:
+def tells(client: Client, clients: ClientTable, now_s: float, **kept: Any) -> Client:
+    """Have a client report its checkpoint: where that is in the ring, whether it is gone."""
+    reported = kept.pop("report", None) or report()
+    clients.reported(ANN, reported, now_s)
+    client.kept = {KEPT: Stream(scn=4, is_kept=True, **kept)}
+    return client
+
+
+def report(mode: str = "online", **more: Any) -> ClientReport:
     registration = {
         "name": "r",
         "sources": ["shop.person"],
@@ -56,10 +69,10 @@ def report(mode: str = "online") -> ClientReport:
     return ClientReport(
         id="ann",
         name="Ann's",
-        state="running",
         version="1",
         started_at=1.0,
         registrations=[RegistrationReport.model_validate(registration)],
+        **({"state": "running"} | more),
     )
 
 
@@ -204,3 +217,109 @@ def test_a_drain_waits_for_those_who_are_not_there_yet() -> None:
     assert clients.waiting_for("shop", 9, 900, 41.0) == ["ann"], "it has a part of the window"
     reads(clients, 900, 42.0, scn=8)
     assert clients.waiting_for("shop", 9, 900, 42.0) == []
+
+
+def view_of(client: Client, mark: RingMark, now_s: float) -> ClientView:
+    return client_view(client, {"shop": mark}, lambda _key: [], now_s, 5000.0)
+
+
+def test_a_client_that_reports_is_where_its_checkpoint_is_whatever_it_asked_for() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 1000, 0.0, scn=9), clients, 0.0, position=900)
+    view = view_of(client, ring(), 0.0)
+    (place,) = view.positions
+    assert (place.by, place.scn, place.behind_bytes, place.behind_s) == ("kept", 4, 100, 100.0)
+    assert view.state is ClientState.BEHIND
+    assert clients.waiting_for("shop", 1000, 1000, 0.0) == ["Ann's"], "it has not consumed it"
+    assert state(client, ring(1700), 0.0) is ClientState.FALLING
+    tells(client, clients, 1.0, position=1000)
+    assert state(client, ring(), 1.0) is ClientState.LIVE
+    assert clients.waiting_for("shop", 1000, 1000, 1.0) == []
+
+
+def test_a_stuck_client_falls_at_the_rate_of_the_writer_although_it_reads_on() -> None:
+    clients = ClientTable()
+    client = reads(clients, 500, 0.0)
+    for second in range(5):
+        reads(clients, 500 + 50 * second, float(second))
+        tells(client, clients, float(second), position=500)
+        clients.tick(float(second))
+    view = view_of(client, ring(tail=700, rate=50.0), 5.0)
+    assert view.positions[0].falls_in_s == pytest.approx(800 / 50)
+    assert view.state is ClientState.FALLING
+
+
+def test_a_client_whose_checkpoint_was_overwritten_has_fallen_while_it_lives_on_its_buffer() -> (
+    None
+):
+    clients = ClientTable()
+    client = tells(reads(clients, 1000, 0.0), clients, 0.0, is_gone=True)
+    view = view_of(client, ring(), 0.0)
+    (place,) = view.positions
+    assert (place.is_gone, place.edge_share, place.behind_s) == (True, 0.0, None)
+    assert view.state is ClientState.FALLEN
+    assert clients.waiting_for("shop", 1000, 1000, 0.0) == ["Ann's"]
+
+
+def test_without_a_report_the_place_is_what_was_asked_for_and_is_said_to_be_that() -> None:
+    clients = ClientTable()
+    (place,) = view_of(reads(clients, 1000, 0.0), ring(), 0.0).positions
+    assert (place.by, place.is_gone) == ("asked", False)
+
+
+def test_a_report_counts_for_three_intervals_and_half_a_minute_at_least() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 1000, 0.0), clients, 0.0, position=900)
+    assert client.has_fresh_report(29.0)
+    assert not client.has_fresh_report(30.0)
+    tells(client, clients, 0.0, position=900, report=report(every_s=60.0))
+    assert client.has_fresh_report(179.0)
+    assert not client.has_fresh_report(180.0)
+
+
+def test_who_asks_on_without_reporting_is_where_he_asks_once_his_report_is_old() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 1000, 0.0), clients, 0.0, position=200)
+    reads(clients, 1000, 29.0)
+    assert state(client, ring(), 29.0) is ClientState.FALLING
+    reads(clients, 1000, 31.0)
+    (place,) = view_of(client, ring(), 31.0).positions
+    assert (place.by, place.edge_share) == ("asked", 1.0)
+    assert state(client, ring(), 31.0) is ClientState.LIVE
+
+
+def test_of_a_client_gone_silent_the_last_place_stands_and_its_lag_is_not_known() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 1000, 0.0), clients, 5.0, position=900)
+    view = view_of(client, ring(1500), 100.0)
+    (place,) = view.positions
+    assert view.state is ClientState.SILENT
+    assert (place.by, place.edge_share, place.behind_s) == ("kept", 0.4, None)
+
+
+def test_what_came_since_the_last_report_makes_nobody_late() -> None:
+    clients = ClientTable()
+    seldom = report(every_s=20.0)
+    client = tells(reads(clients, 1010, 9.0), clients, 0.0, position=1000, report=seldom)
+    assert state(client, ring(1010), 9.0) is ClientState.LIVE
+    assert state(client, ring(1015), 9.0) is ClientState.BEHIND
+
+
+@pytest.mark.parametrize("halt", ["paused", "suspended"])
+def test_who_stands_still_says_so_unless_it_is_worse_than_that(halt: str) -> None:
+    clients = ClientTable()
+    stands = report(state=halt)
+    client = tells(reads(clients, 1000, 0.0), clients, 0.0, position=1000, report=stands)
+    assert state(client, ring(), 0.0) is ClientState(halt)
+    assert state(client, ring(1900), 0.0) is ClientState.FALLING
+    bootstrapping = report("snapshot", state=halt)
+    tells(client, clients, 0.0, position=1000, report=bootstrapping)
+    assert state(client, ring(), 0.0) is ClientState(halt)
+
+
+def test_a_ring_that_was_emptied_has_nobodys_place() -> None:
+    clients = ClientTable()
+    client = tells(reads(clients, 1000, 0.0), clients, 0.0, position=900)
+    clients.forget_positions("shop")
+    assert client.kept[KEPT].position is None
+    assert view_of(client, ring(), 0.0).positions[0].edge_share is None

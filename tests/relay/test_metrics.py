@@ -8,7 +8,7 @@ from databus.relay.admin.metrics import MOST_NAMES
 from databus.relay.monitoring.clients import Caller
 from databus.schemas.checkpoint import Checkpoint
 from tests.relay.fakes import ServedRelay
-from tests.relay.test_api import put_some
+from tests.relay.test_api import post, put_some, report
 
 
 def figures(relay: ServedRelay) -> dict[tuple[str, ...], float]:
@@ -46,6 +46,21 @@ def test_a_client_is_told_of_by_its_name(relay: ServedRelay) -> None:
     assert found["databus_relay_client_state", "ann-1", "live"] == 1
     assert found["databus_relay_clients", "live"] == 1
     assert found["databus_relay_clients", "fallen"] == 0
+
+
+def test_a_client_that_hangs_is_late_in_the_metrics_too(relay: ServedRelay) -> None:
+    put_some(relay)
+    headers = {"x-databus-client": "ann-1"}
+    checkpoint = Checkpoint.at(5).to_json()
+    relay.get("/stream", headers, sources="1,2", size=1 << 20, checkPoint=checkpoint)
+    assert figures(relay)["databus_relay_client_edge_share", "ann-1"] == 1.0
+    told = report()
+    told["registrations"][0]["keptScn"] = "1"
+    assert post(relay, "/clients/ann-1", told).status == 200
+    found = figures(relay)
+    assert found["databus_relay_client_behind_seconds", "Ann's consumer"] == 3.0
+    assert found["databus_relay_client_behind_bytes", "Ann's consumer"] > 0
+    assert found["databus_relay_client_edge_share", "Ann's consumer"] < 1.0
 
 
 def test_clients_beyond_so_many_names_are_one(relay: ServedRelay) -> None:

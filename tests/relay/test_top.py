@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from databus.cli.main import main
+from databus.daemon.client_report import ClientReport
 from databus.demo.processes import child_environment, python_module
 from databus.relay.admin.models import (
     AwaitedSource,
@@ -31,7 +32,7 @@ from databus.relay.admin.models import (
     SourceName,
     Trouble,
 )
-from databus.relay.cli.top_view import Picture, draw, worst_position
+from databus.relay.cli.top_view import LOST_CHECKPOINT, Picture, draw, worst_position
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 
 PATIENCE_S = 20.0
@@ -169,6 +170,25 @@ def test_clients_in_danger_come_first_and_say_how_near_the_edge_they_are() -> No
     assert (gone.split()[0], calm.split()[0]) == ("gone", "calm")
     assert " ".join(late.split()) == "late falling 4 s 20 % 90 s 1.5 KiB"
     assert error == "gone: scn 5 is gone; the oldest held is 9"
+
+
+def test_who_stands_still_and_falls_says_both_and_a_lost_checkpoint_is_told() -> None:
+    told = ClientReport(
+        id="a", name="a", state="paused", version="1", started_at=NOW_S, registrations=[]
+    )
+    lost = {"by": "kept", "is_gone": True, "behind_bytes": None, "behind_s": None}
+    fallen = client("lost", ClientState.FALLEN, 0.0)
+    places = [fallen.positions[0].model_copy(update=lost)]
+    clients = [
+        fallen.model_copy(update={"report": told, "positions": places}),
+        client("still", ClientState.PAUSED, 1.0).model_copy(update={"report": told}),
+        client("quiet", ClientState.SILENT, 0.5),
+    ]
+    lines = [" ".join(line.split()) for line in drawn(picture([source()], clients))]
+    assert "lost fallen, paused unknown 0 % - 1.5 KiB" in lines
+    assert "still paused 4 s 100 % - 1.5 KiB" in lines
+    assert "quiet silent unknown 50 % - 1.5 KiB" in lines
+    assert f"lost: {LOST_CHECKPOINT}" in lines
 
 
 def test_a_screen_that_is_too_low_shows_those_that_matter() -> None:

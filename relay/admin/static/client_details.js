@@ -27,6 +27,7 @@ function factsOf(id, client) {
     ["Agent", client.agent || NONE],
     ["Sources", client.sources.join(", ") || NONE],
     ["Filters", client.filters || "none"],
+    ["Place", placeWords(client)],
     ["First seen", ago(client.firstSeenAt)],
     ["Last seen", ago(client.lastSeenAt)],
     ["Requests", count(client.requests)],
@@ -36,6 +37,11 @@ function factsOf(id, client) {
   const report = client.report;
   if (report) facts.push(["Version", report.version], ["Its own API", report.url || "none"]);
   return facts;
+}
+
+function placeWords({ positions }) {
+  if (!positions.length) return NONE;
+  return positions.some(({ by }) => by === "kept") ? "after its newest checkpoint, as it reports" : "what it asked for last: it reports no checkpoint";
 }
 
 function makeRegistration({ name }) {
@@ -50,6 +56,7 @@ function registrationFacts(one) {
     ["Connection", one.connection],
     ["Server", one.server || NONE],
     ["SCN", scn(one.scn)],
+    ["Checkpoint", scn(one.keptScn)],
     ["Rows", count(one.events)],
     ["Windows", count(one.windows)],
     ["Rows a second", perSecond(one.eventsPerS)],

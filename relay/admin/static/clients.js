@@ -5,7 +5,7 @@ import { makeDetails } from "./client_details.js";
 import { makeDistance } from "./distance.js";
 import { h, makeList, say, set, show } from "./dom.js";
 import { bytes, clock, duration, perSecond, plural, scn } from "./format.js";
-import { makeState } from "./marks.js";
+import { clientWords, makeState } from "./marks.js";
 import { MOST_SHOWN, countStates, lag_s, worstFirst } from "./order.js";
 
 const COLUMNS = ["Consumer", "State", "Distance to the edge", "Rate", "Lag", "Checkpoint", "Says of itself", "Last error"];
@@ -98,7 +98,7 @@ function makeClient({ id }) {
       set(line, "data-state", client.state);
       say(name, client.name || client.id);
       say(place, `${client.address} · ${client.sources.join(", ") || "no source"}`);
-      state.update(client.state);
+      state.update(client.state, clientWords(client));
       updateDistances(client.positions.map((position) => ({ client, position, isOneOfMany: client.positions.length > 1 })));
       updateRate(rateWords(client));
       say(lag, lagWords(client));
@@ -122,7 +122,8 @@ function makeLines(parent) {
 }
 
 function lagWords(client) {
-  return client.positions.some(({ waitsFor }) => waitsFor) ? "unknown" : duration(lag_s(client));
+  const isUnknown = client.positions.some(({ waitsFor, behindS }) => waitsFor || behindS === null);
+  return isUnknown ? "unknown" : duration(lag_s(client));
 }
 
 function rateWords(client) {

@@ -8,6 +8,7 @@ import { bytes, clock, percent, plural, roughly } from "./format.js";
 export function distanceWords(client, position) {
   const share = position.edgeShare;
   const { waitsFor } = position;
+  if (position.isGone && position.by === "kept") return "a restart needs a bootstrap: its checkpoint fell off the ring";
   if (client.state === "fallen") return "fell off the ring";
   if (client.state === "bootstrapping") return bootstrapWords(client);
   if (share === null) return position.scn === null ? "position not known" : "not in the ring";

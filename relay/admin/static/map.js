@@ -5,7 +5,7 @@
 
 import { h, makeList, say, set, show, svg } from "./dom.js";
 import { bytes, perSecond } from "./format.js";
-import { captureWord, makeShape } from "./marks.js";
+import { captureWord, clientWords, makeShape } from "./marks.js";
 import { MOST_SHOWN, countStates, worstFirst } from "./order.js";
 
 const NARROW_PX = 720;
@@ -79,7 +79,7 @@ function flowOfClient(client) {
     side: "out",
     href: `#client-${client.id}`,
     name: client.name || client.id,
-    word: client.state,
+    word: clientWords(client),
     state: client.state,
     size: client.bytesPerS,
     rate: `${bytes(client.bytesPerS)}/s`,

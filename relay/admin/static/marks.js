@@ -12,6 +12,7 @@ const SHAPES = {
   starting: "ring",
   running: "full",
   paused: "bars",
+  suspended: "cross",
   stopped: "square",
   error: "cross",
   unreachable: "cross",
@@ -22,11 +23,18 @@ const SHAPES = {
 };
 
 /** The worse, the smaller: what an operator looks at first. */
-export const SEVERITY = ["fallen", "falling", "bootstrapping", "behind", "silent", "waiting", "live"];
+export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live"];
 
 /** What a physical source's capture does: one that hears nothing is not running. */
 export function captureWord(source) {
   return source.state === "running" && !source.isConnected ? "silent" : source.state;
+}
+
+/** A consumer's state in words: one that falls may stand still besides. */
+export function clientWords({ state, report }) {
+  const isFalling = state === "falling" || state === "fallen";
+  const halt = report?.state;
+  return isFalling && (halt === "paused" || halt === "suspended") ? `${state}, ${halt}` : state;
 }
 
 /** Make a shape alone, for beside a word. */

@@ -57,6 +57,8 @@ class Reading:
             begin = job.begin
             stream.scn, offset = (None, -1) if begin is None else begin
             stream.is_inside = offset >= 0
+            if stream.began is None or stream.is_gone:
+                stream.began = job.position
             stream.position = job.position
             stream.is_gone = False
 

@@ -1,0 +1,71 @@
+"""Where a client would go on after a crash, as its report says: looked for in the rings.
+
+A report is small and comes every few seconds; a look takes no longer than the one
+of a request for events.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from databus.daemon.client_report import ClientReport, RegistrationReport
+from databus.relay.monitoring.clients import Client, KeptKey, Stream
+from databus.relay.relay import Relay
+from databus.schemas.errors import RingError, ScnNotFoundError
+
+WHOLE_WINDOW = -1
+# In a bootstrap it goes on at a bootstrap server, wherever the rings are.
+BOOTSTRAP_MODES = frozenset(("snapshot", "catchup"))
+
+
+def kept_places(
+    relay: Relay, client: Client, report: ClientReport, host: str
+) -> dict[KeptKey, Stream]:
+    """Return a client's places by its report; `host` is where this relay was reached at."""
+    found = {}
+    for one in report.registrations:
+        name = _physical_source(relay, one)
+        if name is None or not _counts_here(client, one, name, host):
+            continue
+        key = KeptKey(name, one.name, tuple(one.sources))
+        stream = client.kept.get(key) or Stream(is_kept=True)
+        if _find(stream, relay, client, name, one):
+            found[key] = stream
+    return found
+
+
+def _physical_source(relay: Relay, one: RegistrationReport) -> str | None:
+    """Return the one that all its sources are of; None when there is no such here."""
+    catalog = relay.catalog
+    found = [name for name in catalog.members if set(one.sources) <= set(catalog.members[name])]
+    return found[0] if one.sources and found else None
+
+
+def _counts_here(client: Client, one: RegistrationReport, name: str, host: str) -> bool:
+    """Say whether a registration reads from this relay, and says where it is."""
+    if one.mode in BOOTSTRAP_MODES or "kept_scn" not in one.model_fields_set:
+        return False
+    has_asked = any(key.physical_source == name for key in client.streams)
+    return has_asked or urlsplit(one.server).netloc == host
+
+
+def _find(stream: Stream, relay: Relay, client: Client, name: str, one: RegistrationReport) -> bool:
+    """Look for a registration's place; False when nothing is known of it.
+
+    Without a checkpoint it would lose, or get again, all since it first began to read.
+    """
+    source = relay.physical_sources.get(name)
+    if source is None:
+        return False
+    stream.scn, stream.position, stream.is_gone = one.kept_scn, None, False
+    if one.kept_scn is None:
+        ids = relay.catalog.src_ids_of(name)
+        stream.position = client.began_in(name, frozenset(ids[source] for source in one.sources))
+        return stream.position is not None
+    try:
+        stream.position = source.reader.find(one.kept_scn, WHOLE_WINDOW)
+    except ScnNotFoundError:
+        stream.is_gone = True
+    except RingError:
+        return False
+    return True

@@ -63,7 +63,7 @@ _WORST_FIRST = (
     State.PAUSED,
     State.STOPPED,
 )
-_NOT_OPEN_YET = "its log is being opened; whether the database answers is not known yet"
+_NOT_PROVED_YET = "its log is being opened; whether the database is well is not known yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +347,7 @@ class Relay:
 
 
 def _trouble(name: str, status: CaptureStatus, problem: str) -> Trouble:
-    text = problem or _NOT_OPEN_YET
+    text = problem or _NOT_PROVED_YET
     return Trouble(name, status.state, text, status.since, status.next_try_at)
 
 

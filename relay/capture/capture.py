@@ -5,7 +5,7 @@ that cannot be reached or a disk that is full, is tried again for ever, with
 back-off (`conf.faults` says what that is), and its state says so. Anything else
 puts this one source into the error state once it was met twice (`doubts` says
 why), with the text of what to do, and leaves the rest of the relay alone.
-`unpause` tries again.
+`unpause` tries again. It is running only once its connection was proved (`log_place`).
 
 The ring decides what is new. Capture begins after the older of the ring's
 newest SCN and MaxSCN and drops what the ring has already, so that a restart
@@ -105,6 +105,7 @@ class Capture:
         self._thread: threading.Thread | None = None
         self._idle = IdleAdvance()
         self._is_unfinished = False
+        self._unsaved = ""  # why MaxSCN could not be saved last
         self._mark: LogMark | None = None  # the newest that the ring was given
         self._saved_scn = -1
         self._saved_at_s = float("-inf")
@@ -127,7 +128,7 @@ class Capture:
             self._reconnects,
             (*self._warnings, *(self._large_rows.warnings if self._large_rows else ())),
             self._was_opened,
-            self.place.is_open and silence_s is not None and silence_s <= HEARD_WITHIN_S,
+            self.place.is_proved and silence_s is not None and silence_s <= HEARD_WITHIN_S,
             self._since,
             self._next_try_at,
             None if silence_s is None else wall_s - silence_s,
@@ -180,14 +181,15 @@ class Capture:
         while not self._is_over():
             try:
                 if self._wanted is State.RUNNING:
-                    if self._state not in TROUBLED:  # those end when it is open
-                        # After `unpause` an error stands until the source is open again.
+                    if self._state not in TROUBLED:  # those end when it is proved
+                        # After `unpause` an error stands until then, too.
                         state = State.RETRYING if self._problem else State.STARTING
                         self._note(state, self._problem)
                     self._capture()
                 else:
                     self._rest(State.PAUSED)
             except Exception as error:
+                self.place.failed()
                 if is_transient(error):
                     self._back_off(error)
                 elif self._doubts.is_confirmed(error, self._ring.max_scn):
@@ -211,6 +213,7 @@ class Capture:
         with self._changed:
             if self._wanted is not State.STOPPED:
                 return False
+            self.place.rest()
             self._thread = None  # in the lock: a `start` from now on makes a new one
             self._note(State.STOPPED)
             return True
@@ -225,14 +228,15 @@ class Capture:
         try:
             begin = self._begin_scn()
             self._expect_log(source)
-            self.place.begin(begin)
+            self.place.begin(begin, max(self._ring.max_scn, self._max_scn.load() or -1))
             self._is_unfinished = False
             self._saved_scn = -1  # the ring may have been emptied, and begin with older windows
             source.open(begin, newest_of(self._ring))
             self._note_findings(source)
             for table in source.tables():
                 self._encoder.publish_first(table)
-            self._note_open()
+            self._doubts.opened()
+            self._heard_at_s = self._clock.monotonic_s()
             while self._wanted is State.RUNNING:
                 captured = source.read()
                 self._heard_at_s = self._clock.monotonic_s() - getattr(source, "silence_s", 0.0)
@@ -240,19 +244,28 @@ class Capture:
                 self.place.check_doubt()
                 self._note_mark(source)
                 self._save_when_due()
-                self._wait_s = self._settings.reconnect_min_s
+                is_at_end = not captured and getattr(source, "is_at_end", True)
+                self._note_proof(is_at_end=is_at_end)
         finally:
-            self.place.is_open = False
+            self.place.is_proved = False
             try:
                 source.close()
             finally:
                 self._save_max_scn()
 
-    def _note_open(self) -> None:
-        self._doubts.opened()
-        self._was_opened = self.place.is_open = True
-        self._heard_at_s = self._clock.monotonic_s()
-        self._note(State.RUNNING)
+    def _note_proof(self, *, is_at_end: bool) -> None:
+        """Be running from the first read on that proves the connection."""
+        if self.place.prove(is_at_end=is_at_end):
+            self._was_opened = True
+            self._wait_s = self._settings.reconnect_min_s
+            self._note_taken()
+
+    def _note_taken(self) -> None:
+        """Say that all is read and taken, and whether MaxSCN is saved."""
+        if self._unsaved:
+            self._note(State.RETRYING, self._unsaved, self._flush_s)
+        else:
+            self._note(State.RUNNING)
 
     def _begin_scn(self) -> int | None:
         newest, saved = self._ring.max_scn, self._max_scn.load()
@@ -321,6 +334,7 @@ class Capture:
             # One that the ring has already would push others out of it.
             if item.begin_scn >= self._ring.max_scn:
                 self._ring.extend(item.at, item.data)
+                self.place.piece_end = item.at + len(item.data)
                 self._warn_of_large_rows(item.data)
         elif isinstance(item, WindowEnd):
             self.place.move_to(item.scn)
@@ -328,6 +342,7 @@ class Capture:
                 with self._notifying():
                     self._ring.finish(item.length, item.scn, item.timestamp_ns)
                 self._count(1, item.rows, item.length, item.timestamp_ns)
+            self.place.piece_end = 0
         elif item.window_count:
             self.place.move_to(item.first_scn)
             self.place.scn = item.last_scn
@@ -425,19 +440,19 @@ class Capture:
                 self._tell_unsaved(error)
             else:
                 self._saved_scn = scn
-                if self._state is State.RETRYING and self.place.is_open:
-                    self._note(State.RUNNING)
+                was_unsaved, self._unsaved = self._unsaved, ""
+                if was_unsaved and self.place.is_proved:
+                    self._note_taken()
         self._saved_at_s = self._clock.monotonic_s()
 
     def _tell_unsaved(self, error: Exception) -> None:
         """Say that MaxSCN is not saved; what the ring has is safe, and readers get it."""
-        if not self.place.is_open:
-            log.warning("%s: %s", self._settings.name, error, extra=self._about())
-            return
-        if self._state is not State.RETRYING:
+        if not self._unsaved:
             log.warning("%s: %s; tried again", self._settings.name, error, extra=self._about())
             self._on_problem(error)
-        self._note(State.RETRYING, str(error), self._flush_s)
+        self._unsaved = str(error)
+        if self.place.is_proved:
+            self._note_taken()
 
     def _wall_s(self) -> float:
         return self._clock.wall_ns() / 1e9
@@ -447,10 +462,14 @@ class Capture:
         return about(physical_source=self._settings.name, scn=self._ring.max_scn, error=error)
 
     def _note(self, state: State, problem: str = "", wait_s: float | None = None) -> None:
-        """Take a state; `wait_s` = so long until the next try."""
+        """Take a state; `wait_s` = so long until the next try.
+
+        What is tried again is so since the first time that it failed, whatever fails next.
+        """
         with self._changed:
             now = self._wall_s()
-            if state is not self._state or self._since is None:
+            is_same = state is self._state or {state, self._state} <= TROUBLED
+            if not is_same or self._since is None:
                 self._since = now
             self._state, self._problem = state, problem
             self._next_try_at = None if wait_s is None else now + wait_s
@@ -461,6 +480,8 @@ class Capture:
         with self._changed:
             if state is State.ERROR and self._wanted is State.RUNNING:
                 self._wanted = State.ERROR
+            elif state is State.PAUSED:
+                self.place.rest()
             self._note(state, problem)
             self._changed.wait_for(lambda: self._wanted in (State.RUNNING, State.STOPPED))
 

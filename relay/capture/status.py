@@ -9,7 +9,7 @@ from enum import StrEnum
 class State(StrEnum):
     """What a capture loop is doing."""
 
-    STARTING = "starting"  # its log is being opened: nothing is known of the database yet
+    STARTING = "starting"  # nothing is known yet: its log is being opened and proved
     RUNNING = "running"
     UNREACHABLE = "unreachable"  # the database; tried again for ever
     RETRYING = "retrying"  # this machine lacks something, or a doubt; tried again
@@ -29,7 +29,7 @@ _NOT_WELL = TROUBLED | {State.ERROR, State.STARTING}
 class CaptureStatus:
     """How a capture loop is, at one moment. `problem` is empty when all is well.
 
-    Times are seconds since 1970. `is_connected`: the log is open, and something was
+    Times are seconds since 1970. `is_connected`: the log is proved, and something was
     heard of the database within a few seconds; without it nobody knows how far behind
     the ring is.
     """
@@ -44,7 +44,7 @@ class CaptureStatus:
     size_bytes: int = 0
     reconnects: int = 0
     warnings: tuple[str, ...] = ()  # of what the source found as it was opened last
-    was_opened: bool = False  # since the start, at least once
+    was_opened: bool = False  # and proved, since the start, at least once
     is_connected: bool = False
     since: float | None = None  # when this state began
     next_try_at: float | None = None  # of what is tried again
@@ -52,7 +52,7 @@ class CaptureStatus:
 
     @property
     def is_well(self) -> bool:
-        """Whether its log was opened, or it rests by somebody's wish, and nothing is wrong."""
+        """Whether its log was proved, or it rests by somebody's wish, and nothing is wrong."""
         return not self.problem and self.state not in _NOT_WELL
 
     @property

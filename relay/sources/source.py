@@ -171,7 +171,8 @@ class Source(Protocol):
     def read(self) -> Sequence[Captured]:
         """Return the next transactions or windows; waits a while, [] when there were none.
 
-        Must come back within about a second so that the loop can be stopped.
+        Must come back within about a second so that the loop can be stopped. [] says that
+        nothing follows, unless the source has an `is_at_end` that is False.
         Raises as `open` does; after SourceUnavailableError the loop calls
         `close` and `open` again with the last SCN it appended.
         """

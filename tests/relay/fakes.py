@@ -69,6 +69,9 @@ class FakeSource:
         self.opened_after: list[int | None] = []
         self.told_newest: list[Newest | None] = []
         self.is_open = False
+        self.is_at_end = True  # when it has nothing more to hand over
+        self.empty_reads = 0  # so many of each connection bring nothing, whatever there is
+        self.reads = 0  # of this connection
         self.silence_s = 0.0
         self.answers = threading.Event()  # a database that is frozen does not
         self.answers.set()
@@ -90,11 +93,18 @@ class FakeSource:
             self._read_errors += [error, error]
             self._arrived.notify_all()
 
+    def fail_to_read(self, error: Exception) -> None:
+        """Raise this when it is read next, on one connection."""
+        with self._arrived:
+            self._read_errors.append(error)
+            self._arrived.notify_all()
+
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         self.opened_after.append(after_scn)
         self.told_newest.append(newest)
         assert self.answers.wait(10)
         self.is_open = True
+        self.reads = 0
         self._raise_next()
         with self._arrived:
             self._next = sum(after_scn is not None and _scn(i) <= after_scn for i in self._log)
@@ -104,6 +114,9 @@ class FakeSource:
 
     def read(self) -> Sequence[Captured]:
         with self._arrived:
+            self.reads += 1
+            if self.reads <= self.empty_reads:
+                return []
             self._arrived.wait_for(self._has_something, 0.05)
             self._raise_next()
             if self._read_errors:
@@ -180,9 +193,10 @@ class ServedRelay:
         return self.sources[name]
 
     def put(self, *transactions: Transaction, name: str = "shop") -> None:
-        """Commit at the source and wait until the ring has it."""
+        """Commit at the source and wait until the ring has it, and the source is running."""
         self.source(name).put(*transactions)
         self.wait_for_scn(transactions[-1].scn, name)
+        wait_until(lambda: self.relay.physical_sources[name].capture.status.is_connected)
 
     def wait_for_scn(self, scn: int, name: str = "shop") -> None:
         wait_until(lambda: self.relay.physical_sources[name].ring.max_scn >= scn)

@@ -6,6 +6,8 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -166,7 +168,8 @@ def test_what_is_committed_gets_into_the_ring_and_is_announced(bench: Bench) -> 
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)), transaction(2, insert(2), insert(3)))
     bench.wait_for(1, 2)
-    wait_until(lambda: bench.appends > 0)
+    assert capture.wait_for(State.RUNNING, 5)
+    assert bench.appends > 0
     status = capture.status
     assert (status.state, status.scn, status.windows, status.events) == (State.RUNNING, 2, 2, 3)
 
@@ -242,7 +245,7 @@ def test_a_source_out_of_reach_is_tried_again_for_ever(bench: Bench) -> None:
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
-    assert capture.status.state is State.RUNNING
+    assert capture.wait_for(State.RUNNING, 5)
     assert capture.status.reconnects == 20
     assert capture.status.problem == ""
 
@@ -300,7 +303,8 @@ def test_any_other_error_stops_the_source_until_unpause(bench: Bench, error: Exc
     bench.source.put(transaction(1, insert(1)))
     capture.unpause()
     bench.wait_for(1)
-    assert (capture.status.state, capture.status.problem) == (State.RUNNING, "")
+    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.status.problem == ""
 
 
 def test_a_row_that_does_not_fit_stops_the_source_after_the_windows_before_it(
@@ -398,6 +402,116 @@ def test_max_scn_that_cannot_be_saved_keeps_no_window_back_and_is_saved_later(
     assert (bench.max_scn.scn, capture.status.problem, capture.status.reconnects) == (2, "", 0)
 
 
+class Told:
+    """Every state that a capture loop took, with the time from which on it says that it is so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.states: list[State] = []
+        note = Capture._note
+
+        def told(capture: Capture, state: State, *more: Any) -> None:
+            self.states.append(state)
+            note(capture, state, *more)
+
+        monkeypatch.setattr(Capture, "_note", told)
+
+
+def _has_failed_since(capture: Capture, reconnects: int) -> bool:
+    return capture.status.reconnects > reconnects
+
+
+def test_a_source_that_opens_and_says_nothing_is_starting_and_then_away_and_never_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch)
+    bench.source.is_at_end = False
+    capture = bench.start()
+    wait_until(lambda: bench.source.reads > 2)
+    status = capture.status
+    assert (status.state, status.is_connected, status.was_opened) == (State.STARTING, False, False)
+    first_at = bench.time.now_s
+    for _ in range(3):
+        before = capture.status.reconnects
+        bench.source.fail_to_read(SourceUnavailableError("silent for 10 s"))
+        wait_until(partial(_has_failed_since, capture, before))
+        bench.time.now_s += 10
+        wait_until(lambda: bench.source.is_open and bench.source.reads > 2)
+        assert capture.status.problem == "silent for 10 s"
+    assert set(told.states) == {State.STARTING, State.UNREACHABLE}
+    assert capture.status.since == first_at
+    bench.source.is_at_end = True
+    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.status.was_opened
+
+
+def test_what_could_not_be_taken_is_retried_without_looking_well_in_between(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.source.is_at_end, bench.source.empty_reads = False, 3
+    told = Told(monkeypatch)
+    bench.ring.errors[2] = unwritable(errno.ENOSPC)
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)), transaction(2, insert(2)))
+    wait_until(lambda: capture.status.reconnects >= 3)
+    # What the ring has already is read again, as after a crash: that is no proof.
+    bench.max_scn.scn = 0
+    before = capture.status.reconnects
+    wait_until(lambda: capture.status.reconnects >= before + 3)
+    assert set(told.states) == {State.STARTING, State.RETRYING}
+    bench.ring.errors.clear()
+    assert capture.wait_for(State.RUNNING, 5)
+    assert bench.ring.scns == [1, 2]
+
+
+def test_a_window_in_pieces_proves_a_connection_once_it_is_further_than_where_it_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch)
+    bench.source.is_at_end = False
+    capture = bench.start()
+    bench.source.put(batch(1), WindowPiece(0, b"abc", 1))
+    wait_until(lambda: bench.ring.unfinished == b"abc")
+    assert capture.wait_for(State.RUNNING, 5)
+    bench.source.fail(SourceUnavailableError("gone"))
+    wait_until(lambda: capture.status.reconnects == 1)
+    told.states.clear()
+    bench.source.put(WindowPiece(0, b"abc", 1))
+    wait_until(lambda: capture.place.piece_end == 3)
+    wait_until(lambda: bench.source.reads > 5)
+    assert told.states == []
+    bench.source.put(WindowPiece(3, b"d", 1))
+    assert capture.wait_for(State.RUNNING, 5)
+
+
+def test_it_is_troubled_since_the_first_failure_whatever_fails_next(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(
+        update={"reconnect_min_s": 0.2, "reconnect_max_s": 0.2}
+    )
+    bench.source.fail(SourceUnavailableError("no route"), damaged(b"a"))
+    capture = bench.start()
+    assert capture.wait_for(State.UNREACHABLE, 5)
+    first_at = bench.time.now_s
+    bench.time.now_s += 10
+    assert capture.wait_for(State.RETRYING, 5)
+    assert capture.status.since == first_at
+
+
+def test_max_scn_that_cannot_be_saved_is_told_across_connections(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.max_scn.error = unwritable(errno.ENOSPC)
+    capture = bench.start()
+    bench.source.put(transaction(1, insert(1)))
+    assert capture.wait_for(State.RETRYING, 5)
+    told = Told(monkeypatch)
+    bench.source.fail(SourceUnavailableError("gone"))
+    wait_until(lambda: capture.status.reconnects == 1 and capture.status.is_connected)
+    assert set(told.states) == {State.UNREACHABLE, State.RETRYING}
+    bench.max_scn.error = None
+    bench.time.now_s += 1.0
+    assert capture.wait_for(State.RUNNING, 5)
+
+
 def damaged(evidence: bytes) -> SourceStoppedError:
     way_on = "to pass this place: acknowledged_scns = [9]"
     return SourceStoppedError("shop", 1, "damaged", "bin.1:9", evidence=evidence, way_on=way_on)
@@ -408,7 +522,8 @@ def test_what_is_read_otherwise_on_another_connection_stops_nothing(bench: Bench
     capture = bench.start()
     bench.source.put(transaction(1, insert(1)))
     bench.wait_for(1)
-    assert (capture.status.state, capture.status.reconnects) == (State.RUNNING, 3)
+    assert capture.wait_for(State.RUNNING, 5)
+    assert capture.status.reconnects == 3
     assert all("acknowledged_scns" not in str(error) for error in bench.problems)
 
 
@@ -577,7 +692,7 @@ def test_an_empty_transaction_at_the_same_scn_is_nothing_new(bench: Bench) -> No
     bench.wait_for(1)
     bench.source.put(transaction(2, insert(2)))
     bench.wait_for(1, 2)
-    assert capture.status.state is State.RUNNING
+    assert capture.wait_for(State.RUNNING, 5)
 
 
 def test_idle_advance_waits_longer_each_time_and_starts_over_after_data() -> None:

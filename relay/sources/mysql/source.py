@@ -143,6 +143,11 @@ class MysqlSource:
         """For how long the server has said nothing; it says each second that it is alive."""
         return 0.0 if self._dump is None else self._dump.silence_s
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the server said that nothing follows what was read, in the log that was left."""
+        return self._stopped is None and self._assembler is not None and self._assembler.is_at_end
+
     def tables(self) -> Sequence[Table]:
         """Return the watched tables as they were when last read from the server."""
         return self._tables.tables() if self._tables is not None else []
@@ -166,7 +171,8 @@ class MysqlSource:
                 deadline = 0.0
             if self._seeks_gtids:
                 found = self._from_gtids_on(found)
-            if found or (self._stopped is None and self._clock() >= deadline):
+            is_over = self.is_at_end or self._clock() >= deadline
+            if found or (self._stopped is None and is_over):
                 return found
 
     def _from_gtids_on(self, found: list[Captured]) -> list[Captured]:

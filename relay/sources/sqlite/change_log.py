@@ -122,6 +122,7 @@ class ChangeLog:
         self._generations = {0: NO_TABLE}
         self._rows_sql = ""
         self._trim_from = 0
+        self.is_all_read = True  # but for what a lock kept the last `read` from
         self.newest = NO_SEAL  # up to here the log is sealed, as far as this relay knows
 
     def last_logged(self) -> int:
@@ -201,6 +202,7 @@ class ChangeLog:
         fresh: list[SealedWindow] | None = []
         if version != self._version:
             fresh = self._seal_if_free()
+            self.is_all_read = fresh is not None
             if fresh is not None:
                 # What was committed after the version was read moves it again.
                 self._version = version

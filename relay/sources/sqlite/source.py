@@ -180,6 +180,11 @@ class SqliteSource:
                     slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)
                     self._interval = min(self._interval * _SLOWER, slowest)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing was left to the next `read` because of a lock."""
+        return self._log is not None and self._log.is_all_read
+
     def close(self) -> None:
         """Close the connection; the triggers go on logging."""
         if self._seals is not None:

@@ -318,6 +318,27 @@ def kept_of(source: ReadSource, scn: int) -> LogMark:
     return found
 
 
+def test_a_quiet_log_is_at_its_end_once_the_server_says_so_and_no_sooner(
+    shop: Database, tmp_path: Path
+) -> None:
+    with WireProxy(shop.server.port) as proxy:
+        uri = f"mysql://{shop.server.user}@127.0.0.1:{proxy.port}"
+        settings = watching(shop, tmp_path, "t").model_copy(update={"uri": uri})
+        with opened(settings) as source:
+            begin = read_until_first(shop, source)
+            kept = kept_of(source, begin)
+        # The answer to the request for the log never comes; after that, it does.
+        proxy.tamper = lambda _packet: []
+        for is_silent in (True, False):
+            source = ReadSource(settings)
+            source.expect([kept])
+            source.open(begin)
+            reads = [(list(source.read()), source.is_at_end) for _ in range(5)]
+            source.close()
+            assert [found for found, _ in reads] == [[]] * 5
+            assert any(is_at_end for _, is_at_end in reads) is not is_silent
+
+
 def test_a_log_that_is_the_same_goes_on_behind_what_was_read(
     shop: Database, tmp_path: Path
 ) -> None:
@@ -347,6 +368,12 @@ def test_what_stands_between_a_rotation_and_a_stop_is_handed_over(
             read_full(source, 1)
 
 
+def refuse_any_end(source: ReadSource) -> None:
+    """Read until it raises; nothing comes before that, and it is never the end of the log."""
+    for _ in range(100):
+        assert (list(source.read()), source.is_at_end) == ([], False)
+
+
 def test_a_kept_transaction_with_another_digest_stops_with_both(
     shop: Database, tmp_path: Path
 ) -> None:
@@ -360,7 +387,7 @@ def test_a_kept_transaction_with_another_digest_stops_with_both(
     source.expect([LogMark(kept.scn, kept.text.replace(digest, f"{identity.digest ^ 1:016x}"))])
     source.open(begin)
     with pytest.raises(SourceStoppedError) as caught:
-        read_full(source, 1)
+        refuse_any_end(source)
     source.close()
     for word in ("Kept: ", "Found: ", digest, identity.server, "epoch", "begin anew"):
         assert word in str(caught.value)

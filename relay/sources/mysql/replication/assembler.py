@@ -131,11 +131,14 @@ class Assembler:
         """Where the stream is, in the server's words."""
         return f"{self._cursor.file}:{self._cursor.offset}"
 
-    def receive(self, data: bytes) -> Transaction | None:
-        """Take one event; return the transaction that it completes.
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the server waits behind what was read, and the log is proved up to there."""
+        is_behind = self._group is None and self._cursor.is_at(*self._heartbeat)
+        return is_behind and self.identities.is_proved
 
-        Raises AssemblyStopped.
-        """
+    def receive(self, data: bytes) -> Transaction | None:
+        """Take one event; return the transaction that it completes. Raises AssemblyStopped."""
         found = None
         for transaction in self.receive_parts(data):
             found = transaction or found

@@ -67,6 +67,10 @@ class LogCursor:
             return event
         return event._replace(end_offset=self.offset)
 
+    def is_at(self, file: str, offset: int) -> bool:
+        """Say whether this is the place, of which the offset may be told in 32 bits only."""
+        return file == self.file != "" and (self.offset - offset) % _WRAP == 0
+
     def _rotate(self, event: Event) -> None:
         name, offset = parse_rotate(event.body)
         number = file_number(name)

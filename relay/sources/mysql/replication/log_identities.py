@@ -74,6 +74,11 @@ class Identities:
         return self._proof is not None
 
     @property
+    def is_proved(self) -> bool:
+        """Whether everything that was kept has been found in the log."""
+        return self._proof is None and not self._expected
+
+    @property
     def expected_scn(self) -> int:
         """The next SCN at which the log must have a transaction that is known; or NEVER."""
         return self._expected[0].scn if self._expected else NEVER

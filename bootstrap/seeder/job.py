@@ -37,10 +37,10 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-_LOOKS_IN_SILENCE = 30
+_LOOKS_IN_SILENCE = 5
 _NOTHING_YET = (
-    "%s: seeding waits for the producer's first window: is the relay running, and has anything "
-    "been written to the database since it began?"
+    "it waits for the first window of the relay, and nothing can be served before that: is the "
+    "relay running, and does it read its database?"
 )
 _TO_SEED = (SourceStatus.NEW, SourceStatus.SEEDING)
 
@@ -234,6 +234,10 @@ class SeedingThread:
                 self._problem = str(error) or repr(error)
             self._stop.wait(LOOK_S)
 
+    def _tell_silence(self) -> None:
+        name, self._problem = self._physical.name, _NOTHING_YET
+        log.warning("seeding of %s: %s", name, _NOTHING_YET, extra=about(physical_source=name))
+
     def _work(self) -> None:
         path = store_path(self._settings, self._physical)
         with hold_seeding(path) as is_mine:
@@ -252,11 +256,11 @@ class SeedingThread:
                     self._resumed.wait()
                     begun = [state.name for state in _kept(store, self._physical)]
                     if look == _LOOKS_IN_SILENCE and not begun:
-                        name = self._physical.name
-                        log.warning(_NOTHING_YET, name, extra=about(physical_source=name))
+                        self._tell_silence()
                     tables.seed_all(begun)
                     store.activate_caught_up()
-                    self._problem = ""
+                    if begun or look < _LOOKS_IN_SILENCE:
+                        self._problem = ""
                     if self._stop.wait(LOOK_S):
                         return
 

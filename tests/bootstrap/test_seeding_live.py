@@ -112,6 +112,40 @@ def live(request: pytest.FixtureRequest, tmp_path: Path, database: Database) -> 
         yield found
 
 
+@pytest.fixture(params=["sqlite", "mariadb"])
+def empty(
+    request: pytest.FixtureRequest, tmp_path: Path, database: Database
+) -> tuple[dict[str, Any], str]:
+    """Return the settings of a database with an empty table of orders, and the source's name."""
+    if request.param == "mariadb":
+        database.run(ORDERS)
+        source = f"{database.name}.orders"
+        return mysql_source(database, tmp_path, sources=[source]), source
+    with closing(SqliteConnection(tmp_path / "shop.db")) as connection:
+        connection.run(ORDERS)
+    uri = f"sqlite:{tmp_path / 'shop.db'}"
+    return {"name": "shop", "uri": uri, "sources": ["shop.orders"]}, "shop.orders"
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_an_empty_table_that_nobody_writes_is_served(
+    empty: tuple[dict[str, Any], str], start: str, tmp_path: Path
+) -> None:
+    physical, source = empty
+    physical = {**physical, "start": start}
+    with running(RunningRelay(tmp_path, physical)) as relay:
+        relay.start()
+        settings = pair_settings(relay, physical, tmp_path)
+        with producing(settings) as store:
+            thread = SeedingThread(settings, settings.physical_sources[0])
+            thread.start()
+            try:
+                wait_for_status(store, source, SourceStatus.ACTIVE)
+                assert thread.problem == ""
+            finally:
+                thread.stop()
+
+
 def test_the_rows_are_the_tables_though_a_writer_never_rests(live: Live) -> None:
     settings = live.settings(chunk_rows=100, most_rows_per_s=5_000)
     with writing(live.connection, ROWS, SEED) as writer, producing(settings) as store:

@@ -172,8 +172,24 @@ class ChangeLog:
         changes anything. Takes the application's lock.
         """
         if self.last_logged() == 0 and any(self._has_rows(name) for name in self._names):
-            with transaction(self._connection):
-                self._connection.execute(_MARK_BEGINNING)
+            self._mark_beginning()
+
+    def begin_while_quiet(self) -> None:
+        """Begin an empty log with an empty window, whatever the tables have, if nobody writes.
+
+        Empty tables are read as of an SCN, too. Takes the application's lock when it is free.
+        """
+        try:
+            if self.last_logged() == 0:
+                self._mark_beginning()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+
+    def _mark_beginning(self) -> None:
+        with transaction(self._connection):
+            self._connection.execute(_MARK_BEGINNING)
+        self._version = -1  # which what this connection commits leaves as it is
 
     def seal_all(self) -> None:
         """Seal everything committed; waits for locks as the connections say."""

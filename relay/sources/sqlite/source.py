@@ -15,7 +15,8 @@ stands for the same row: what follows it is every row after it, or the whole
 window that it has come to be inside.
 
 The first to open a database whose tables have rows already begins the log with
-an empty window, SCN 1: an SCN as of which those rows can be read. A relay whose
+an empty window, SCN 1: an SCN as of which those rows can be read. So begins the log of
+empty tables, too, once a relay has waited half a second for a first row. A relay whose
 first start is at the latest hands over where that is, as an empty window.
 
 **Windows.** A window is one or more whole transactions, never a part of one.
@@ -174,7 +175,10 @@ class SqliteSource:
                     self._busy_until = now + _BUSY_S
                     self._interval = self._settings.poll_interval_s
                     return [_transaction(window) for window in windows]
-                if now >= deadline or self._stop.wait(min(self._interval, deadline - now)):
+                if now >= deadline:
+                    log.begin_while_quiet()
+                    return []
+                if self._stop.wait(min(self._interval, deadline - now)):
                     return []
                 if now > self._busy_until:
                     slowest = max(_IDLE_INTERVAL_S, self._settings.poll_interval_s)

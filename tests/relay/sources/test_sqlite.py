@@ -179,12 +179,33 @@ def test_a_relay_that_finds_another_sealing_tries_again(path: Path, db: sqlite3.
         assert len(drain(source)) == 1
 
 
+def test_an_empty_table_that_nobody_writes_has_an_scn_all_the_same(
+    path: Path, db: sqlite3.Connection
+) -> None:
+    source = SqliteSource(settings(path, "t"))
+    with closing(source):
+        source.open(None)
+        db.execute("BEGIN IMMEDIATE")
+        # An application holds the lock: it is not waited for, and nothing is wrong.
+        assert source.read() == []
+        db.execute("ROLLBACK")
+        found = [item for _ in range(3) for item in source.read()]
+        assert [(one.scn, list(one.changes)) for one in found] == [(1, [])]
+        db.execute("INSERT INTO t VALUES (1, 'a')")
+        (first,) = drain(source)
+        assert (first.scn, first.origin.offset) == (2, 2)
+    with opened(path, "t", after_scn=None, start="earliest") as again:
+        assert [one.scn for one in drain(again)] == [1, 2]
+
+
 def test_reading_comes_back_within_a_second_and_at_once_when_stopped(
     path: Path, db: sqlite3.Connection
 ) -> None:
     stop = threading.Event()
     source = SqliteSource(settings(path, "t"), stop=stop)
     source.open(None)
+    db.execute("INSERT INTO t VALUES (1, 'a')")
+    assert len(source.read()) == 1
     started = time.monotonic()
     assert source.read() == []
     assert 0.3 < time.monotonic() - started < 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from databus.bootstrap.store import source_table
-from databus.bootstrap.store.migrations import is_current, migrate
+from databus.bootstrap.store.migrations import is_current, is_unmade, migrate
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import make_folder, make_private
 from databus.schemas.errors import BootstrapError, ProtocolError, StoreDamagedError
@@ -150,6 +150,8 @@ class StoreFile:
         if is_read_only:
             self.connection.execute("pragma query_only = on")
             if not is_current(self.database, self.path):
+                if is_unmade(self.database):
+                    raise BootstrapError(f"store {self.path} is new: its producer makes it now")
                 raise BootstrapError(
                     f"store {self.path} has the schema of an older version: "
                     "start the producer once, which brings it up to date"

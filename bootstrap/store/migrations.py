@@ -95,6 +95,12 @@ def is_current(database: Database, path: Path) -> bool:
     return int(version) == len(MIGRATIONS)
 
 
+def is_unmade(database: Database) -> bool:
+    """Whether the file is a new one, whose tables nobody has made yet."""
+    (version,) = database.execute("pragma user_version").fetchone()
+    return not version
+
+
 def migrate(database: Database) -> int:
     """Apply what is missing, and return which version it was; 0 for a new file.
 

@@ -543,6 +543,16 @@ def test_reading_a_store_that_was_never_made_makes_none(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_store_that_is_being_made_is_new_and_of_no_older_version(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as making:
+        making.execute("pragma journal_mode = wal")
+        with pytest.raises(BootstrapError, match="is new: its producer makes it"):
+            Store.open(path, is_read_only=True)
+    Store.open(path).close()
+    Store.open(path, is_read_only=True).close()
+
+
 def test_a_file_of_a_newer_version_is_refused(filled: FilledStore) -> None:
     filled.close()
     with closing(sqlite3.connect(filled.path)) as connection:

@@ -19,6 +19,7 @@ from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.client_report import CLIENT_ID
 from databus.daemon.http import CommandHandler
+from databus.relay.capture.status import RESTING, State
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.relay import PhysicalSource, Relay
 from databus.relay.ring.event_selector import Position
@@ -42,6 +43,7 @@ from databus.schemas.protocol import parse_protocol_version
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
+PAUSE_S = 2.0  # a read that runs ends within one
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
 SERVICES = ("saveMetaState", "runGC")  # and to the relay
 
@@ -327,19 +329,20 @@ class ControlSourcesHandler(RelayHandler):
         relay, name = self.relay, self.parameters().get("source", "")
         every = relay.physical_sources.values()
         chosen = [relay.physical_source(name)] if name else list(every)
-        for source in chosen:
-            await self._control(path[0], source)
+        await asyncio.gather(*(self._control(path[0], source) for source in chosen))
         status = self.relay.status()
         await self.send_json({name: status[name]} if name else status)
 
     async def _control(self, verb: str, source: PhysicalSource) -> None:
         if verb == "status":
             return
+        loop = asyncio.get_running_loop()
         if verb == "shutdown":
-            loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, source.capture.stop, 5.0)
         elif verb == "pause":
             source.capture.pause()
+            if source.capture.status.state not in RESTING:
+                await loop.run_in_executor(None, source.capture.wait_for, State.PAUSED, PAUSE_S)
         else:
             self.relay.draining.discard(source.name)
             source.capture.start()

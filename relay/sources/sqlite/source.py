@@ -138,6 +138,7 @@ class SqliteSource:
         self._wal: int | None = None
         self._announced: Transaction | None = None
         self._scn = 0
+        self._has_read = False
         self._forget()
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
@@ -161,12 +162,16 @@ class SqliteSource:
             return self._opened().tables()
 
     def read(self) -> Sequence[Transaction]:
-        """Return the next windows; waits up to half a second for one."""
+        """Return the next windows; waits up to half a second for one, but for the first time.
+
+        That there is none proves the connection, too, and is told at once.
+        """
         log = self._opened()
         announced, self._announced = self._announced, None
         if announced is not None:
             return [announced]
-        deadline = self._clock() + _READ_WAIT_S
+        has_read, self._has_read = self._has_read, True
+        deadline = self._clock() + (_READ_WAIT_S if has_read else 0.0)
         with self._errors():
             while True:
                 windows = self._poll(log)
@@ -176,7 +181,8 @@ class SqliteSource:
                     self._interval = self._settings.poll_interval_s
                     return [_transaction(window) for window in windows]
                 if now >= deadline:
-                    log.begin_while_quiet()
+                    if has_read:
+                        log.begin_while_quiet()
                     return []
                 if self._stop.wait(min(self._interval, deadline - now)):
                     return []
@@ -202,6 +208,7 @@ class SqliteSource:
 
     def _forget(self) -> None:
         self._announced = None
+        self._has_read = False
         self._files: tuple[object, object] = (None, None)
         self._file_checked = 0.0
         self._interval = self._settings.poll_interval_s

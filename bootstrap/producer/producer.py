@@ -32,6 +32,7 @@ from databus.client.machines.backoff import BackOff
 from databus.client.monitoring.reporter import new_client_id
 from databus.client.subscription import Bindings, SourceBinding
 from databus.conf.settings import BootstrapSettings, ClientSettings, PhysicalSourceSettings
+from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
@@ -332,7 +333,7 @@ class Producer:
             name = self._physical.name
             scn = self._writer.position.scn if self._writer is not None else None
             known = about(physical_source=name, scn=scn, error=error)
-            log.error("%s: %s; trying again", name, text, exc_info=error, extra=known)
+            log.error("%s: %s; trying again", name, text, exc_info=trace_of(error), extra=known)
         self._problem = text
 
     def _retain(self) -> None:
@@ -345,8 +346,9 @@ class Producer:
                         pass
                 self._retention_problem = ""
             except Exception as error:
-                name, text = self._physical.name, "%s: deleting what is too old failed"
-                log.exception(text, name, extra=about(physical_source=name))
+                name, text = self._physical.name, "%s: deleting what is too old failed: %s"
+                known = about(physical_source=name)
+                log.error(text, name, error, exc_info=trace_of(error), extra=known)
                 self._retention_problem = str(error) or repr(error)
 
 

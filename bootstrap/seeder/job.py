@@ -24,6 +24,7 @@ from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.client.machines.backoff import BackOff
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
+from databus.daemon.faults import trace_of
 from databus.daemon.files import take_lock
 from databus.daemon.log_setup import about
 from databus.relay.sources.table_scan import TableScan, open_scan
@@ -229,8 +230,11 @@ class SeedingThread:
             except Exception as error:
                 # Nothing else would say so: a thread has nobody to raise to.
                 name = self._physical.name
-                text = "seeding of %s failed; it is tried again"
-                log.exception(text, name, extra=about(physical_source=name))
+                text, known = (
+                    "seeding of %s failed; it is tried again: %s",
+                    about(physical_source=name),
+                )
+                log.error(text, name, error, exc_info=trace_of(error), extra=known)
                 self._problem = str(error) or repr(error)
             self._stop.wait(LOOK_S)
 

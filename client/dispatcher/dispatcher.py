@@ -27,6 +27,7 @@ from databus.client.puller.stats import Figures
 from databus.client.puller.window_decoder import BufferItem, ReadWindow, RolledBack
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
+from databus.daemon.faults import trace_of
 from databus.daemon.log_setup import about
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import CheckpointError, ConsumerError, DatabusError
@@ -297,8 +298,10 @@ class Dispatcher:
         failure = outcome.failure
         if failure is not None:
             name, listed = self._subscription.name, ",".join(self._subscription.sources)
-            known = about(source=listed, scn=self.scn)
-            log.error("%s: %s", name, failure.problem, exc_info=failure.cause, extra=known)
+            known, cause = about(source=listed, scn=self.scn), failure.cause
+            # A consumer's own errors are shown with their way, whatever they are.
+            trace = trace_of(cause) if isinstance(cause, DatabusError) else cause
+            log.error("%s: %s", name, failure.problem, exc_info=trace, extra=known)
 
 
 def _internal(scn: int, error: Exception) -> DatabusError:

@@ -90,6 +90,27 @@ def is_transient(error: BaseException) -> bool:
     return False
 
 
+def trace_of(error: BaseException) -> BaseException | None:
+    """Return what a log record shows the way of, as `exc_info=`: nothing that passes by itself.
+
+    Its text says all that there is to do, and it may come every second.
+    """
+    return None if is_transient(error) else error
+
+
+def told(error: BaseException) -> str:
+    """Return what to say of an error: its text, and what to do where a disk is full."""
+    text = str(error) or repr(error)
+    is_full = any(_is_full(one) for one in _chain(error))
+    return f"{text}; make room: nothing is lost" if is_full and "make room" not in text else text
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return sqlite_code(error) == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def is_of_this_machine(error: BaseException) -> bool:
     """Say whether it is this machine that lacks something: room, rights, descriptors, memory."""
     return any(_is_resource(one) for one in _chain(error))

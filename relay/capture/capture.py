@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.daemon.faults import is_of_this_machine, is_transient
+from databus.daemon.faults import is_of_this_machine, is_transient, told
 from databus.daemon.log_setup import about
 from databus.relay.capture.capture_ring import CaptureRing, newest_of
 from databus.relay.capture.doubts import Doubts, as_doubt
@@ -244,8 +244,7 @@ class Capture:
                 self.place.check_doubt()
                 self._note_mark(source)
                 self._save_when_due()
-                is_at_end = not captured and getattr(source, "is_at_end", True)
-                self._note_proof(is_at_end=is_at_end)
+                self._note_proof(is_at_end=not captured and getattr(source, "is_at_end", True))
         finally:
             self.place.is_proved = False
             try:
@@ -447,10 +446,11 @@ class Capture:
 
     def _tell_unsaved(self, error: Exception) -> None:
         """Say that MaxSCN is not saved; what the ring has is safe, and readers get it."""
+        text = told(error)
         if not self._unsaved:
-            log.warning("%s: %s; tried again", self._settings.name, error, extra=self._about())
+            log.warning("%s: %s; tried again", self._settings.name, text, extra=self._about())
             self._on_problem(error)
-        self._unsaved = str(error)
+        self._unsaved = text
         if self.place.is_proved:
             self._note_taken()
 
@@ -487,7 +487,7 @@ class Capture:
 
     def _back_off(self, error: Exception) -> None:
         """Say what is wrong, and wait until the next try."""
-        text = str(error) or repr(error)
+        text = told(error)
         wait_s = self._wait_s * (1 - JITTER * random.random())  # never beyond the longest
         is_away = is_transient(error) and not is_of_this_machine(error)
         name, what = self._settings.name, "is not available" if is_away else "could not go on"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -290,6 +291,27 @@ def test_a_window_that_fails_in_an_unknown_way_is_named(path: Path, relay: FakeR
     ):
         wait_until(lambda: "window 5" in producer.problem)
         assert "odd" in producer.problem
+
+
+def test_a_full_disk_is_one_line_of_the_log_and_no_traceback(
+    path: Path, relay: FakeRelay, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = BootstrapError("store shop.db: the disk is full: make room")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    relay.windows = orders([5])
+    settings, physical = settings_for(path, relay.url, sources=BOTH)
+    producer = Producer(settings.model_copy(update={"retention_every_s": 0.1}), physical, path)
+    try:
+        with (
+            patch.object(Store, "apply_window", side_effect=full),
+            patch.object(Retention, "step", side_effect=full),
+        ):
+            producer.start()
+            wait_until(lambda: "make room; trying again" in caplog.text)
+            wait_until(lambda: "too old failed: store shop.db" in caplog.text)
+    finally:
+        assert producer.stop(10)
+    assert "Traceback" not in caplog.text
 
 
 def test_a_retention_that_fails_without_a_word_is_a_problem_all_the_same(

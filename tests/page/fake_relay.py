@@ -33,6 +33,7 @@ from databus.relay.admin.models import (
     Schemas,
     SchemaVersionView,
     SourceSchemas,
+    Trouble,
 )
 from databus.relay.admin.page import page_routes
 from databus.schemas.errors import UnknownSourceError
@@ -177,6 +178,7 @@ class FakeRelay:
         self.clients = [make_client()]
         self.rows = [make_row(number) for number in range(1, 6)]
         self.problems: list[Problem] = []
+        self.troubles: list[Trouble] = []  # the worst first
         self.schemas = [make_schemas()]
         self.history = make_history
         self.failure: Exception | None = None
@@ -273,8 +275,8 @@ class FakeRelay:
             version="0.1.0",
             process_id=1,
             started_at=time.time() - 93_784,
-            is_healthy=True,
-            troubles=[],
+            is_healthy=not self.troubles,
+            troubles=self.troubles,
             is_ready=True,
             role="admin" if call.asker.role is Role.ADMIN else "reader",
             clients=len(self.clients),

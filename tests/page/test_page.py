@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from databus.relay.admin.models import DrainView, Problem
+from databus.relay.admin.models import DrainView, Problem, Trouble
 from databus.schemas.errors import DatabusError
 from tests.page.browsing import text_of, visiting
 from tests.page.fake_relay import (
@@ -283,6 +283,23 @@ def test_a_relay_that_goes_away_is_said_and_gone_on_with_when_it_is_back(
         expect(page.locator("#banner")).to_be_hidden()
         expect(page.locator("#news")).to_have_text("The relay answers again.")
         expect(page.locator(".client .name")).to_have_text("newcomer")
+
+
+def test_the_relay_s_box_says_the_state_of_what_is_wrong_with_it_and_no_worse(
+    browser: Browser, fake: FakeRelay
+) -> None:
+    text = "the disk is full; make room"
+    fake.troubles = [
+        Trouble(physical_source="shop", state="retrying", text=text, since=1.0, next_try_at=2.0)
+    ]
+    with visiting(browser, fake.url) as visit:
+        box = visit.page.locator('#map .box[data-key="relay"]')
+        expect(box).to_contain_text("retrying")
+        expect(visit.page.locator("#banner")).to_contain_text("make room")
+        fake.troubles = [
+            Trouble(physical_source="shop", state="unreachable", text="x", since=1.0, next_try_at=2)
+        ]
+        expect(box).to_contain_text("ok")
 
 
 def test_an_error_of_the_relay_is_said_and_gone_on_from(browser: Browser, fake: FakeRelay) -> None:

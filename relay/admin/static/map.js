@@ -87,13 +87,14 @@ function flowOfClient(client) {
 }
 
 function boxOfRelay(relay) {
-  const isItsOwn = relay.troubles.some(({ state }) => !OF_DATABASES.includes(state));
+  // The worst comes first.
+  const itsOwn = relay.troubles.find(({ state }) => !OF_DATABASES.includes(state))?.state ?? "ok";
   return {
     key: "relay",
     href: "#content",
     name: relay.name,
-    word: isItsOwn ? "error" : "ok",
-    state: isItsOwn ? "error" : "ok",
+    word: itsOwn,
+    state: itsOwn,
     rate: `${bytes(relay.servedBytesPerS)}/s out`,
   };
 }

@@ -203,4 +203,4 @@ class WindowSource(Source, Protocol):
     """A source that can write windows itself, and then does not yield transactions with changes."""
 
     def write_with(self, encoder: EventEncoder) -> None:
-        """Write windows, with the schemas and keys that `window_encoder` knows; before `open`."""
+        """Write windows, with the schemas and keys that `encoder` knows; before `open`."""

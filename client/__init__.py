@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "DataEvent", "DataWindow", "DatabusClient", "Op", "Result"]
 
-_HOMES = {"DatabusClient": "client", "DataWindow": "dispatch"}
+_HOMES = {"DatabusClient": "client", "DataWindow": "dispatcher.callbacks"}
 
 
 def __getattr__(name: str) -> Any:

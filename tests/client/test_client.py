@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import databus.client
 from databus.client.checkpoints.store import FileCheckpoints, MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
@@ -1000,3 +1001,8 @@ def test_a_relay_that_ignores_wait_is_polled_gently(keeper: Keeper) -> None:
             relay.append(*orders([2]))
             wait_until(lambda: 2 in keeper.scns)
     assert keeper.scns == [1, 2]
+
+
+def test_everything_that_the_package_names_is_there() -> None:
+    for name in databus.client.__all__:
+        assert getattr(databus.client, name).__name__ == name

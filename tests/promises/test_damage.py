@@ -99,7 +99,7 @@ def test_a_disk_that_fills_up_stops_capture_and_loses_nothing(
     with consuming([relay.url], ["shop.orders"], seen):
         wait_until(lambda: len(seen.events) == 3, "the rows")
     assert [event.row["id"] for event in seen.events] == [1, 2, 3]
-    assert relay.get("/health").status == 200
+    wait_until(lambda: relay.get("/health").status == 200, "all to be saved", relay.tell)
 
 
 def test_a_damaged_max_scn_says_how_to_go_on(stopped: RunningRelay, shop: Shop) -> None:

@@ -93,6 +93,11 @@ def sessions(url: str) -> list[dict[str, Any]]:
         connection.close()
 
 
+def wait_for(relay: RunningRelay, state: str) -> None:
+    """Wait until a relay shows its client in a state."""
+    wait_until(lambda: seen(relay).get("state") == state, state, lambda: seen(relay))
+
+
 def test_a_relay_shows_a_client_fall_behind_bootstrap_and_come_back(
     shop: Shop, tmp_path: Path
 ) -> None:
@@ -107,10 +112,6 @@ def test_a_relay_shows_a_client_fall_behind_bootstrap_and_come_back(
                 [relay.url], [place.orders], consumer, bootstrap_servers=[server], **SMALL
             ) as client,
         ):
-
-            def wait_for(state: str) -> None:
-                wait_until(lambda: seen(relay).get("state") == state, state, lambda: seen(relay))
-
             write_until(place, relay, "live")
             assert seen(relay)["id"] == client.id
             consumer.events.clear()
@@ -124,7 +125,7 @@ def test_a_relay_shows_a_client_fall_behind_bootstrap_and_come_back(
             assert seen(relay)["report"]["registrations"][0]["mode"] == "online"
             write_past_the_ring(place, relay)  # what it asks for next is gone
             consumer.events.set()
-            wait_for("bootstrapping")
+            wait_for(relay, "bootstrapping")
             wait_until(
                 lambda: [s["phase"] for s in sessions(server)] == ["snapshot"],
                 "a snapshot",
@@ -133,7 +134,7 @@ def test_a_relay_shows_a_client_fall_behind_bootstrap_and_come_back(
             (session,) = sessions(server)
             assert (session["client"], session["sources"]) == (client.id, [place.orders])
             consumer.page.set()
-            wait_for("live")
+            wait_for(relay, "live")
             wait_until(
                 lambda: (
                     consumer.rows(place.orders, "id", "note")

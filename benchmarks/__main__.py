@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks.report import Figure, publish
+from benchmarks.shared.report import Figure, publish
 
 MODULES = (
     "ring",

@@ -28,10 +28,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from benchmarks.admin_load_clients import ROWS, Job, Tally, keys_of, run_clients
-from benchmarks.report import Figure, at_most, percentile, publish
 from benchmarks.serve import child, run_service
-from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
+from benchmarks.shared.admin_load_clients import ROWS, Job, Tally, keys_of, run_clients
+from benchmarks.shared.report import Figure, at_most, percentile, publish
+from databus.conf.loading import build_settings
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.relay import Relay
 from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
 from databus.schemas.event.metadata import Op

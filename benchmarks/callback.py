@@ -28,7 +28,7 @@ from typing import Any
 
 import fastavro
 
-from benchmarks.report import Figure, Target, at_least, command, seconds
+from benchmarks.shared.report import Figure, Target, at_least, command, seconds
 from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch

@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.report import Figure, command
+from benchmarks.shared.report import Figure, command
 from databus.bootstrap.store.store import Store, StoredEvent
 from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.client import DatabusClient

@@ -22,7 +22,7 @@ import click
 from pyspark.sql import SparkSession
 
 from benchmarks.ddl_walk import server_of
-from benchmarks.followed import KINDS, follower, places, session
+from benchmarks.shared.followed import KINDS, follower, places, session
 from databus.schemas.errors import DatabusError
 from tests.bootstrap.alter_forms import (
     CHAINS,
@@ -38,10 +38,10 @@ from tests.bootstrap.alter_forms import (
     statements,
 )
 from tests.bootstrap.altering import Altered, altered
+from tests.client.spark.targets.target_job import TargetJob, difference
 from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL
 from tests.promises.running import mysql_source
-from tests.spark.target_job import TargetJob, difference
 
 # Of which a target cannot tell one row from another.
 KEYLESS = "DROP PRIMARY KEY"

@@ -29,13 +29,13 @@ import click
 from pymysql.err import MySQLError
 from pyspark.sql import SparkSession
 
-from benchmarks.followed import KINDS, follower, places, session
+from benchmarks.shared.followed import KINDS, follower, places, session
 from databus.demo.private_mariadb import PrivateMariaDB
 from tests.bootstrap.altering import Altered, Keeper, altered, same
+from tests.client.spark.targets.target_job import TargetJob, difference
 from tests.mariadb_server import Database, fresh_database
 from tests.mysql_server import PrivateMySQL, initialize, mysql_basedir
 from tests.promises.running import consuming, mysql_source, wait_until
-from tests.spark.target_job import TargetJob, difference
 
 TABLES = ("one", "two")
 NAMES = ("a", "b", "c", "d", "e", "f")

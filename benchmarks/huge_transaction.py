@@ -34,11 +34,12 @@ from benchmarks.capture.log import (
     write_huge,
 )
 from benchmarks.capture.readers import PHYSICAL, check_counts, keys_held, settings_of
-from benchmarks.report import Figure, as_json, at_most, publish
+from benchmarks.shared.report import Figure, as_json, at_most, publish
 from databus.conf.settings import RelaySettings
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.relay.capture.status import State
-from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.physical_source import PhysicalSource
+from databus.relay.relay import Relay
 
 SAMPLE_S = 0.02
 GIVE_UP_S = 600.0

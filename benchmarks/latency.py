@@ -21,8 +21,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks.load import SOURCE, create_table, read_numbers
-from benchmarks.report import Figure, at_most, percentile, publish
+from benchmarks.shared.load import SOURCE, create_table, read_numbers
+from benchmarks.shared.report import Figure, at_most, percentile, publish
 from databus.demo.databases import Dialect
 from databus.demo.processes import python_module, stopped_by_signals
 from databus.demo.stage import Stage
@@ -82,7 +82,7 @@ class Stamps:
 def perform(run: Run) -> list[Stamps]:
     """Run it; return the stamps of what is counted. Raises ChildError when a process fails."""
     statements = [create_table(run.dialect)]
-    module = "benchmarks.traced_relay" if run.is_traced else "databus.cli.main"
+    module = "benchmarks.shared.traced_relay" if run.is_traced else "databus.cli.main"
     with Stage(run.dialect, statements, [SOURCE], command_module=module) as stage:
         stage.start_relay()
         client, load = (
@@ -152,7 +152,7 @@ def breakdown_of(run: Run, found: Sequence[Stamps]) -> list[Figure]:
 
 def _client(stage: Stage, run: Run) -> list[str]:
     return python_module(
-        "benchmarks.probe",
+        "benchmarks.shared.probe",
         *("--relay", stage.url, "--stamps", stage.folder / "client.stamps"),
         *("--events", run.transactions),
         *(("--traced",) if run.is_traced else ()),
@@ -161,7 +161,7 @@ def _client(stage: Stage, run: Run) -> list[str]:
 
 def _load(stage: Stage, run: Run) -> list[str]:
     return python_module(
-        "benchmarks.load",
+        "benchmarks.shared.load",
         *stage.database.arguments(),
         *("--rate", run.rate, "--transactions", run.transactions),
         *("--stamps", stage.folder / "load.stamps"),

@@ -268,7 +268,7 @@ def run_case(case: Case, servers: Servers, folder: Path, seed: int) -> tuple[str
         if case.state == "down":
             scene.start_relay()
         elif case.state == "paused":
-            capture.unpause()
+            capture.start()
         return _outcome(scene, before)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks.load import SOURCE, create_table, read_numbers
-from benchmarks.report import Figure, at_least, at_most, publish
+from benchmarks.shared.load import SOURCE, create_table, read_numbers
+from benchmarks.shared.report import Figure, at_least, at_most, publish
 from databus.demo.databases import Dialect
 from databus.demo.processes import Child, pause, python_module, stopped_by_signals
 from databus.demo.stage import Stage
@@ -97,7 +97,7 @@ def _figures(
 
 def _client(stage: Stage) -> list[str]:
     return python_module(
-        "benchmarks.probe",
+        "benchmarks.shared.probe",
         *("--relay", stage.url, "--stamps", stage.folder / "client.stamps"),
         *("--asleep-after", 1, "--buffer-bytes", CLIENT_BUFFER_BYTES),
     )
@@ -105,7 +105,7 @@ def _client(stage: Stage) -> list[str]:
 
 def _load(stage: Stage) -> list[str]:
     return python_module(
-        "benchmarks.load",
+        "benchmarks.shared.load",
         *stage.database.arguments(),
         *("--rate", RATE, "--transactions", FOREVER, "--row-bytes", ROW_BYTES),
         *("--stamps", stage.folder / "load.stamps"),

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.buffer_rates import rates
-from benchmarks.report import Figure, at_least, command, median, seconds
+from benchmarks.shared.buffer_rates import rates
+from benchmarks.shared.report import Figure, at_least, command, median, seconds
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import EncodedWindow, Ring
 from databus.schemas.event.control import end_of_period

@@ -28,8 +28,9 @@ from urllib.parse import urlsplit
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from benchmarks.report import Figure, at_least, command, seconds
-from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
+from benchmarks.shared.report import Figure, at_least, command, seconds
+from databus.conf.loading import build_settings
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.service import serve, settle
 from databus.relay.relay import Relay
 from databus.relay.ring.ring import EncodedWindow, Ring

@@ -37,10 +37,12 @@ class Worker(Protocol):
     @property
     def problem(self) -> str:
         """What keeps it from working; empty when nothing does."""
+        ...
 
     @property
     def is_paused(self) -> bool:
         """Whether somebody has paused it."""
+        ...
 
     def pause(self) -> None:
         """Rest until `resume`; returns at once."""
@@ -53,6 +55,7 @@ class Worker(Protocol):
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End its thread; returns whether it ended in time."""
+        ...
 
 
 MakeWorker = Callable[[BootstrapSettings, PhysicalSourceSettings], Worker]

@@ -1,4 +1,4 @@
-"""What an application says when it registers: sources, filters, schemas, or just a function."""
+"""What an application gives: settings; sources, filters and schemas; or just a function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.subscription import Subscription
-from databus.conf.settings import ClientSettings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import ClientSettings
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import EventFilter
 

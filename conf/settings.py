@@ -1,16 +1,14 @@
 """Settings: pydantic models read from TOML, validated once, at start.
 
-An unknown key is an error, and every error names the key, the value and the
-rule. Nothing below the command line reads files or the environment: it gets
-the model.
+`loading` reads them. Nothing below the command line reads files or the environment: it
+gets the model.
 """
 
 from __future__ import annotations
 
-import tomllib
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import (
@@ -19,14 +17,12 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
 
 from databus.conf.source_names import name_problem
 from databus.conf.units import parse_size_bytes
-from databus.schemas.errors import SettingsError
 
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
@@ -62,52 +58,61 @@ class HttpSettings(Settings):
     in files that only the server's user may read, or in environment variables.
     """
 
-    host: str = Field("127.0.0.1", description="Address to bind; loopback unless you say otherwise")
-    port: int = Field(11115, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+    host: str = Field(
+        default="127.0.0.1", description="Address to bind; loopback unless you say otherwise"
+    )
+    port: int = Field(default=11115, ge=0, le=65535, description="Port to bind; 0 picks a free one")
     tls_cert: Path | None = Field(
-        None, description="Certificate with its chain, PEM; the server speaks HTTPS when given"
+        default=None,
+        description="Certificate with its chain, PEM; the server speaks HTTPS when given",
     )
     tls_key: Path | None = Field(
-        None, validate_default=True, description="Its key, PEM, without a passphrase"
+        default=None, validate_default=True, description="Its key, PEM, without a passphrase"
     )
     reader_tokens_file: Path | None = Field(
-        None, description="Tokens of who may read, one a line; `#` begins a comment"
+        default=None, description="Tokens of who may read, one a line; `#` begins a comment"
     )
     admin_tokens_file: Path | None = Field(
-        None, description="Tokens of who may also pause, resume, restart and drain"
+        default=None, description="Tokens of who may also pause, resume, restart and drain"
     )
-    reader_token_env: str | None = Field(None, description="Environment variable with such a token")
-    admin_token_env: str | None = Field(None, description="Environment variable with such a token")
+    reader_token_env: str | None = Field(
+        default=None, description="Environment variable with such a token"
+    )
+    admin_token_env: str | None = Field(
+        default=None, description="Environment variable with such a token"
+    )
     open_to_all: bool = Field(
-        False,
+        default=False,
         validate_default=True,
         description="Bind an address that others reach though there are no tokens",
     )
     max_request_bytes: SizeBytes = Field(
-        256 << 10, ge=1024, description="Longest request, headers and query string included"
+        default=256 << 10, ge=1024, description="Longest request, headers and query string included"
     )
     max_filter_bytes: SizeBytes = Field(
-        64 << 10, ge=1024, description="Longest `filters`, `filter` or `subs` of a request"
+        default=64 << 10, ge=1024, description="Longest `filters`, `filter` or `subs` of a request"
     )
-    max_connections: int = Field(1000, ge=1, description="Most connections served at once")
+    max_connections: int = Field(default=1000, ge=1, description="Most connections served at once")
     max_connections_per_client: int = Field(
-        300, ge=1, description="… of them from one client address"
+        default=300, ge=1, description="… of them from one client address"
     )
     request_s: float = Field(
-        20.0,
+        default=20.0,
         gt=0,
         description="A new connection that has not sent a whole request by then is closed, and "
         "any whose request's body takes longer",
     )
     idle_connection_s: float = Field(
-        120.0, gt=0, description="A connection that moves no byte for so long is closed"
+        default=120.0, gt=0, description="A connection that moves no byte for so long is closed"
     )
     max_response_bytes: SizeBytes = Field(
-        16 << 20, ge=4096, description="Largest answer; a larger `size` is cut to it"
+        default=16 << 20, ge=4096, description="Largest answer; a larger `size` is cut to it"
     )
-    max_wait_ms: int = Field(30_000, ge=0, description="Longest `wait` of a long-poll")
+    max_wait_ms: int = Field(default=30_000, ge=0, description="Longest `wait` of a long-poll")
     max_answer_s: float = Field(
-        60.0, gt=0, description="Longest work for one request, the `wait` of a long-poll apart"
+        default=60.0,
+        gt=0,
+        description="Longest work for one request, the `wait` of a long-poll apart",
     )
 
     @property
@@ -147,11 +152,11 @@ class ServerAccessSettings(Settings):
     """What a client shows to relays and bootstrap servers, and what it takes them by."""
 
     token_file: Path | None = Field(
-        None, description="File with the token, first line; only its user may read it"
+        default=None, description="File with the token, first line; only its user may read it"
     )
-    token_env: str | None = Field(None, description="Environment variable with the token")
+    token_env: str | None = Field(default=None, description="Environment variable with the token")
     tls_ca: Path | None = Field(
-        None,
+        default=None,
         description="CA certificates, PEM, that vouch for servers at `https://`; left out: those "
         "of the system",
     )
@@ -165,7 +170,7 @@ class ServerAccessSettings(Settings):
 
 
 LOG_FORMAT: Any = Field(
-    "text", description="Of the log on stderr: `text`, or `json`, an object a line"
+    default="text", description="Of the log on stderr: `text`, or `json`, an object a line"
 )
 
 
@@ -174,7 +179,10 @@ class SourceSettings(Settings):
 
     name: str = Field(description="Source name, e.g. `shop.orders`")
     id: int | None = Field(
-        None, ge=1, le=32767, description="src_id; given in the order of listing when left out"
+        default=None,
+        ge=1,
+        le=32767,
+        description="src_id; given in the order of listing when left out",
     )
 
 
@@ -195,54 +203,67 @@ class PhysicalSourceSettings(Settings):
         description="Tables to capture, as names or as tables with `name` and `id`", min_length=1
     )
     start: str = Field(
-        "latest",
+        default="latest",
         description="Where a first start begins: `latest`, `earliest`, an SCN, or `gtid:…`",
     )
-    ring_bytes: SizeBytes = Field(64 << 20, ge=64 << 10, description="Size of the ring's data")
+    ring_bytes: SizeBytes = Field(
+        default=64 << 20, ge=64 << 10, description="Size of the ring's data"
+    )
     before_images: bool = Field(
-        True, description="Keep the row before an update in the event's metadata"
+        default=True, description="Keep the row before an update in the event's metadata"
     )
-    password_file: Path | None = Field(None, description="File with the password, first line")
-    password_env: str | None = Field(None, description="Environment variable with the password")
+    password_file: Path | None = Field(
+        default=None, description="File with the password, first line"
+    )
+    password_env: str | None = Field(
+        default=None, description="Environment variable with the password"
+    )
     server_id: int = Field(
-        0, ge=0, le=2**32 - 1, description="Replica id at the MySQL server; 0 derives one"
+        default=0, ge=0, le=2**32 - 1, description="Replica id at the MySQL server; 0 derives one"
     )
-    epoch: int = Field(0, ge=0, le=255, description="How many times the server was switched")
-    tls_ca: Path | None = Field(None, description="CA file; TLS to the database is on when given")
-    tls_cert: Path | None = Field(None, description="Client certificate")
-    tls_key: Path | None = Field(None, description="Client key")
+    epoch: int = Field(
+        default=0, ge=0, le=255, description="How many times the server was switched"
+    )
+    tls_ca: Path | None = Field(
+        default=None, description="CA file; TLS to the database is on when given"
+    )
+    tls_cert: Path | None = Field(default=None, description="Client certificate")
+    tls_key: Path | None = Field(default=None, description="Client key")
     acknowledged_scns: tuple[int, ...] = Field(
-        (),
+        default=(),
         description="Places at which capture stopped (a TRUNCATE, a row that does not fit its "
         "column) and may now go on without what is there; the error names the number",
     )
     allow_cascades: bool = Field(
-        False,
+        default=False,
         description="MySQL: capture tables whose rows a foreign key changes by cascade, though "
         "the server does not log those changes",
     )
     zero_dates: Literal["stop", "null"] = Field(
-        "stop", description="MySQL: what to do about dates such as 0000-00-00: `stop` or `null`"
+        default="stop",
+        description="MySQL: what to do about dates such as 0000-00-00: `stop` or `null`",
     )
     partial_rows: Literal["stop", "deliver"] = Field(
-        "stop",
+        default="stop",
         description="MySQL: what to do about row images that lack columns (`binlog_row_image` "
         "MINIMAL or NOBLOB): `stop`, or `deliver` rows without the values that are not logged",
     )
     purge_warning_hours: float = Field(
-        24.0,
+        default=24.0,
         ge=0,
         description="MySQL: warn when the server may purge within so many hours what is yet to "
         "be read (or within half of what it keeps, when that is less)",
     )
     poll_interval_s: float = Field(
-        0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
+        default=0.001, gt=0, le=10, description="How often an SQLite change log is looked at"
     )
     retention_rows: int = Field(
-        1_000_000, ge=1000, description="Rows kept in an SQLite change log behind the ring"
+        default=1_000_000, ge=1000, description="Rows kept in an SQLite change log behind the ring"
     )
-    reconnect_min_s: float = Field(0.2, gt=0, description="First wait before reconnecting")
-    reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before reconnecting")
+    reconnect_min_s: float = Field(default=0.2, gt=0, description="First wait before reconnecting")
+    reconnect_max_s: float = Field(
+        default=30.0, gt=0, description="Longest wait before reconnecting"
+    )
 
     def model_post_init(self, context: Any, /) -> None:
         """Remember the file."""
@@ -292,15 +313,17 @@ class PhysicalSourceSettings(Settings):
 class MaxScnSettings(Settings):
     """Where the last SCN handed to the ring is kept."""
 
-    store: Literal["file", "sqlite"] = Field("file", description="`file` or `sqlite`")
-    flush_s: float = Field(1.0, gt=0, description="Longest time between two writes")
+    store: Literal["file", "sqlite"] = Field(default="file", description="`file` or `sqlite`")
+    flush_s: float = Field(default=1.0, gt=0, description="Longest time between two writes")
 
 
 class RelaySettings(Settings):
     """A relay: `databus relay run -c relay.toml`."""
 
     data_dir: Path = Field(description="Rings, MaxSCN and schema store live here")
-    schema_dir: Path | None = Field(None, description="Hand-made schemas, one .avsc a version")
+    schema_dir: Path | None = Field(
+        default=None, description="Hand-made schemas, one .avsc a version"
+    )
     http: HttpSettings = Field(default_factory=HttpSettings, description="The HTTP server")
     log_format: Literal["text", "json"] = LOG_FORMAT
     max_scn: MaxScnSettings = Field(
@@ -314,75 +337,82 @@ class RelaySettings(Settings):
 class BackOffSettings(Settings):
     """Waits between retries: `s' = min(max, s·factor + delta)`, with jitter."""
 
-    first_s: float = Field(0.05, ge=0, description="First wait")
-    factor: float = Field(2.0, ge=1, description="Each wait is the one before it times this")
-    delta_s: float = Field(0.0, ge=0, description="… plus this")
-    max_s: float = Field(10.0, gt=0, description="Longest wait")
-    jitter: float = Field(0.2, ge=0, le=1, description="Share of each wait that is random")
+    first_s: float = Field(default=0.05, ge=0, description="First wait")
+    factor: float = Field(
+        default=2.0, ge=1, description="Each wait is the one before it times this"
+    )
+    delta_s: float = Field(default=0.0, ge=0, description="… plus this")
+    max_s: float = Field(default=10.0, gt=0, description="Longest wait")
+    jitter: float = Field(default=0.2, ge=0, le=1, description="Share of each wait that is random")
 
 
 class ClientHttpSettings(HttpSettings):
     """Where a client tells how it is and lets itself be paused, and what a stranger may send."""
 
-    port: int = Field(11117, ge=0, le=65535, description="Port to bind; 0 picks a free one")
-    max_connections: int = Field(100, ge=1, description="Most connections served at once")
+    port: int = Field(default=11117, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+    max_connections: int = Field(default=100, ge=1, description="Most connections served at once")
 
 
 class ClientSettings(Settings):
     """A client: how it reads, buffers, retries and remembers."""
 
     name: str = Field(
-        "", max_length=200, description="What relays call it; empty = its host and process id"
+        default="",
+        max_length=200,
+        description="What relays call it; empty = its host and process id",
     )
     relays: tuple[str, ...] = Field(description="Relay URLs", min_length=1)
-    bootstrap_servers: tuple[str, ...] = Field((), description="Bootstrap server URLs")
+    bootstrap_servers: tuple[str, ...] = Field(default=(), description="Bootstrap server URLs")
     access: ServerAccessSettings = Field(
         default_factory=ServerAccessSettings, description="Token and CA for those servers"
     )
     log_format: Literal["text", "json"] = LOG_FORMAT
     bootstrap_order: Literal["linear", "classic"] = Field(
-        "linear",
+        default="linear",
         description="All snapshots, then one catch-up; or `classic`, which a stock Databus "
         "bootstrap server needs",
     )
     checkpoint_dir: Path | None = Field(
-        None, description="Where checkpoints are kept; none = in memory only"
+        default=None, description="Where checkpoints are kept; none = in memory only"
     )
     start: str = Field(
-        "earliest", description="Without a checkpoint: `earliest`, `latest`, `beginning` or an SCN"
+        default="earliest",
+        description="Without a checkpoint: `earliest`, `latest`, `beginning` or an SCN",
     )
-    fetch_bytes: SizeBytes = Field(1 << 20, ge=1024, description="`size` of each stream request")
+    fetch_bytes: SizeBytes = Field(
+        default=1 << 20, ge=1024, description="`size` of each stream request"
+    )
     buffer_bytes: SizeBytes = Field(
-        8 << 20, ge=4096, description="Most bytes waiting for callbacks; then reading stops"
+        default=8 << 20, ge=4096, description="Most bytes waiting for callbacks; then reading stops"
     )
     max_window_bytes: SizeBytes = Field(
-        256 << 20, ge=4096, description="Largest transaction that is put together in memory"
+        default=256 << 20, ge=4096, description="Largest transaction that is put together in memory"
     )
-    wait_ms: int = Field(5_000, ge=0, description="Long-poll time of a stream request")
-    connect_timeout_s: float = Field(5.0, gt=0, description="Time to connect to a server")
-    request_timeout_s: float = Field(30.0, gt=0, description="On top of `wait_ms`")
-    callback_budget_s: float = Field(60.0, gt=0, description="Time budget of one callback")
+    wait_ms: int = Field(default=5_000, ge=0, description="Long-poll time of a stream request")
+    connect_timeout_s: float = Field(default=5.0, gt=0, description="Time to connect to a server")
+    request_timeout_s: float = Field(default=30.0, gt=0, description="On top of `wait_ms`")
+    callback_budget_s: float = Field(default=60.0, gt=0, description="Time budget of one callback")
     callback_retries: int = Field(
-        5, ge=0, description="Replays of a failing window before the client stops"
+        default=5, ge=0, description="Replays of a failing window before the client stops"
     )
     checkpoint_every_s: float = Field(
-        0.5, ge=0, description="Least time between two checkpoint writes; 0 = every window"
+        default=0.5, ge=0, description="Least time between two checkpoint writes; 0 = every window"
     )
     back_off: BackOffSettings = Field(
         default_factory=BackOffSettings, description="Waits between retries"
     )
     http: ClientHttpSettings | None = Field(
-        None, description="The client's own HTTP server; none = it has none"
+        default=None, description="The client's own HTTP server; none = it has none"
     )
     report_every_s: float = Field(
-        2.0, ge=0, description="How often it tells its relay how it is; 0 = never"
+        default=2.0, ge=0, description="How often it tells its relay how it is; 0 = never"
     )
 
 
 class BootstrapHttpSettings(HttpSettings):
     """Where the bootstrap server listens, and what a stranger may send."""
 
-    port: int = Field(11116, ge=0, le=65535, description="Port to bind; 0 picks a free one")
+    port: int = Field(default=11116, ge=0, le=65535, description="Port to bind; 0 picks a free one")
 
 
 class BootstrapSettings(Settings):
@@ -408,21 +438,23 @@ class BootstrapSettings(Settings):
     )
     log_format: Literal["text", "json"] = LOG_FORMAT
     log_retention_s: float = Field(
-        7 * 86400.0, gt=0, description="Log rows older than this are deleted"
+        default=7 * 86400.0, gt=0, description="Log rows older than this are deleted"
     )
     log_retention_bytes: SizeBytes = Field(
-        10 << 30, ge=1 << 20, description="Most bytes of the log of a physical source"
+        default=10 << 30, ge=1 << 20, description="Most bytes of the log of a physical source"
     )
     deleted_retention_s: float = Field(
-        30 * 86400.0,
+        default=30 * 86400.0,
         gt=0,
         description="How long it is remembered that a row was deleted, for consumers that "
         "come back after so long",
     )
-    retention_every_s: float = Field(60.0, gt=0, description="How often what is too old is deleted")
-    chunk_rows: int = Field(2000, ge=1, description="Rows of one read of the seeder")
+    retention_every_s: float = Field(
+        default=60.0, gt=0, description="How often what is too old is deleted"
+    )
+    chunk_rows: int = Field(default=2000, ge=1, description="Rows of one read of the seeder")
     most_rows_per_s: int = Field(
-        0, ge=0, description="Most rows that the seeder reads in a second; 0 = no limit"
+        default=0, ge=0, description="Most rows that the seeder reads in a second; 0 = no limit"
     )
     back_off: BackOffSettings = Field(
         default_factory=BackOffSettings, description="Waits between retries"
@@ -437,57 +469,3 @@ class BootstrapSettings(Settings):
         if len(set(names)) != len(names):
             raise ValueError("each physical source is listed once")
         return sources
-
-
-Model = TypeVar("Model", bound=Settings)
-
-
-def load_settings(path: Path, model: type[Model]) -> Model:
-    """Read a TOML file into a model; relative paths are relative to the file.
-
-    Raises SettingsError naming the file, the key, the value and the rule.
-    """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path}: {error}") from error
-    return build_settings(raw, model, origin=str(path), file=path.absolute())
-
-
-def build_settings(
-    raw: dict[str, Any],
-    model: type[Model],
-    origin: str = "settings",
-    file: Path | None = None,
-) -> Model:
-    """Validate plain values against a model; raises SettingsError.
-
-    `file` is where they are from: its folder is what relative paths are relative to;
-    none leaves them as they are.
-    """
-    try:
-        context = {"folder": file.resolve().parent, "file": file} if file else None
-        return model.model_validate(raw, context=context)
-    except ValidationError as error:
-        lines = [_explain(problem) for problem in _causes(error.errors())]
-        raise SettingsError(f"{origin}: " + "; ".join(lines)) from None
-
-
-def _causes(problems: list[Any]) -> list[Any]:
-    """Leave out what is wrong only because of something wrong inside: a list too short, say."""
-    places = [problem["loc"] for problem in problems]
-    return [problem for problem in problems if not _is_around(problem["loc"], places)]
-
-
-def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
-    return any(len(place) > len(outer) and place[: len(outer)] == outer for place in places)
-
-
-def _explain(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "missing":
-        return f"{key} is missing"
-    if problem["type"] == "extra_forbidden":
-        return f"{key} is not a setting"
-    rule = problem["msg"].removeprefix("Value error, ")
-    return f"{key} = {problem['input']!r}: {rule}"

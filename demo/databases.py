@@ -34,6 +34,7 @@ class Session(Protocol):
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one query."""
+        ...
 
     def commit(self) -> None:
         """Commit the transaction."""

@@ -35,6 +35,7 @@ class Screen(Protocol):
 
     def __enter__(self) -> Screen:
         """Begin drawing."""
+        ...
 
     def __exit__(self, *exception: object) -> None:
         """End drawing; what came last stays visible."""

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from databus.cli.main import CommandAt, LazyGroup
-from databus.conf.settings import RelaySettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import RelaySettings
 from databus.registry.compatibility import check_reader
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import FileStore, SchemaStore, StoredVersion, open_store

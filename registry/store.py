@@ -34,9 +34,11 @@ class SchemaStore(Protocol):
 
     def load_sources(self) -> dict[str, int]:
         """Return every source's id ever given out, by name."""
+        ...
 
     def load_versions(self) -> list[StoredVersion]:
         """Return every version, ordered by source and version."""
+        ...
 
     def save_source(self, name: str, src_id: int) -> None:
         """Keep a new source's id."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,18 +23,22 @@ from databus.relay.capture.capture import Capture
 from databus.relay.capture.log_monitor import LogWatch
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
 from databus.relay.capture.notifier import Bell
-from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.clock import Clock
+from databus.relay.control import Control
 from databus.relay.monitoring.large_rows import LargeRows
 from databus.relay.monitoring.monitor import Observed
+from databus.relay.monitoring.traffic import Traffic
+from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring.schema_check import check_schemas
 from databus.relay.ring.watch import RingWatch
+from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources import open_log_look, open_source as open_kept_source
-from databus.relay.sources.log_status import LogLook, Standing
+from databus.relay.sources.log_status import LogLook
 from databus.relay.sources.source import Source
 from databus.schemas.errors import (
     DatabusError,
@@ -49,75 +51,11 @@ log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
 _MOST_SAID = 3  # damaged stretches
-_MOST_WAITING = 10  # consumers
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
 OpenLogLook = Callable[[PhysicalSourceSettings], LogLook | None]
 CLOCK = Clock()
-_WORST_FIRST = (
-    State.ERROR,
-    State.RETRYING,
-    State.UNREACHABLE,
-    State.STARTING,
-    State.PAUSED,
-    State.STOPPED,
-)
-_NOT_PROVED_YET = "its log is being opened; whether the database is well is not known yet"
-
-
-@dataclass(frozen=True, slots=True)
-class PhysicalSource:
-    """One physical source of a running relay."""
-
-    settings: PhysicalSourceSettings
-    ring: Ring
-    reader: RingReader
-    max_scn: MaxScnStore
-    capture: Capture
-    watch: LogWatch
-    bell: Bell
-
-    @property
-    def name(self) -> str:
-        """Its name in the settings."""
-        return self.settings.name
-
-    @property
-    def standing(self) -> Standing:
-        """What is known of its place in the database's log.
-
-        How far behind it is, nobody knows while the database is not heard of, and a look
-        from before a pause or an error says nothing of what came since.
-        """
-        status, found = self.capture.status, self.watch.standing
-        rests = status.state in RESTING
-        has_looked = self.watch.looked_at >= (status.since or math.inf)
-        if status.is_connected or (rests and has_looked):
-            return found
-        return replace(found, behind_bytes=None, behind_s=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What is wrong with a physical source; times are seconds since 1970."""
-
-    physical_source: str
-    state: State
-    text: str
-    since: float | None = None
-    next_try_at: float | None = None  # None = somebody must act
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What was served; written on the loop's thread only."""
-
-    stream_requests: int = 0
-    stream_bytes: int = 0
-    scn_not_found: int = 0
-    held_requests: int = 0  # now
-    started_at_s: float = field(default_factory=time.time)
 
 
 class Relay:
@@ -140,7 +78,6 @@ class Relay:
         self.traffic = Traffic()
         self.observed = Observed.of(p.name for p in settings.physical_sources)
         self.is_closing = False
-        self.draining: set[str] = set()  # physical sources that are being drained
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_look = open_log_look
         self._clock = clock
@@ -151,6 +88,7 @@ class Relay:
             self.unusable: dict[str, UnusableSourceError] = {}
             self.physical_sources: Mapping[str, PhysicalSource] = self._open_all(opened)
             self.ring_watch = self._make_ring_watch()
+            self.control = Control(self.open_source, self.ring_watch.forget)
             self._opened = opened.pop_all()
 
     @property
@@ -198,31 +136,27 @@ class Relay:
         for source in self.physical_sources.values():
             source.bell.ring()
 
+    def status_of(self, name: str) -> SourceStatus:
+        """Return the status of a usable physical source at this moment."""
+        return self.physical_sources[name].status(
+            self._damage_of(name),
+            lambda: self.observed.clients.readers_of(name, self._clock.monotonic_s()),
+            is_draining=self.control.is_draining(name),
+        )
+
+    def statuses(self) -> list[SourceStatus]:
+        """Return the status of every usable physical source."""
+        return [self.status_of(name) for name in self.physical_sources]
+
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return how each physical source is, by name, as plain values."""
+        """Return the status of each physical source, by name, as JSON has it."""
         unusable = {
             name: {"state": State.ERROR.value, "problem": str(error)}
             for name, error in self.unusable.items()
         }
-        return unusable | {
-            name: _status(source, self.problem_of(name))
-            for name, source in self.physical_sources.items()
-        }
+        return unusable | {status.name: status_json(status) for status in self.statuses()}
 
-    def problem_of(self, name: str) -> str:
-        """Return what is wrong with a physical source, and who waits for it; "" for nothing."""
-        return self._capture_problem(name) or self.damage_of(name)
-
-    def _capture_problem(self, name: str) -> str:
-        status = self.physical_sources[name].capture.status
-        readers = self.observed.clients.readers_of(name, self._clock.monotonic_s())
-        if status.state is not State.ERROR or not readers:
-            return status.problem
-        more = [f"{len(readers) - _MOST_WAITING} more"] if len(readers) > _MOST_WAITING else []
-        waiting = ", ".join([*readers[:_MOST_WAITING], *more])
-        return f"{status.problem}; these consumers wait: {waiting}"
-
-    def damage_of(self, name: str) -> str:
+    def _damage_of(self, name: str) -> str:
         """Return what is wrong with the windows in a physical source's ring; "" when nothing is."""
         reader, watched = self.physical_sources[name].reader, self.ring_watch.watched[name]
         head = reader.head
@@ -239,13 +173,9 @@ class Relay:
             Trouble(name, State.ERROR, str(error), started_at)
             for name, error in self.unusable.items()
         ]
-        for name, source in self.physical_sources.items():
-            status = source.capture.status
-            if not status.is_well:
-                found.append(_trouble(name, status, self._capture_problem(name)))
-            if damage := self.damage_of(name):
-                found.append(Trouble(name, State.ERROR, damage))
-        return sorted(found, key=lambda one: _WORST_FIRST.index(one.state))
+        for status in self.statuses():
+            found += status.troubles()
+        return sorted(found, key=lambda one: one.badness)
 
     @property
     def is_healthy(self) -> bool:
@@ -344,46 +274,6 @@ class Relay:
             on_doubt=capture.place.cast_doubt,
         )
         return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
-
-
-def _trouble(name: str, status: CaptureStatus, problem: str) -> Trouble:
-    text = problem or _NOT_PROVED_YET
-    return Trouble(name, status.state, text, status.since, status.next_try_at)
-
-
-def _status(source: PhysicalSource, problem: str) -> dict[str, Any]:
-    status, delay_s = source.capture.status, source.capture.status.known_delay_s
-    return {
-        "state": status.state.value,
-        "problem": problem,
-        "connected": status.is_connected,
-        "since": status.since,
-        "nextTryAt": status.next_try_at,
-        "heardAt": status.heard_at,
-        "scn": status.scn,
-        "timestampNs": status.timestamp_ns,
-        "delaySeconds": None if delay_s is None else round(delay_s, 6),
-        "windows": status.windows,
-        "events": status.events,
-        "bytes": status.size_bytes,
-        "reconnects": status.reconnects,
-        "minScn": source.reader.min_scn,
-        "prevScn": source.reader.prev_scn,
-        "log": _log_status(source.standing),
-        "warnings": list(status.warnings),
-    }
-
-
-def _log_status(standing: Standing) -> dict[str, Any]:
-    hours_left = standing.hours_left
-    return {
-        "holding": standing.holding.value,
-        "behindBytes": standing.behind_bytes,
-        "behindSeconds": standing.behind_s,
-        # JSON has no infinity: a log that nothing purges has no hours left to count.
-        "hoursLeft": None if hours_left is None or math.isinf(hours_left) else hours_left,
-        "warning": standing.warning,
-    }
 
 
 def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:

@@ -22,6 +22,8 @@ from types import NoneType
 from typing import Any
 
 import fastavro
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
 
 from databus.schemas.errors import IncompatibleSchemaError, ProtocolError, RowError, SchemaError
 
@@ -137,7 +139,7 @@ class RowCodec:
         stream = BytesIO(data)
         try:
             row: Any = _read(stream, self._writer, self._reader)
-        except fastavro.read.SchemaResolutionError as error:
+        except SchemaResolutionError as error:
             raise IncompatibleSchemaError(self.source, "", str(error)) from error
         except _UNREADABLE as error:
             raise ProtocolError(
@@ -201,7 +203,7 @@ def _parse_text(text: str) -> dict[str, Any]:
 def _parse(definition: dict[str, Any]) -> Any:
     try:
         return fastavro.parse_schema(definition)
-    except (fastavro.schema.SchemaParseException, *_DOES_NOT_FIT) as error:
+    except (SchemaParseException, *_DOES_NOT_FIT) as error:
         raise SchemaError(f"schema of {definition['name']}: {error!r}") from error
 
 

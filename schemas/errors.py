@@ -31,6 +31,7 @@
     ├── SourceError
     │   ├── SourceUnavailableError    cannot be reached now; retrying may help
     │   └── SourceStoppedError        capture stopped; somebody must do what the text says
+    ├── IllegalTransitionError        a state machine was to take a step that its table has not
     ├── ServerError                   a relay or bootstrap server answered with an error
     ├── ConsumerError                 a callback failed or overran its time budget
     └── SettingsError                 a setting is missing, unknown or out of range
@@ -420,6 +421,15 @@ class SourceStoppedError(SourceError):
         self.position = position
         self.problem = problem
         self.evidence = evidence
+
+
+class IllegalTransitionError(DatabusError):
+    """A state machine was to take a step that its table does not have: a defect of ours."""
+
+    def __init__(self, state: str, event: str) -> None:
+        super().__init__(f"state {state} has no step {event}: a defect of databus, report it")
+        self.state = state
+        self.event = event
 
 
 class ServerError(DatabusError):

@@ -38,9 +38,11 @@ class EventFilter(Protocol):
 
     def matches(self, key: int | bytes) -> bool:
         """Whether an event with this key is wanted."""
+        ...
 
     def to_json_value(self) -> dict[str, Any]:
         """Return what stands in the JSON for it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

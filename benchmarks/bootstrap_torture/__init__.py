@@ -14,7 +14,7 @@ it is used from there.
 
 from __future__ import annotations
 
-from benchmarks.report import Figure
+from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:

@@ -26,7 +26,7 @@ from benchmarks.bootstrap_torture.filling import fill
 from benchmarks.bootstrap_torture.log import GuardedLog
 from benchmarks.bootstrap_torture.stage import BootstrapStage
 from benchmarks.bootstrap_torture.times import Rate, Times
-from benchmarks.report import Figure, at_most
+from benchmarks.shared.report import Figure, at_most
 from benchmarks.torture.kills import Kill, plan_kills
 from benchmarks.torture.run import tell_and_exit
 from benchmarks.torture.shared_number import SharedNumber

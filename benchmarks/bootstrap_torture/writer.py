@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from benchmarks.bootstrap_torture.filling import SIZES
-from benchmarks.load import Stop
+from benchmarks.shared.load import Stop
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import End, Workload
 from benchmarks.torture.writer import run_transaction

@@ -7,7 +7,7 @@ the log), run (in turns, medians, ratios, the command).
 
 from __future__ import annotations
 
-from benchmarks.report import Figure
+from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:

@@ -24,7 +24,8 @@ from benchmarks.capture.log import Stretch
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.capture.status import State
-from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.physical_source import PhysicalSource
+from databus.relay.relay import Relay
 from databus.relay.ring.reader import RingReader
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.server.connection import address_of

@@ -39,7 +39,7 @@ from benchmarks.capture.readers import (
     read_with_library,
     settings_of,
 )
-from benchmarks.report import Figure, as_json, at_least, publish
+from benchmarks.shared.report import Figure, as_json, at_least, publish
 from databus.conf.units import parse_size_bytes
 from databus.demo.private_mariadb import PrivateMariaDB
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import click
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.repository import ROOT
+
 _FLAGS = "-fsanitize=address -fno-omit-frame-pointer -g -O1"
 _COPIED = ("*.py", "*.pyx", "*.pxi", "*.pxd", "*.pyi", "*.avsc", "*.toml", "README.md", "LICENSE")
 _LEFT_OUT = {"build", "tests", "benchmarks", "docs", "examples", "tools", "__pycache__"}

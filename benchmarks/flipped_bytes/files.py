@@ -22,7 +22,8 @@ from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import SeedingThread
 from databus.bootstrap.store.values import SourceStatus
 from databus.client.client import DatabusClient
-from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import BootstrapSettings, RelaySettings
 from databus.daemon.service import serve
 from databus.demo.processes import wait_until
 from databus.relay.capture.max_scn import SqliteMaxScn

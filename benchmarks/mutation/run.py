@@ -23,8 +23,8 @@ from rich.table import Table
 
 from benchmarks.mutation.mutants import Mutant, difference, mutants_of, mutate, sample
 from benchmarks.mutation.trial import Outcome, Verdict, try_tests
+from tools.repository import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = Path(__file__).resolve().parent
 TARGET = 0.95
 _SLOWER = 5.0  # than without a change, before the tests are taken to hang

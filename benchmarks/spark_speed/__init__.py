@@ -15,7 +15,7 @@ sources (what is measured beside), run (the measuring).
 
 from __future__ import annotations
 
-from benchmarks.report import Figure
+from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:

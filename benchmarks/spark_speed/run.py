@@ -16,7 +16,7 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from benchmarks.report import Figure, at_least, at_most, publish, seconds
+from benchmarks.shared.report import Figure, at_least, at_most, publish, seconds
 from benchmarks.spark_speed.rows import SOURCE
 from benchmarks.spark_speed.serving import bootstrap_of, relay_of
 from benchmarks.spark_speed.sources import (
@@ -33,8 +33,8 @@ from databus.client.spark.session import job_session
 from databus.client.spark.source.change_stream import changes_type, read_changes
 from databus.client.spark.source.range_reader import close_readers
 from databus.demo.processes import child_environment, wait_until
+from tools.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BATCH_ROWS = 20_000  # of an Arrow batch, on both sides
 FEW_ROWS_RATE = 100.0  # windows a second, so that every micro-batch has one or more
 QUERY_S = 300

@@ -14,7 +14,8 @@ from pathlib import Path
 from benchmarks.serve import child, run_service
 from benchmarks.spark_speed.rows import SOURCE, SRC_ID, TABLE, row
 from databus.bootstrap.store.store import Store, StoredEvent
-from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.relay.relay import Relay
 from databus.relay.sources.source import Newest, RowChange, Transaction

@@ -16,7 +16,7 @@ import click
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks.report import Figure, at_most
+from benchmarks.shared.report import Figure, at_most
 from benchmarks.spark_sql.jobs import JOBS, expected, in_order, make_view, write_jobs
 from benchmarks.spark_sql.shop import SOURCES, Shop, Sizes, create
 from databus.client.spark.session import job_session

@@ -17,7 +17,7 @@ processes (the job's process tree), run (the whole thing). What `torture` and
 
 from __future__ import annotations
 
-from benchmarks.report import Figure
+from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:

@@ -19,7 +19,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession, functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.load import Stop
+from benchmarks.shared.load import Stop
 from benchmarks.spark_torture.batch_checks import Row, as_read, check_batch
 from benchmarks.spark_torture.log import BatchLog, Home
 from benchmarks.spark_torture.spans import Span, span_of

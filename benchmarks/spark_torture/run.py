@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.bootstrap_torture.filling import fill
 from benchmarks.bootstrap_torture.stage import BootstrapStage
 from benchmarks.bootstrap_torture.times import Times
-from benchmarks.report import Figure, at_most
+from benchmarks.shared.report import Figure, at_most
 from benchmarks.spark_torture.checks import JobFindings, check_readings, plain_rows
 from benchmarks.spark_torture.job import NUMBERS, target_uri
 from benchmarks.spark_torture.kills import Kill, plan_kills

@@ -12,7 +12,7 @@ Contents: shop (table, rows, changes), writer (a process), run (the whole thing)
 
 from __future__ import annotations
 
-from benchmarks.report import Figure
+from benchmarks.shared.report import Figure
 
 
 def figures(short: bool = False) -> list[Figure]:

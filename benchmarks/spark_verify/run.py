@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from benchmarks.report import Figure, at_most
+from benchmarks.shared.report import Figure, at_most
 from benchmarks.spark_verify.shop import COLUMNS, CREATE, SOURCE, fill, first_hot
 from databus.client.spark import register
 from databus.client.spark.consuming.apply import apply_changes
@@ -29,7 +29,8 @@ from databus.client.spark.verify.differences import Kind
 from databus.client.spark.verify.repair import RepairOptions, repair
 from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.verify import VerifyOptions, verify
-from databus.conf.settings import RelaySettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import RelaySettings
 from databus.demo.databases import Session
 from databus.demo.processes import python_module, stopped_by_signals, wait_until
 from databus.demo.stage import Stage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.load import Stop
+from benchmarks.shared.load import Stop
 from benchmarks.spark_verify.shop import changes
 from databus.demo.databases import database_of
 from databus.demo.writer import Pace

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from benchmarks.report import Figure, at_most
+from benchmarks.shared.report import Figure, at_most
 from benchmarks.torture.checks import Findings, check_log, check_rows
 from benchmarks.torture.kills import Kill, lead_of, plan_kills
 from benchmarks.torture.log import Log

@@ -22,7 +22,8 @@ from databus.bootstrap.service import make_service
 from databus.cli.api_client import access_options, named_server
 from databus.cli.daemon_options import config_option, prepare_daemon, serving_options
 from databus.cli.main import CommandAt, LazyGroup
-from databus.conf.settings import BootstrapSettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import BootstrapSettings
 from databus.daemon.log_setup import LogFormat
 from databus.daemon.service import run as run_service
 from databus.schemas.errors import ServerError

@@ -21,7 +21,8 @@ from databus.bootstrap.verify.comparison import Comparison
 from databus.bootstrap.verify.report import json_of, shown
 from databus.bootstrap.verify.verify import verify as verify_sources
 from databus.cli.daemon_options import config_option
-from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.errors import UnknownSourceError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -229,11 +229,8 @@ class SeedingThread:
                 self._work()
             except Exception as error:
                 # Nothing else would say so: a thread has nobody to raise to.
-                name = self._physical.name
-                text, known = (
-                    "seeding of %s failed; it is tried again: %s",
-                    about(physical_source=name),
-                )
+                name, text = self._physical.name, "seeding of %s failed; it is tried again: %s"
+                known = about(physical_source=name)
                 log.error(text, name, error, exc_info=trace_of(error), extra=known)
                 self._problem = str(error) or repr(error)
             self._stop.wait(LOOK_S)

@@ -105,12 +105,12 @@ def check_reloads(now: RowsNow, choice: Choice, checkpoint: Checkpoint) -> None:
             )
 
 
-def check_same_log(choice: Choice, mark: tuple[int, int] | None) -> None:
+def check_same_log(choice: Choice, mark: tuple[int, int] | None, scn: int) -> None:
     """Raise OtherLogError when the consumer has rows of a window that the log has not.
 
-    Only where the log of every source reaches back so far, and has come so far.
+    Only where the log of every source reaches back so far, and has come so far: to `scn`.
     """
-    if mark is None or mark[0] > choice.store.position().scn:
+    if mark is None or mark[0] > scn:
         return
     if any(mark[0] <= source.log_floor_scn for source in choice.sources):
         return

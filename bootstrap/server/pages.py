@@ -107,8 +107,8 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
     with at_one_moment(request.sources, stores, listed) as choice:
         for source in choice.sources:
             check_served(source)
-        check_same_log(choice, request.mark)
         scn = choice.store.position().scn
+        check_same_log(choice, request.mark, scn)
         if scn < request.since_scn:
             raise BootstrapTooOldError(
                 f"the producer is at scn {scn} and the consumer at scn {request.since_scn} "

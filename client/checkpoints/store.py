@@ -48,6 +48,7 @@ class CheckpointStore(Protocol):
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
         """Return what was saved, or None; raises CheckpointError when it is damaged."""
+        ...
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
         """Save durably; raises CheckpointError when that fails."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from rich.console import Console
@@ -24,7 +24,8 @@ from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent
 from databus.client.machines.position import parse_start
 from databus.client.registering import EventCallback
-from databus.conf.settings import ClientSettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import ClientSettings
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.log_setup import LogFormat, set_up_logs
 from databus.schemas.errors import SettingsError
@@ -182,8 +183,7 @@ def load_consumer(target: str) -> Consumer | EventCallback:
         return found
     if not callable(found):
         raise SettingsError(f"--consumer {target}: is neither a Consumer nor a function")
-    callback: EventCallback = found
-    return callback
+    return cast("EventCallback", found)
 
 
 @contextmanager

@@ -65,6 +65,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     CheckpointError,
     DatabusError,
+    IllegalTransitionError,
     OtherLogError,
     SchemaError,
     SchemaNotFoundError,
@@ -123,11 +124,11 @@ class BootstrapSession:
 
     def resume(self, checkpoint: Checkpoint, relay: Registered) -> Instructions:
         """Go on with the bootstrap of a stored checkpoint."""
+        self._enter(checkpoint, relay)
         try:
             check_resumable(checkpoint, self._subscription.sources)
         except CheckpointError as error:
             return self._fail(error)
-        self._enter(checkpoint, relay)
         return [Disconnect(), BeginBootstrap(self.checkpoint), *self._pick()]
 
     def handle(self, message: ConnectionStateMessage) -> Instructions:
@@ -149,7 +150,7 @@ class BootstrapSession:
                 return self._fail(error)
             case RequestFailed(error):
                 return self._take_failure(error)
-        return []
+        raise IllegalTransitionError(self._machine.state, type(message).__name__)
 
     def change_servers(self, urls: Iterable[str], must_pick_again: bool) -> Instructions:
         """Take a new set of servers, and pick another one when that is called for."""
@@ -160,8 +161,7 @@ class BootstrapSession:
         is_kept = self.server in self._servers and not must_pick_again
         if is_kept and self._machine.state is not Connection.PICKING_BOOTSTRAP:
             return []
-        if not self._machine.fire("servers_changed"):
-            return []
+        self._machine.fire("servers_changed")
         return [Disconnect(), *self._pick()]
 
     def _enter(self, checkpoint: Checkpoint, relay: Registered) -> None:
@@ -190,6 +190,11 @@ class BootstrapSession:
         return places.get(self.checkpoint.server_info)
 
     @property
+    def _is_at_holder(self) -> bool:
+        """Whether it is the server in hand that began the snapshots, by whatever URL."""
+        return urlsplit(self._server()).netloc == self.checkpoint.server_info
+
+    @property
     def _has_snapshots_left(self) -> bool:
         return has_snapshots_left(self.checkpoint, self._subscription.sources)
 
@@ -211,9 +216,9 @@ class BootstrapSession:
     @property
     def _is_taken_back(self) -> bool:
         """Whether a server that is "too old" for an SCN has said that SCN itself."""
-        state = self._machine.state
-        who = {Connection.SNAPSHOT: self._holder, Connection.CATCHUP: self._target_by}
-        return state in who and self._server() == who[state]
+        if self._machine.state is Connection.CATCHUP:
+            return self._server() == self._target_by
+        return self._machine.state is Connection.SNAPSHOT and self._is_at_holder
 
     def _try_later(self) -> Instructions:
         self._machine.fire("failed")
@@ -255,7 +260,7 @@ class BootstrapSession:
         """Ask for what comes next."""
         settled = settle(self.checkpoint, self._subscription.sources)
         step = step_of(settled)
-        if step is Step.SNAPSHOT and self.server != self._holder:
+        if step is Step.SNAPSHOT and not self._is_at_holder:
             step = Step.START_SCN  # from another server's rows to this one's
         elif settled != self.checkpoint:
             self.checkpoint = settled

@@ -63,6 +63,7 @@ from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     DatabusError,
+    IllegalTransitionError,
     IncompatibleSchemaError,
     OtherLogError,
     SchemaError,
@@ -128,10 +129,11 @@ class ConnectionMachine:
     def handle(self, message: ConnectionStateMessage) -> Instructions:
         """Take one message, return what must be done, in order."""
         match message:
-            case Started() if self._machine.fire("start"):
+            case Started():
+                self._machine.fire("start")
                 return self._pick()
-            case Closed() if self._machine.fire("close"):
-                return [Disconnect()]
+            case Closed():
+                return self._close()
             case ServersTaken():
                 return self._take_servers(message)
         if self.state in BOOTSTRAPPING:
@@ -156,7 +158,14 @@ class ConnectionMachine:
                 return [*self._break_off(progress), *self._try_next(error)]
             case PointNotFound(error):
                 return [*self._break_off(NO_PROGRESS), *self._not_found(error)]
-        return []
+        raise IllegalTransitionError(self.state, type(message).__name__)
+
+    def _close(self) -> Instructions:
+        """End, if it has not ended by itself."""
+        if not self._machine.may("close"):
+            return []
+        self._machine.fire("close")
+        return [Disconnect()]
 
     # Picking a server
 
@@ -195,8 +204,9 @@ class ConnectionMachine:
         # While it waits it may as well try a new one now.
         if is_kept and self.state is not Connection.PICKING_RELAY:
             return []
-        if not self._machine.fire("servers_changed"):
+        if not self._machine.may("servers_changed"):
             return []
+        self._machine.fire("servers_changed")
         return [*self._break_off(NO_PROGRESS), Disconnect(), *self._pick()]
 
     def _not_found(self, error: ScnNotFoundError) -> Instructions:

@@ -42,6 +42,15 @@ class ShutDown(LifecycleMessage):
     """End for good."""
 
 
+_TRIGGERS: dict[type[LifecycleMessage], str] = {
+    Start: "start",
+    Pause: "pause",
+    Resume: "resume",
+    Suspend: "suspend",
+    ShutDown: "shut_down",
+}
+
+
 class LifecycleInstruction:
     """The root of what the lifecycle machine asks for."""
 
@@ -92,19 +101,21 @@ class LifecycleMachine:
 
     def handle(self, message: LifecycleMessage) -> list[LifecycleInstruction]:
         """Take one message, return what must be done, in order."""
+        trigger = _TRIGGERS[type(message)]
+        if not self._machine.may(trigger):
+            return []
         was = self.state
+        self._machine.fire(trigger)
         match message:
-            case Start() if self._machine.fire("start"):
+            case Start():
                 return [StartReading()]
-            case Pause() if self._machine.fire("pause"):
+            case Pause():
                 return [HoldCallbacks()]
-            case Resume() if self._machine.fire("resume"):
+            case Resume():
                 self.error = None
                 retry: list[LifecycleInstruction] = [Retry()] if was is Lifecycle.SUSPENDED else []
                 return [*retry, ReleaseCallbacks()]
-            case Suspend(error) if self._machine.fire("suspend"):
+            case Suspend(error):
                 self.error = error
                 return [HoldCallbacks(), ReportError(error)]
-            case ShutDown() if self._machine.fire("shut_down"):
-                return [StopReading()] if was is not Lifecycle.INITIAL else []
-        return []
+        return [StopReading()] if was is not Lifecycle.INITIAL else []

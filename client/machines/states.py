@@ -15,6 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from transitions import Machine
 
+from databus.schemas.errors import IllegalTransitionError
+
 State = TypeVar("State", bound=StrEnum)
 
 # It tells of each step at INFO: several lines a request, to those who log at all.
@@ -113,7 +115,15 @@ CONNECTION = (
     # From here on the checkpoint says what comes next, so that any step may be the
     # first one after a restart.
     Transition(
-        "ask_start_scn", (Connection.REGISTERING_AT_BOOTSTRAP,), Connection.REQUESTING_START_SCN
+        "ask_start_scn",
+        # In the classic order the catch-up of one source may have gone on at another server,
+        # or have been empty there: that one begins the snapshots anew.
+        (
+            Connection.REGISTERING_AT_BOOTSTRAP,
+            Connection.REQUESTING_TARGET_SCN,
+            Connection.CATCHUP,
+        ),
+        Connection.REQUESTING_START_SCN,
     ),
     Transition("read_snapshot", _ON_A_BOOTSTRAP, Connection.SNAPSHOT),
     Transition(
@@ -166,9 +176,14 @@ class StateMachine(Generic[State]):
             machine.add_transition(trigger, list(sources), target)
         machine.add_model(self, initial=initial)
 
-    def fire(self, trigger: str) -> bool:
-        """Take the step; False, and nothing happens, where the table has none."""
-        model: Any = self  # `transitions` gives its models these two methods
-        if not model.may_trigger(trigger):
-            return False
-        return bool(model.trigger(trigger))
+    def may(self, trigger: str) -> bool:
+        """Whether the table has this step from the present state."""
+        model: Any = self  # `transitions` gives its models this method
+        return bool(model.may_trigger(trigger))
+
+    def fire(self, trigger: str) -> None:
+        """Take the step; raises IllegalTransitionError, and nothing happens, if there is none."""
+        if not self.may(trigger):
+            raise IllegalTransitionError(self.state, trigger)
+        model: Any = self
+        model.trigger(trigger)

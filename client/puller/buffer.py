@@ -19,6 +19,7 @@ class Sized(Protocol):
     @property
     def size_bytes(self) -> int:
         """How many bytes it counts for."""
+        ...
 
 
 Item = TypeVar("Item", bound=Sized)

@@ -263,9 +263,9 @@ class Puller:
         self._servers.handle(BeginRequest())
         try:
             return await self._requests.make(request)
-        except ScnNotFoundError as error:
-            return PointNotFound(error)
         except DatabusError as error:
+            if isinstance(error, ScnNotFoundError) and isinstance(request, GetStream):
+                return PointNotFound(error)  # to other requests it is no more than a bad answer
             return self._failed(request, error)
         finally:
             for taken in self._servers.handle(EndRequest()):

@@ -9,10 +9,12 @@ is a ServerError, and the connection is gone.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
@@ -22,8 +24,7 @@ from tornado.httputil import (
     RequestStartLine,
     ResponseStartLine,
 )
-from tornado.iostream import IOStream, StreamClosedError
-from tornado.tcpclient import TCPClient
+from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 
 from databus import __version__
 from databus.client.responses import CLIENT_ID, ERROR
@@ -74,7 +75,6 @@ class Transport:
         self._access = access or ServerAccess()
         self._shown: Mapping[str, str] = {}  # on this connection
         self._tls: ssl.SSLContext | None = None
-        self._client = TCPClient()
         self._stream: IOStream | None = None
         self._server = ""
         self._is_broken = False  # whether something of an answer may still be on the way
@@ -192,7 +192,7 @@ class Transport:
                 self._tls = self._access.tls()
             secure = self._tls if is_secure else None
             async with asyncio.timeout(self._connect_timeout_s):
-                stream = await self._client.connect(url.hostname, port, ssl_options=secure)
+                stream = await _open(url.hostname, port, secure, self._connect_timeout_s)
         except TimeoutError:
             problem = f"no connection within {self._connect_timeout_s:g} s"
             raise ServerError(server, f"{problem}; {NO_TLS}" if is_secure else problem) from None
@@ -202,6 +202,38 @@ class Transport:
             raise ServerError(server, explain_tls(error) or f"cannot connect: {error}") from error
         stream.set_nodelay(True)
         return stream
+
+
+async def _open(host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> IOStream:
+    """Connect to the first address of a host that answers, each in its share of the time.
+
+    Nothing is left open when this ends otherwise, or is cancelled: tornado's own TCPClient
+    leaves a connection that comes about at that moment to nobody.
+    """
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    problems: list[BaseException] = []
+    for family, kind, protocol, _, address in addresses:
+        try:
+            async with asyncio.timeout(within_s / len(addresses)):
+                return await _open_at(socket.socket(family, kind, protocol), address, host, tls)
+        except StreamClosedError as error:
+            problems.append(error.real_error or error)
+        except OSError as error:  # a timeout is one, too
+            problems.append(error)
+    raise problems[0]
+
+
+async def _open_at(
+    plain: socket.socket, address: Any, host: str, tls: ssl.SSLContext | None
+) -> IOStream:
+    stream = IOStream(plain) if tls is None else SSLIOStream(plain, ssl_options=tls)
+    try:
+        await stream.connect(address, server_hostname=None if tls is None else host)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 class _Reading(HTTPMessageDelegate):

@@ -174,7 +174,7 @@ def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -
             )
         if digest == LOST_ROW_DIGEST:
             raise ProtocolError(f"an event of source {src_id} without a row")
-    raise UnknownSchemaError(digest)
+    raise UnknownSchemaError(min(digest for _, digest in unknown))
 
 
 def _went_back(item: ControlEvent, last_scn: int) -> Position:

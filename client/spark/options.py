@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from databus.conf.settings import ServerAccessSettings, Settings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import ServerAccessSettings, Settings
 from databus.daemon.credentials import ServerAccess
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.filters import EventFilter, parse_filters
@@ -90,82 +91,88 @@ class SourceOptions(Settings):
     )
 
     sources: Names = Field(description="Sources to read, separated by commas", min_length=1)
-    relays: Names = Field((), description="Relay URLs, separated by commas")
-    bootstrap_servers: Names = Field((), description="Bootstrap server URLs")
+    relays: Names = Field(default=(), description="Relay URLs, separated by commas")
+    bootstrap_servers: Names = Field(default=(), description="Bootstrap server URLs")
     start: Annotated[Start, BeforeValidator(_parse_start)] = Field(
-        Named.BEGINNING,
+        default=Named.BEGINNING,
         description="Where a stream without a checkpoint begins: `beginning` (the whole table, "
         "then its changes), `earliest`, `latest`, an SCN, or a time",
     )
     filters: Annotated[dict[str, Any], BeforeValidator(_parse_filters)] = Field(
-        {}, description="JSON: by source, the wire's MOD or RANGE filter of its keys"
+        default={}, description="JSON: by source, the wire's MOD or RANGE filter of its keys"
     )
     layout: Literal["columns", "structs"] | None = Field(
-        None,
+        default=None,
         description="`columns`: the table's columns at the top; `structs`: one struct a source. "
         "Left out: `columns` when all sources have the same",
     )
-    before_images: bool = Field(True, description="Whether `_databus.before` is there")
+    before_images: bool = Field(default=True, description="Whether `_databus.before` is there")
     columns_as_text: Names = Field(
-        (), description="Columns to deliver as text, whatever their types were"
+        default=(), description="Columns to deliver as text, whatever their types were"
     )
     on_new_column: Literal["fail", "ignore"] = Field(
-        "fail",
+        default="fail",
         description="A column that came after the query was started: end the query (its restart "
         "takes the column in), or leave the column out",
     )
     on_stopped_source: Literal["fail", "warn"] = Field(
-        "fail",
+        default="fail",
         description="Who reads up to the newest (`availableNow`, `changes` without `until`) while "
         "the relay does not capture the source (starting, in error, unreachable, paused): read "
         "what there is and then end with an error, or with a warning",
     )
     max_rows_per_trigger: int = Field(
-        200_000, ge=1, description="Rows of a micro-batch; a larger transaction comes whole"
+        default=200_000, ge=1, description="Rows of a micro-batch; a larger transaction comes whole"
     )
     max_bytes_per_trigger: int = Field(
-        256 << 20, ge=1, description="Bytes of a micro-batch, as events"
+        default=256 << 20, ge=1, description="Bytes of a micro-batch, as events"
     )
     shards: int = Field(
-        2,
+        default=2,
         ge=1,
         le=1024,
         description="Tasks that share the rows of a micro-batch; few rows are read by one",
     )
-    batch_rows: int = Field(20_000, ge=1, le=1_000_000, description="Rows of an Arrow batch")
-    fetch_bytes: int = Field(4 << 20, ge=4096, description="Bytes of one answer")
+    batch_rows: int = Field(
+        default=20_000, ge=1, le=1_000_000, description="Rows of an Arrow batch"
+    )
+    fetch_bytes: int = Field(default=4 << 20, ge=4096, description="Bytes of one answer")
     retry_seconds: float = Field(
-        60.0, ge=0, description="How long to try again when no server answers"
+        default=60.0, ge=0, description="How long to try again when no server answers"
     )
     mode: Mode = Field(
-        Mode.CHANGES,
+        default=Mode.CHANGES,
         description="`changes`; `spark.read` alone: a `table` as of an SCN from a bootstrap "
         "server, or of the `database` itself",
     )
-    as_of: int | None = Field(None, ge=0, description="`table`: the SCN; none = the newest")
-    after: int | None = Field(None, ge=0, description="`changes`: those after this SCN")
+    as_of: int | None = Field(default=None, ge=0, description="`table`: the SCN; none = the newest")
+    after: int | None = Field(default=None, ge=0, description="`changes`: those after this SCN")
     until: int | None = Field(
-        None, ge=0, description="`changes`: up to and with this SCN; none = the newest"
+        default=None, ge=0, description="`changes`: up to and with this SCN; none = the newest"
     )
-    columns: Names = Field((), description="`table`, `database`: these columns alone")
-    where: str = Field("", description="`table`, `database`: the rows that fulfil this condition")
-    scn: bool = Field(False, description="`table`: the row's SCN as a last column `_databus_scn`")
+    columns: Names = Field(default=(), description="`table`, `database`: these columns alone")
+    where: str = Field(
+        default="", description="`table`, `database`: the rows that fulfil this condition"
+    )
+    scn: bool = Field(
+        default=False, description="`table`: the row's SCN as a last column `_databus_scn`"
+    )
     partitions: int | None = Field(
-        None, ge=1, le=4096, description="`table`, `database`: how many tasks read"
+        default=None, ge=1, le=4096, description="`table`, `database`: how many tasks read"
     )
     token_file: Path | None = Field(
-        None,
+        default=None,
         description="File with the token for relays and bootstrap servers, first line; on the "
         "driver and on each worker, readable by their user alone",
     )
     token_env: str | None = Field(
-        None, description="… or the environment variable with it, there too"
+        default=None, description="… or the environment variable with it, there too"
     )
     tls_ca: Path | None = Field(
-        None, description="CA certificates, PEM, that vouch for servers at `https://`"
+        default=None, description="CA certificates, PEM, that vouch for servers at `https://`"
     )
     settings: Path | None = Field(
-        None, description="`database`: a relay's settings file, for its URI and passwords"
+        default=None, description="`database`: a relay's settings file, for its URI and passwords"
     )
 
     @property

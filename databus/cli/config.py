@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from databus.conf.loading import load_settings
 from databus.conf.reference import PAGES, kind_of, settings_in_words, settings_reference
-from databus.conf.settings import load_settings
 from databus.schemas.errors import SettingsError
 
 KINDS = click.Choice(sorted(PAGES))

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from databus.conf.settings import BootstrapSettings, RelaySettings, build_settings, load_settings
+from databus.conf.loading import build_settings, load_settings
+from databus.conf.settings import BootstrapSettings, RelaySettings
 from databus.daemon.descriptors import raise_limit
 from databus.daemon.log_setup import LogFormat, set_up_logs
 

@@ -67,11 +67,11 @@ class LazyGroup(click.Group):
         """Return the subcommands' names."""
         return sorted({*super().list_commands(ctx), *self._lazy})
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one subcommand."""
-        if name not in self._lazy:
-            return super().get_command(ctx, name)
-        module, _, attribute = self._lazy[name].target.partition(":")
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._lazy[cmd_name].target.partition(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command

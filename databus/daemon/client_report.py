@@ -31,27 +31,29 @@ class RegistrationReport(ApiModel):
 
     name: str = Field(max_length=200)
     sources: list[str] = Field(max_length=500)
-    filters: str = Field("", max_length=MAX_TEXT)
+    filters: str = Field(default="", max_length=MAX_TEXT)
     mode: Literal["online", "snapshot", "catchup", "starting", "stopped"]
     connection: str = Field(max_length=50, description="State of the connection machine")
-    server: str = Field("", max_length=300)
+    server: str = Field(default="", max_length=300)
     scn: Scn | None = Field(description="Of the last window consumed")
     kept_scn: Scn | None = Field(
-        None,
+        default=None,
         description="Of the newest checkpoint written: after a crash it goes on after this window. "
         "None in a bootstrap, and before the first one",
     )
-    snapshot_source: str = Field("", max_length=300)
-    snapshot_rows: int = Field(0, ge=0, description="Rows of the snapshot consumed so far")
+    snapshot_source: str = Field(default="", max_length=300)
+    snapshot_rows: int = Field(default=0, ge=0, description="Rows of the snapshot consumed so far")
     events: int = Field(ge=0)
     windows: int = Field(ge=0)
     events_per_s: float = Field(ge=0)
     buffered_bytes: int = Field(ge=0)
-    callback_p50_s: float | None = Field(None, ge=0)
-    callback_p99_s: float | None = Field(None, ge=0)
-    retries: int = Field(0, ge=0, description="Rollbacks of windows, and reconnections")
-    bootstraps: int = Field(0, ge=0, description="How often it has gone to a bootstrap server")
-    problem: str = Field("", max_length=MAX_TEXT)
+    callback_p50_s: float | None = Field(default=None, ge=0)
+    callback_p99_s: float | None = Field(default=None, ge=0)
+    retries: int = Field(default=0, ge=0, description="Rollbacks of windows, and reconnections")
+    bootstraps: int = Field(
+        default=0, ge=0, description="How often it has gone to a bootstrap server"
+    )
+    problem: str = Field(default="", max_length=MAX_TEXT)
 
 
 class ClientReport(ApiModel):
@@ -61,12 +63,14 @@ class ClientReport(ApiModel):
     name: str = Field(max_length=200, description="Host and process id, unless settings name it")
     state: Literal["initial", "running", "paused", "suspended", "shut_down"]
     version: str = Field(max_length=50)
-    url: str = Field("", max_length=300, description="Of its own API, where it has one")
+    url: str = Field(default="", max_length=300, description="Of its own API, where it has one")
     started_at: float
-    every_s: float = Field(0.0, ge=0, description="It is sent so often; 0 = not said, or never")
+    every_s: float = Field(
+        default=0.0, ge=0, description="It is sent so often; 0 = not said, or never"
+    )
     registrations: list[RegistrationReport] = Field(max_length=100)
     waits_for: list[WaitsFor] = Field(
-        [],
+        default=[],
         max_length=MAX_WAITED_FOR,
         description="As long as there is any, how far it is behind is not known",
     )

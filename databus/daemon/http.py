@@ -176,9 +176,9 @@ class ApiHandler(RequestHandler):
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
+        limit = self._work = asyncio.timeout(self.limits.max_answer_s - self._worked_s)
         try:
-            async with asyncio.timeout(self.limits.max_answer_s - self._worked_s) as limit:
-                self._work = limit
+            async with limit:
                 return await work
         except TimeoutError:
             if not limit.expired():

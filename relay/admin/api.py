@@ -17,13 +17,11 @@ from databus.daemon.openapi import Call, Endpoint, with_document
 from databus.registry.differences import differences, is_compatible
 from databus.registry.version import SchemaVersion
 from databus.relay.admin.client_status import client_view
-from databus.relay.admin.control import Control, drain_view
 from databus.relay.admin.kept_places import kept_places
 from databus.relay.admin.models import (
     Clients,
     ClientView,
     ColumnChange,
-    DrainView,
     History,
     HistoryQuery,
     PhysicalSources,
@@ -36,14 +34,14 @@ from databus.relay.admin.models import (
     RowsQuery,
     Schemas,
     SchemaVersionView,
-    SourceName,
     SourceSchemas,
     Trouble,
 )
 from databus.relay.admin.newest_rows import NewestRows
-from databus.relay.admin.source_status import physical_source_view, ring_marks, take_sample
+from databus.relay.admin.source_status import physical_source_view, ring_marks
 from databus.relay.monitoring.clients import Caller, StreamKey
-from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.physical_source import PhysicalSource
+from databus.relay.relay import Relay
 from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 
 ROOT = "/api/v1"
@@ -66,7 +64,6 @@ class RelayApi:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._control = Control(relay)
 
     def endpoints(self) -> list[Endpoint]:
         """Return the table of all endpoints, that of their document included."""
@@ -178,7 +175,7 @@ class RelayApi:
     def tick(self) -> None:
         """Remember how things are now; once a second, on the loop."""
         at = self._at()
-        samples = {name: take_sample(s, at) for name, s in self._relay.physical_sources.items()}
+        samples = {status.name: status.sample(at) for status in self._relay.statuses()}
         self._relay.observed.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
 
     async def relay(self, call: Call) -> RelayView:
@@ -242,20 +239,20 @@ class RelayApi:
 
     async def pause(self, call: Call) -> PhysicalSourceView:
         """Let capture rest."""
-        return await self._do(call, self._control.pause)
+        return await self._do(call, self._relay.control.pause)
 
     async def resume(self, call: Call) -> PhysicalSourceView:
         """Go on capturing."""
-        return await self._do(call, self._control.resume)
+        return await self._do(call, self._relay.control.resume)
 
     async def drain(self, call: Call) -> PhysicalSourceView:
         """Let capture rest until clients have read what there is."""
-        return await self._do(call, self._control.drain)
+        return await self._do(call, self._relay.control.drain)
 
     async def restart(self, call: Call) -> PhysicalSourceView:
         """Empty the ring and capture again from an SCN on."""
         source = self._find(call)
-        await _in_thread(self._control.restart, source, call.body.scn)
+        await _in_thread(self._relay.control.restart, source, call.body.scn)
         source.reader.follow()
         self._relay.observed.clients.forget_positions(source.name)
         source.bell.ring()  # whoever is held looks again, where he is now
@@ -320,17 +317,7 @@ class RelayApi:
         return self._relay.physical_source(call.path["name"])
 
     def _view(self, source: PhysicalSource) -> PhysicalSourceView:
-        ids = self._relay.catalog.src_ids_of(source.name)
-        sources = [SourceName(name=name, id=src_id) for name, src_id in ids.items()]
-        history = self._relay.observed.histories[source.name]
-        problem = self._relay.problem_of(source.name)
-        drain, at = self._drain(source), self._at()
-        return physical_source_view(source, sources, history, drain, problem, at)
-
-    def _drain(self, source: PhysicalSource) -> DrainView | None:
-        if source.name not in self._relay.draining:
-            return None
-        return drain_view(source, self._relay.observed.clients, self._now_s())
+        return physical_source_view(self._relay, source.name)
 
     def _names_of(self, key: StreamKey) -> list[str]:
         catalog = self._relay.catalog

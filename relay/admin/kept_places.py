@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from databus.daemon.client_report import ClientReport, RegistrationReport
 from databus.relay.monitoring.clients import Client, KeptKey, Stream
 from databus.relay.relay import Relay
+from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.schemas.errors import RingError, ScnNotFoundError
 
-WHOLE_WINDOW = -1
 # In a bootstrap it goes on at a bootstrap server, wherever the rings are.
 BOOTSTRAP_MODES = frozenset(("snapshot", "catchup"))
 
@@ -63,7 +63,7 @@ def _find(stream: Stream, relay: Relay, client: Client, name: str, one: Registra
         stream.position = client.began_in(name, frozenset(ids[source] for source in one.sources))
         return stream.position is not None
     try:
-        stream.position = source.reader.find(one.kept_scn, WHOLE_WINDOW)
+        stream.position = source.reader.find(one.kept_scn, WINDOW_DONE)
     except ScnNotFoundError:
         stream.is_gone = True
     except RingError:

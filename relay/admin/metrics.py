@@ -11,7 +11,7 @@ up, distances the worst of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
@@ -21,58 +21,59 @@ from prometheus_client.registry import Collector
 from databus.daemon.process_metrics import add_process_metrics
 from databus.relay.admin.client_status import client_view
 from databus.relay.admin.models import ClientState, ClientView
-from databus.relay.admin.source_status import ring_marks, take_sample
-from databus.relay.capture.status import CaptureStatus, State
-from databus.relay.relay import PhysicalSource, Relay
-from databus.relay.sources.log_status import Standing
+from databus.relay.admin.source_status import ring_marks
+from databus.relay.capture.status import State
+from databus.relay.relay import Relay
+from databus.relay.source_status import SourceStatus
 
 _LABELS = ["physical_source"]
 
-Figure = Callable[[PhysicalSource], float]
-
-
-def _warnings(source: PhysicalSource) -> float:
-    return len(source.capture.status.warnings) + bool(source.watch.standing.warning)
-
+Figure = Callable[[SourceStatus], float]
 
 _COUNTERS: tuple[tuple[str, str, Figure], ...] = (
-    ("events", "Row changes captured", lambda s: s.capture.status.events),
-    ("windows", "Windows with data captured", lambda s: s.capture.status.windows),
-    ("captured_bytes", "Bytes of windows captured", lambda s: s.capture.status.size_bytes),
-    ("reconnects", "Times the source could not be reached", lambda s: s.capture.status.reconnects),
+    ("events", "Row changes captured", lambda s: s.capture.events),
+    ("windows", "Windows with data captured", lambda s: s.capture.windows),
+    ("captured_bytes", "Bytes of windows captured", lambda s: s.capture.size_bytes),
+    ("reconnects", "Times the source could not be reached", lambda s: s.capture.reconnects),
 )
 _GAUGES: tuple[tuple[str, str, Figure], ...] = (
-    ("last_scn", "SCN of the newest window", lambda s: s.capture.status.scn),
-    ("ring_min_scn", "SCN of the oldest window held", lambda s: s.reader.min_scn),
-    ("ring_max_scn", "SCN of the newest window held", lambda s: s.reader.max_scn),
-    ("ring_prev_scn", "Newest SCN no longer held", lambda s: s.reader.prev_scn),
-    ("ring_used_bytes", "Bytes of windows held", lambda s: s.reader.tail - s.reader.head),
-    ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.reader.capacity_bytes),
-    ("held_requests", "Requests waiting for news", lambda s: s.bell.waiting),
-    ("source_warnings", "Warnings of the last look at the database", _warnings),
+    ("last_scn", "SCN of the newest window", lambda s: s.capture.scn),
+    ("ring_min_scn", "SCN of the oldest window held", lambda s: s.ring.min_scn),
+    ("ring_max_scn", "SCN of the newest window held", lambda s: s.ring.max_scn),
+    ("ring_prev_scn", "Newest SCN no longer held", lambda s: s.ring.prev_scn),
+    ("ring_used_bytes", "Bytes of windows held", lambda s: s.ring.used_bytes),
+    ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.ring.capacity_bytes),
+    ("held_requests", "Requests waiting for news", lambda s: s.held_requests),
+    ("source_warnings", "Warnings of the last look at the database", lambda s: s.warnings),
     (
         "connected",
         "1 while the database is heard of: without it nobody knows how far behind the ring is",
-        lambda s: s.capture.status.is_connected,
+        lambda s: s.capture.is_connected,
     ),
 )
 # Left out when not known: a lag that nobody knows is not 0.
-_KNOWN_GAUGES: tuple[tuple[str, str, Callable[[CaptureStatus], float | None]], ...] = (
-    ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.known_delay_s),
-    ("heard_seconds", "Unix time at which the database was last heard of", lambda s: s.heard_at),
-)
-# Of the last look at the database's log, once a minute; left out when not known, too.
-_LOG_GAUGES: tuple[tuple[str, str, Callable[[Standing], float | None]], ...] = (
-    ("log_behind_bytes", "Bytes of the database's log not in the ring", lambda s: s.behind_bytes),
+_KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...] = (
+    ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.capture.known_delay_s),
+    (
+        "heard_seconds",
+        "Unix time at which the database was last heard of",
+        lambda s: s.capture.heard_at,
+    ),
+    # Of the last look at the database's log, once a minute.
+    (
+        "log_behind_bytes",
+        "Bytes of the database's log not in the ring",
+        lambda s: s.log.behind_bytes,
+    ),
     (
         "log_behind_seconds",
         "How far the newest window is behind the end of the database's log; 0 at its end",
-        lambda s: s.behind_s,
+        lambda s: s.log.behind_s,
     ),
     (
         "log_hours_left",
         "Hours until the database may purge what is to be read next; +Inf = it does not",
-        lambda s: s.hours_left,
+        lambda s: s.log.hours_left,
     ),
 )
 
@@ -85,35 +86,26 @@ class RelayCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every figure as it is now."""
-        sources = self._relay.physical_sources.values()
+        statuses = self._relay.statuses()
         for name, text, figure in _COUNTERS:
             counter = CounterMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
-            for source in sources:
-                counter.add_metric([source.name], figure(source))
+            for status in statuses:
+                counter.add_metric([status.name], figure(status))
             yield counter
-        for name, text, figure in _GAUGES:
+        for name, text, known in (*_GAUGES, *_KNOWN_GAUGES):
             gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
-            for source in sources:
-                gauge.add_metric([source.name], figure(source))
+            for status in statuses:
+                value = known(status)
+                if value is not None:
+                    gauge.add_metric([status.name], value)
             yield gauge
-        yield from self._known()
-        yield from self._of_late()
-        yield from self._checked()
-        yield from self._logs()
-        yield self._states()
+        yield from self._of_late(statuses)
+        yield from self._checked(statuses)
+        yield self._states(statuses)
         yield from self._traffic()
         yield from client_metrics(self._relay)
 
-    def _known(self) -> Iterator[Metric]:
-        for name, text, figure in _KNOWN_GAUGES:
-            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
-            for source in self._relay.physical_sources.values():
-                value = figure(source.capture.status)
-                if value is not None:
-                    gauge.add_metric([source.name], value)
-            yield gauge
-
-    def _of_late(self) -> Iterator[Metric]:
+    def _of_late(self, statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
         """Yield what depends on the time: rates over the last seconds, and the oldest's age."""
         relay = self._relay
         at = relay.clock.wall_ns() / 1e9
@@ -127,16 +119,15 @@ class RelayCollector(Collector):
             "How old the oldest window held is: so far back a consumer may be",
             labels=_LABELS,
         )
-        for name, source in relay.physical_sources.items():
-            of_late = relay.observed.histories[name].rates(take_sample(source, at))
-            rates.add_metric([name], of_late.size_bytes)
-            oldest_ns = source.reader.first_timestamp_ns
-            if oldest_ns > 0:
-                ages.add_metric([name], max(0.0, at - oldest_ns / 1e9))
+        for status in statuses:
+            of_late = relay.observed.histories[status.name].rates(status.sample(at))
+            rates.add_metric([status.name], of_late.size_bytes)
+            if status.ring.oldest_ns > 0:
+                ages.add_metric([status.name], max(0.0, at - status.ring.oldest_ns / 1e9))
         yield rates
         yield ages
 
-    def _checked(self) -> Iterator[Metric]:
+    def _checked(self, statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
         """Yield what the slow look at the rings' files has found."""
         relay, watched = self._relay, self._relay.ring_watch.watched
         counter = CounterMetricFamily(
@@ -150,29 +141,20 @@ class RelayCollector(Collector):
         damaged = GaugeMetricFamily(
             "databus_relay_ring_is_damaged", "1: windows cannot be read", labels=_LABELS
         )
-        for name in relay.physical_sources:
+        for status in statuses:
+            name = status.name
             counter.add_metric([name], watched[name].checked_bytes)
             round_at_s = watched[name].round_at_s
             if round_at_s is not None:
                 ages.add_metric([name], relay.clock.monotonic_s() - round_at_s)
-            damaged.add_metric([name], float(bool(relay.damage_of(name))))
+            damaged.add_metric([name], float(bool(status.ring.damage)))
         yield from (counter, ages, damaged)
 
-    def _logs(self) -> Iterator[Metric]:
-        standings = {s.name: s.standing for s in self._relay.physical_sources.values()}
-        for name, text, figure in _LOG_GAUGES:
-            gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
-            for source, standing in standings.items():
-                value = figure(standing)
-                if value is not None:
-                    gauge.add_metric([source], value)
-            yield gauge
-
-    def _states(self) -> Metric:
+    def _states(self, statuses: Sequence[SourceStatus]) -> Metric:
         states = GaugeMetricFamily(
             "databus_relay_source_state", "1 for the state it is in", labels=[*_LABELS, "state"]
         )
-        now = {s.name: s.capture.status.state for s in self._relay.physical_sources.values()}
+        now = {status.name: status.capture.state for status in statuses}
         for name, is_in in (now | dict.fromkeys(self._relay.unusable, State.ERROR)).items():
             for state in State:
                 states.add_metric([name, state.value], float(state is is_in))

@@ -218,13 +218,13 @@ class ClientPosition(ApiModel):
 
     physical_source: str
     by: Literal["kept", "asked"] = Field(
-        "asked",
+        default="asked",
         description="What the place is: `kept` = where it would go on after a crash, after the "
         "newest checkpoint in its report; `asked` = where its last request began, as it reports "
         "no checkpoint: what lies in its buffer counts as done",
     )
     is_gone: bool = Field(
-        False,
+        default=False,
         description="The ring does not hold what follows any more: a start from there needs a "
         "bootstrap server",
     )
@@ -237,7 +237,8 @@ class ClientPosition(ApiModel):
         "as of a silent client"
     )
     waits_for: AwaitedSource | None = Field(
-        None, description="It has nearly all of the ring, and nothing is heard of the source"
+        default=None,
+        description="It has nearly all of the ring, and nothing is heard of the source",
     )
     edge_share: float | None = Field(
         description="Distance to the edge of the ring: 1 = at the newest window, 0 = falls out"
@@ -299,11 +300,11 @@ class Restart(ApiModel):
 class HistoryQuery(ApiModel):
     """How far back."""
 
-    seconds: int = Field(600, ge=1, le=86_400)
+    seconds: int = Field(default=600, ge=1, le=86_400)
 
 
 class RowsQuery(ApiModel):
     """Which rows."""
 
     source: str = Field(max_length=300)
-    limit: int = Field(20, ge=1, le=200)
+    limit: int = Field(default=20, ge=1, le=200)

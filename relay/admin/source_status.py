@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from databus.relay.admin.client_status import RingMark
@@ -14,32 +13,20 @@ from databus.relay.admin.models import (
     RingView,
     SourceName,
 )
-from databus.relay.capture.status import CaptureStatus, State
-from databus.relay.monitoring.history import Sample, SourceHistory
-from databus.relay.relay import PhysicalSource, Relay
-from databus.relay.ring.reader import RingReader
+from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.monitoring.clients import ClientTable
+from databus.relay.monitoring.history import SourceHistory
+from databus.relay.physical_source import PhysicalSource
+from databus.relay.relay import Relay
+from databus.relay.source_status import RingStatus, SourceStatus, finite
 from databus.relay.sources.log_status import Standing
 
 _PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
 
 
-def take_sample(source: PhysicalSource, at: float) -> Sample:
-    """Return how a physical source is at this moment, in figures."""
-    status, reader = source.capture.status, source.reader
-    head, tail = reader.head, reader.tail
-    return Sample(
-        at,
-        status.events,
-        status.windows,
-        status.size_bytes,
-        tail,
-        max(0, tail - head),
-        status.known_delay_s,
-        source.standing.behind_s,
-    )
-
-
-def ring_mark(source: PhysicalSource, history: SourceHistory, at: float) -> RingMark:
+def ring_mark(
+    source: PhysicalSource, status: SourceStatus, history: SourceHistory, at: float
+) -> RingMark:
     """Return what a client's place in the ring is compared with."""
     reader = source.reader
     newest_scn, tail = reader.newest()
@@ -48,9 +35,9 @@ def ring_mark(source: PhysicalSource, history: SourceHistory, at: float) -> Ring
         reader.capacity_bytes,
         newest_scn,
         reader.latest_timestamp_ns,
-        history.rates(take_sample(source, at)).written_bytes,
+        history.rates(status.sample(at)).written_bytes,
         reader.timestamp_at,
-        awaited(source.capture.status),
+        awaited(status.capture),
     )
 
 
@@ -67,74 +54,81 @@ def ring_marks(relay: Relay) -> dict[str, RingMark]:
     """Return what clients' places are compared with, by physical source."""
     histories, at = relay.observed.histories, relay.clock.wall_ns() / 1e9
     return {
-        name: ring_mark(source, histories[name], at)
+        name: ring_mark(source, relay.status_of(name), histories[name], at)
         for name, source in relay.physical_sources.items()
     }
 
 
-def physical_source_view(
-    source: PhysicalSource,
-    sources: list[SourceName],
-    history: SourceHistory,
-    drain: DrainView | None,
-    problem: str,
-    at: float,
-) -> PhysicalSourceView:
-    """Return all that is told of a physical source."""
-    sample = take_sample(source, at)
+def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
+    """Return all that is told of a physical source; on the loop's thread."""
+    status, settings = relay.status_of(name), relay.physical_sources[name].settings
+    history, clock = relay.observed.histories[name], relay.clock
+    sample = status.sample(clock.wall_ns() / 1e9)
     rates = history.rates(sample)
-    status = source.capture.status
+    capture = status.capture
     return PhysicalSourceView(
-        name=source.name,
-        uri=without_password(source.settings.uri),
-        state=status.state.value,
-        problem=problem,
-        since=status.since,
-        next_try_at=status.next_try_at,
-        is_connected=status.is_connected,
-        heard_at=status.heard_at,
-        warnings=list(status.warnings),
-        sources=sources,
-        ring=ring_view(source.reader, history.rate_of_minutes(sample)),
-        log=log_view(source.standing),
-        delay_s=status.known_delay_s,
-        events=status.events,
-        windows=status.windows,
-        size_bytes=status.size_bytes,
-        reconnects=status.reconnects,
+        name=name,
+        uri=without_password(settings.uri),
+        state=capture.state.value,
+        problem=status.problem,
+        since=capture.since,
+        next_try_at=capture.next_try_at,
+        is_connected=capture.is_connected,
+        heard_at=capture.heard_at,
+        warnings=list(capture.warnings),
+        sources=_source_names(relay, name),
+        ring=ring_view(status.ring, history.rate_of_minutes(sample)),
+        log=log_view(status.log),
+        delay_s=capture.known_delay_s,
+        events=capture.events,
+        windows=capture.windows,
+        size_bytes=capture.size_bytes,
+        reconnects=capture.reconnects,
         events_per_s=rates.events,
         windows_per_s=rates.windows,
         bytes_per_s=rates.size_bytes,
-        drain=drain,
+        drain=_drain_view(status, relay.observed.clients, clock.monotonic_s()),
     )
 
 
-def ring_view(reader: RingReader, written_bytes_per_s: float) -> RingView:
+def _source_names(relay: Relay, physical: str) -> list[SourceName]:
+    ids = relay.catalog.src_ids_of(physical)
+    return [SourceName(name=name, id=src_id) for name, src_id in ids.items()]
+
+
+def _drain_view(status: SourceStatus, clients: ClientTable, now_s: float) -> DrainView | None:
+    """Return how far a drain is; None when there is none."""
+    if not status.is_draining:
+        return None
+    scn = status.ring.max_scn
+    waiting = clients.waiting_for(status.name, scn, status.ring.tail, now_s)
+    is_done = status.capture.state in RESTING and not waiting
+    return DrainView(until_scn=max(scn, 0), waiting_for=waiting, is_done=is_done)
+
+
+def ring_view(ring: RingStatus, written_bytes_per_s: float) -> RingView:
     """Return what a ring holds, and for how long at a rate of writing."""
-    extent = reader.extent()
-    capacity = reader.capacity_bytes
+    capacity = ring.capacity_bytes
     return RingView(
         capacity_bytes=capacity,
-        used_bytes=extent.tail - extent.head,
-        min_scn=_scn(extent.min_scn),
-        max_scn=_scn(reader.max_scn),
-        prev_scn=_scn(extent.prev_scn),
-        oldest_at=_seconds(reader.first_timestamp_ns),
-        newest_at=_seconds(reader.latest_timestamp_ns),
+        used_bytes=ring.used_bytes,
+        min_scn=_scn(ring.min_scn),
+        max_scn=_scn(ring.max_scn),
+        prev_scn=_scn(ring.prev_scn),
+        oldest_at=_seconds(ring.oldest_ns),
+        newest_at=_seconds(ring.newest_ns),
         sleep_s=capacity / written_bytes_per_s if written_bytes_per_s > 0 else None,
     )
 
 
-def log_view(standing: Standing) -> LogView:
+def log_view(log: Standing) -> LogView:
     """Return what the last look at the database's log found."""
-    hours_left = standing.hours_left
     return LogView(
-        holding=standing.holding.value,
-        behind_bytes=standing.behind_bytes,
-        behind_s=standing.behind_s,
-        # JSON has no infinity: a log that nothing purges has no hours left to count.
-        hours_left=None if hours_left is None or math.isinf(hours_left) else hours_left,
-        warning=standing.warning,
+        holding=log.holding.value,
+        behind_bytes=log.behind_bytes,
+        behind_s=log.behind_s,
+        hours_left=finite(log.hours_left),
+        warning=log.warning,
     )
 
 

@@ -2,10 +2,10 @@
 
 open → read → encode → append → MaxSCN → notify. What passes by itself, a source
 that cannot be reached or a disk that is full, is tried again for ever, with
-back-off (`conf.faults` says what that is), and its state says so. Anything else
+back-off (`daemon.faults` says what that is), and its state says so. Anything else
 puts this one source into the error state once it was met twice (`doubts` says
 why), with the text of what to do, and leaves the rest of the relay alone.
-`unpause` tries again. It is running only once its connection was proved (`log_place`).
+`start` tries again. It is running only once its connection was proved (`log_place`).
 
 The ring decides what is new. Capture begins after the older of the ring's
 newest SCN and MaxSCN and drops what the ring has already, so that a restart
@@ -31,7 +31,7 @@ from databus.relay.capture.doubts import Doubts, as_doubt
 from databus.relay.capture.heartbeat import IdleAdvance
 from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
-from databus.relay.capture.status import TROUBLED, CaptureStatus, State
+from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
 from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
@@ -135,7 +135,7 @@ class Capture:
         )
 
     def start(self) -> None:
-        """Start the thread, or go on after `stop`; nothing when it runs."""
+        """Start the thread, or go on after `stop`, `pause` or an error; nothing when it runs."""
         with self._changed:
             self._wanted = State.RUNNING
             if self._thread is not None:
@@ -146,16 +146,13 @@ class Capture:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
 
-    def pause(self) -> None:
-        """Stop reading and let go of the source until `unpause`."""
+    def pause(self, wait_s: float = 0.0) -> None:
+        """Stop reading and let go of the source until `start`; wait a while until it rests."""
         with self._changed:
             if self._wanted is not State.STOPPED:
                 self._wanted = State.PAUSED
                 self._changed.notify_all()
-
-    def unpause(self) -> None:
-        """Go on after `pause`, or try again after an error."""
-        self.start()
+            self._changed.wait_for(lambda: self._state in RESTING, wait_s)
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """End the thread, MaxSCN saved; returns whether it ended in time."""
@@ -182,7 +179,7 @@ class Capture:
             try:
                 if self._wanted is State.RUNNING:
                     if self._state not in TROUBLED:  # those end when it is proved
-                        # After `unpause` an error stands until then, too.
+                        # After `start` an error stands until then, too.
                         state = State.RETRYING if self._problem else State.STARTING
                         self._note(state, self._problem)
                     self._capture()

@@ -16,16 +16,19 @@ class CaptureRing(Protocol):
     @property
     def max_scn(self) -> int:
         """The newest window; negative when there is none."""
+        ...
 
     @property
     def newest_timestamp_ns(self) -> int:
         """Its timestamp; 0 when there is none."""
+        ...
 
     def note_mark(self, mark: LogMark) -> None:
         """Keep what the source's log is at an SCN."""
 
     def log_marks(self) -> Sequence[LogMark]:
         """Return what is kept of it."""
+        ...
 
     def append(self, windows: Sequence[EncodedWindow]) -> None:
         """Append whole windows; raises RingError."""

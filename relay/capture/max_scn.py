@@ -58,9 +58,11 @@ class MaxScnStore(Protocol):
 
     def load(self) -> int | None:
         """Return the SCN saved last, None when none ever was; raises RingError."""
+        ...
 
     def mark(self) -> LogMark | None:
         """Return what the log was, as saved last; None when that is unknown; raises RingError."""
+        ...
 
     def save(self, scn: int, timestamp_ns: int, mark: LogMark | None = None) -> None:
         """Save an SCN, its window's commit time and what the log is, durably; raises RingError."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from databus.conf.loading import load_settings
 from databus.conf.reference import PAGES, kind_of
 from databus.conf.settings import (
     BootstrapSettings,
@@ -24,7 +25,6 @@ from databus.conf.settings import (
     ServerAccessSettings,
     Settings,
     is_loopback,
-    load_settings,
 )
 from databus.daemon.files import holder_of
 from databus.daemon.tokens import make_access

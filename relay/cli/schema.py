@@ -14,11 +14,10 @@ from typing import IO
 
 import click
 
+from databus.conf.loading import build_settings, load_settings
 from databus.conf.settings import (
     PhysicalSourceSettings,
     RelaySettings,
-    build_settings,
-    load_settings,
 )
 from databus.daemon.faults import as_sqlite_errors
 from databus.daemon.files import take_lock

@@ -34,7 +34,7 @@ from databus.schemas.windows import MARK, EncodedWindow
 _STEP = struct.Struct(">BI12xI10xi2xq")
 # Those, and what is needed to check it: header length, both CRCs, timestamp.
 _CHECK = struct.Struct(">BIIIIIHqihq")
-_TIMESTAMP = struct.Struct(">q")
+_LONG = struct.Struct(">q")
 
 # Every window ends with an event of this length.
 EOP_BYTES = len(encode(end_of_period(1, 0)))
@@ -146,7 +146,7 @@ def scn_at(ring_file: RingFile, position: int) -> int:
 
 def timestamp_at(ring_file: RingFile, position: int) -> int:
     """Return the timestamp of the event that begins at `position`."""
-    timestamp_ns: int = _TIMESTAMP.unpack(ring_file.copy_out(position + TIMESTAMP_OFFSET, 8))[0]
+    timestamp_ns: int = _LONG.unpack(ring_file.copy_out(position + TIMESTAMP_OFFSET, 8))[0]
     return timestamp_ns
 
 
@@ -230,7 +230,6 @@ _SCN_OFFSET = 37
 # Of an event's header: version, magic, header length, total length, src_id.
 _STAMP_STEP = struct.Struct(">BII8xI10xi")
 _CRC = struct.Struct(">I")
-_LONG = struct.Struct(">q")
 
 
 def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timestamp_ns: int) -> None:

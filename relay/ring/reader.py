@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from databus.relay.ring.check import RingCheck
-from databus.relay.ring.event_selector import Position, Sieve, Sifted, may_have_ddl, sift
+from databus.relay.ring.event_selector import (
+    WINDOW_DONE,
+    Position,
+    Sieve,
+    Sifted,
+    may_have_ddl,
+    sift,
+)
 from databus.relay.ring.events import EOP_BYTES, find_event, last_end, steps, timestamp_at
 from databus.relay.ring.layout import (
     FIRST,
@@ -35,7 +42,7 @@ from databus.relay.ring.layout import (
     open_file,
 )
 from databus.relay.ring.row_count import Limits, RowCount, count_rows
-from databus.relay.ring.scn_index import IndexEntry, ScnIndex
+from databus.relay.ring.scn_index import Extent, IndexEntry, ScnIndex
 from databus.schemas.errors import (
     DamagedWindowsError,
     ProtocolError,
@@ -47,21 +54,6 @@ from databus.schemas.event.v2 import peek
 
 _REMEMBERED_WINDOWS = 256
 _PAST_EVERY_EVENT = 1 << 62
-
-
-class Extent(NamedTuple):
-    """What a ring holds, as of one moment.
-
-    `head == tail` when it holds nothing; then `min_scn` is UNKNOWN_SCN.
-    `first` and `end` are the index entries in use.
-    """
-
-    head: int
-    tail: int
-    min_scn: int
-    prev_scn: int
-    first: int
-    end: int
 
 
 class Place(NamedTuple):
@@ -246,7 +238,7 @@ class RingReader:
     def window_at(self, scn: int) -> tuple[int, int] | None:
         """Return SCN and timestamp of the newest window up to `scn`; None when it is not held."""
         try:
-            position = self.find(scn, -1)
+            position = self.find(scn, WINDOW_DONE)
             if position is None or position - EOP_BYTES < self._cells[HEAD]:
                 return None
             end = peek(self.read(position - EOP_BYTES, EOP_BYTES))

@@ -350,7 +350,7 @@ class Ring:
 
     def _evict(self, needed_head: int) -> None:
         """Give up whole blocks until head is at `needed_head`, and an index slot is free."""
-        first, head, end = self._first, self._head, self._next
+        first, head, end, prev_scn = self._first, self._head, self._next, self._prev_scn
         oldest_slot = end - self._index_slots + 1
         if head >= needed_head and first >= oldest_slot:
             return

@@ -37,6 +37,21 @@ class IndexEntry(NamedTuple):
     prev_scn: int
 
 
+class Extent(NamedTuple):
+    """What a ring holds, as of one moment.
+
+    `head == tail` when it holds nothing; then `min_scn` is UNKNOWN_SCN.
+    `first` and `end` are the index entries in use.
+    """
+
+    head: int
+    tail: int
+    min_scn: int
+    prev_scn: int
+    first: int
+    end: int
+
+
 class ScnIndex:
     """The index's entries, in the cells of a mapped ring file."""
 

@@ -58,6 +58,7 @@ class LogLook(Protocol):
 
         Raises SourceError when it cannot be asked.
         """
+        ...
 
     def cancel(self) -> None:
         """End a look that waits for the database; any thread may call."""

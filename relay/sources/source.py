@@ -132,9 +132,11 @@ class EventEncoder(Protocol):
 
     def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
         """Return how a table's rows are written at `scn`; None when it has no version yet."""
+        ...
 
     def mark(self) -> int:
         """Return what `take_back` takes to come back to here."""
+        ...
 
     def take_back(self, mark: int = 0) -> None:
         """Forget the versions that the window under way has made since `mark`."""
@@ -144,6 +146,7 @@ class EventEncoder(Protocol):
 
     def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
         """Return one change's event, unstamped; raises ValueError when it does not fit."""
+        ...
 
 
 # What a source hands over: transactions, or windows that it has written itself.
@@ -167,6 +170,7 @@ class Source(Protocol):
 
     def tables(self) -> Sequence[Table]:
         """Return the watched tables as they are now, to publish their schemas."""
+        ...
 
     def read(self) -> Sequence[Captured]:
         """Return the next transactions or windows; waits a while, [] when there were none.
@@ -176,6 +180,7 @@ class Source(Protocol):
         Raises as `open` does; after SourceUnavailableError the loop calls
         `close` and `open` again with the last SCN it appended.
         """
+        ...
 
     def close(self) -> None:
         """Let go of every connection and file; may be called twice."""
@@ -196,6 +201,7 @@ class MarkedSource(Source, Protocol):
 
         Those before it are forgotten.
         """
+        ...
 
 
 @runtime_checkable

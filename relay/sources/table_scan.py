@@ -81,18 +81,23 @@ class TableScan(Protocol):
 
     def table(self, source: str) -> Table:
         """Return a source's table as it is now."""
+        ...
 
     def is_chunked(self, source: str) -> bool:
         """Say whether reading can go on after a restart; if not, it is one consistent read."""
+        ...
 
     def estimate_rows(self, source: str) -> int:
         """Return about how many rows the table has."""
+        ...
 
     def visible_scn(self) -> int:
         """Return an SCN up to which every transaction is visible to later reads."""
+        ...
 
     def newest_scn(self) -> int:
         """Return where the change log ends now."""
+        ...
 
     def chunks(self, source: str, rows: int, resume: str | None = None) -> Iterator[Chunk]:
         """Read a table from its beginning, or after the chunk whose `resume` is given.
@@ -101,12 +106,14 @@ class TableScan(Protocol):
         anew, by itself, when the order of the rows is no longer what it was: then
         rows come twice, and none is left out.
         """
+        ...
 
     def key_range(self, source: str) -> KeyRange | None:
         """Return the least and the greatest key there is now.
 
         None when the table is empty, or its key is not one integer by whose order it is read.
         """
+        ...
 
     def chunks_within(self, source: str, rows: int, within: KeyRange) -> Iterator[Chunk]:
         """Read the rows whose keys are in a range, in chunks of at most `rows` rows.
@@ -114,6 +121,7 @@ class TableScan(Protocol):
         For several readers of one table. Raises SourceStoppedError when the key is not
         one integer (any more).
         """
+        ...
 
 
 def open_scan(settings: PhysicalSourceSettings) -> TableScan:

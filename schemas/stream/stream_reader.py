@@ -26,9 +26,11 @@ class _Layout(Protocol):
 
     def header_length(self, buffer: Buffer, offset: int, /) -> int:
         """Return how long the header is of an event whose fixed part is here."""
+        ...
 
     def checked_length(self, buffer: Buffer, offset: int, /) -> int:
         """Return how long the event is, as its CRC confirms it."""
+        ...
 
 
 _LAYOUTS: Mapping[int, _Layout] = {event_v1.VERSION: event_v1, event_v2.VERSION: event_v2}

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from benchmarks.admin_load import PATHS, Api, check, run
-from benchmarks.admin_load_clients import Tally, keys_of
+from benchmarks.shared.admin_load_clients import Tally, keys_of
 
 
 class ToldApi:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import traced_relay
 from benchmarks.latency import Run, Stamps, breakdown_of, figures_of, join
+from benchmarks.shared import traced_relay
 from databus.relay.ring.ring import Ring
 from databus.relay.serving.databus.stream import StreamJob
-from tests.relay.ring_model import batch_of, make_window
+from tests.relay.ring.model import batch_of, make_window
 
 MS = 1_000_000
 COMMITS = [(0, 1 * MS), (10 * MS, 11 * MS)]

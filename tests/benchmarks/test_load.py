@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.load import Stop, commit_at_rate, create_table, read_numbers, write_numbers
+from benchmarks.shared.load import Stop, commit_at_rate, create_table, read_numbers, write_numbers
 from databus.demo.databases import Database, Session
 
 

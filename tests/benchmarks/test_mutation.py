@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from benchmarks.mutation.mutants import Mutant, difference, mutants_of, mutate, sample
 from benchmarks.mutation.run import Tried, equivalents, held_by, killed_share
 from benchmarks.mutation.trial import Verdict
+from tools.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 SOURCE = dedent('''
     """A module."""
     from __future__ import annotations

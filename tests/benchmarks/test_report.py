@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from benchmarks.__main__ import MODULES, main
-from benchmarks.report import (
+from benchmarks.shared.report import (
     Figure,
     as_json,
     at_least,

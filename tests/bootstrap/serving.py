@@ -11,10 +11,10 @@ from databus.bootstrap.pair import MakeWorker, Pair
 from databus.bootstrap.producer.relay_monitor import RelayWatch
 from databus.bootstrap.service import make_service
 from databus.client.puller.transport import Transport
+from databus.conf.loading import build_settings
 from databus.conf.settings import (
     BootstrapSettings,
     PhysicalSourceSettings,
-    build_settings,
 )
 from tests.bootstrap.filled import ORDERS, PERSON, FilledStore, make_filled
 from tests.bootstrap.walking import BATCH_BYTES

@@ -19,10 +19,10 @@ from tests.bootstrap.alter_forms import (
     statements,
 )
 from tests.bootstrap.altering import Keeper, altered, same
+from tests.client.spark.source.table_shop import read
 from tests.mariadb_server import Database
 from tests.mysql_server import PrivateMySQL
 from tests.promises.running import RunningRelay, consuming, mysql_source, running, wait_until
-from tests.spark.table_shop import read
 
 pytest_plugins = ["tests.mariadb", "tests.mysql", "tests.both_servers"]
 

@@ -22,9 +22,9 @@ from databus.bootstrap.verify.scratch_table import Candidate, Notes
 from databus.bootstrap.verify.verify import Verifier, verify
 from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import BootstrapError
-from tests.bootstrap.seeded_shop import ORDERS, Shop, shop_at
-from tests.bootstrap.test_seeder import Interrupted
-from tests.bootstrap.test_seeding import settings_of
+from tests.bootstrap.seeder.seeded_shop import ORDERS, Shop, shop_at
+from tests.bootstrap.seeder.test_job import settings_of
+from tests.bootstrap.seeder.test_seeder import Interrupted
 
 HITS = "shop.hits"
 

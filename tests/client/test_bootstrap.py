@@ -24,7 +24,7 @@ from databus.schemas.errors import (
 )
 from databus.schemas.event.event import Event
 from databus.schemas.filters import ModFilter
-from tests.client.fake_bootstrap import FakeBootstrap, drop, too_old, too_young
+from tests.client.fake_bootstrap import FakeBootstrap, drop, refuse, too_old, too_young
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import (
     CUSTOMERS,
@@ -635,3 +635,13 @@ def test_seeded_rows_say_that_they_are_a_snapshot(relay: FakeRelay) -> None:
         with client:
             wait_until(lambda: (6, Op.INSERT) in seen)
         assert seen[0] == (1, Op.SNAPSHOT)
+
+
+@pytest.mark.parametrize("path", ["/register", "/startSCN", "/targetSCN", "/bootstrap"])
+def test_a_bootstrap_server_that_says_that_a_point_is_gone_is_asked_again(
+    relay: FakeRelay, server: FakeBootstrap, path: str
+) -> None:
+    server.acts[path].append(refuse("ScnNotFoundException", "oldest held is 5", 404))
+    copy = Copy()
+    consume(make_client(relay, server), copy)
+    assert copy.rows == copy_of(ALL)

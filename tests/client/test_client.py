@@ -16,13 +16,16 @@ import databus.client
 from databus.client.checkpoints.store import FileCheckpoints, MemoryCheckpoints
 from databus.client.client import DatabusClient
 from databus.client.consumer import Consumer, DataEvent, Result
+from databus.client.machines.connection_messages import PageAnswered
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.http import health_of
+from databus.client.puller.requests import Request, ServerRequests
 from databus.client.puller.window_decoder import BufferItem, Intake
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     CheckpointError,
     ConsumerError,
+    DatabusError,
     IncompatibleSchemaError,
     ScnNotFoundError,
     SettingsError,
@@ -1006,3 +1009,18 @@ def test_a_relay_that_ignores_wait_is_polled_gently(keeper: Keeper) -> None:
 def test_everything_that_the_package_names_is_there() -> None:
     for name in databus.client.__all__:
         assert getattr(databus.client, name).__name__ == name
+
+
+def test_an_illegal_step_of_the_reading_ends_the_client_with_an_error_that_says_so(
+    relay: FakeRelay, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer_what_was_not_asked(requests: ServerRequests, request: Request) -> PageAnswered:
+        return PageAnswered()
+
+    monkeypatch.setattr(ServerRequests, "make", answer_what_was_not_asked)
+    client = make_client(relay)
+    client.register(keeper, ["shop.orders"])
+    with pytest.raises(
+        DatabusError, match=r"the puller ended: .*state requesting_sources has no step PageAnswered"
+    ):
+        client.run()

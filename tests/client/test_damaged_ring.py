@@ -12,7 +12,7 @@ import pytest
 from databus.relay.ring import recovery as ring_recovery
 from databus.schemas.errors import ScnNotFoundError
 from tests.client.test_with_relay import SOURCE, RunningRelay, database, insert, make_client
-from tests.relay.test_ring_check import flip, old_byte
+from tests.relay.ring.test_check import flip, old_byte
 
 __all__ = ["database"]
 

@@ -18,7 +18,8 @@ import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent, Op
-from databus.conf.settings import RelaySettings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import RelaySettings
 from databus.daemon.service import serve
 from databus.relay.relay import Relay
 from databus.relay.service import make_service

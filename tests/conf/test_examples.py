@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from databus.conf.loading import build_settings, load_settings
 from databus.conf.settings import (
     BackOffSettings,
     BootstrapHttpSettings,
@@ -16,12 +17,11 @@ from databus.conf.settings import (
     RelaySettings,
     ServerAccessSettings,
     Settings,
-    build_settings,
-    load_settings,
 )
 from databus.schemas.errors import SettingsError
+from tools.repository import ROOT
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = ROOT / "conf"
 RELAY = CONF / "relay.toml"
 CLIENT = CONF / "client.toml"
 BOOTSTRAP = CONF / "bootstrap.toml"

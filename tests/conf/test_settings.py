@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
+from databus.conf.loading import build_settings, load_settings
 from databus.conf.reference import PAGES
 from databus.conf.settings import (
     BackOffSettings,
@@ -17,8 +18,6 @@ from databus.conf.settings import (
     PhysicalSourceSettings,
     RelaySettings,
     Settings,
-    build_settings,
-    load_settings,
 )
 from databus.conf.units import parse_size_bytes
 from databus.schemas.errors import SettingsError

@@ -20,7 +20,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tools.repository import ROOT
+
 MUST_RUN = frozenset({"python", "bash", "sh", "toml", "sql", "ini"})
 
 _FENCE = re.compile(r"^```(\w*)$")

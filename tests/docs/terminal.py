@@ -23,8 +23,11 @@ import psutil
 
 from databus.demo.private_mariadb import PrivateMariaDB
 from databus.demo.processes import child_environment, free_port, wait_until
-from tests.docs.markdown import ROOT, Block
+from tests.docs.markdown import (
+    Block,
+)
 from tests.mariadb_server import connect
+from tools.repository import ROOT
 
 PATIENCE_S = 60.0
 RELAY_PORT, BOOTSTRAP_PORT, CLIENT_PORT, MARIADB_PORT = "11115", "11116", "11117", "3306"

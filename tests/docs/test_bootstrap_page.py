@@ -8,9 +8,13 @@ from click import Group
 from databus.bootstrap.cli.bootstrap import bootstrap
 from databus.bootstrap.server.handlers import COMMANDS
 from databus.bootstrap.store.values import SourceStatus
-from databus.conf.settings import BootstrapSettings, ClientSettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import BootstrapSettings, ClientSettings
 from databus.schemas import errors
-from tests.docs.markdown import ROOT, block_for
+from tests.docs.markdown import (
+    block_for,
+)
+from tools.repository import ROOT
 
 PAGE_PATH = ROOT / "docs" / "bootstrap.md"
 PAGE = PAGE_PATH.read_text(encoding="utf-8")

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docs.markdown import ROOT, block_for, blocks_of
+from tests.docs.markdown import (
+    block_for,
+    blocks_of,
+)
 from tests.docs.shop import commit, make_shop
 from tests.docs.terminal import Reader
+from tools.repository import ROOT
 
 PAGE = ROOT / "docs" / "consuming.md"
 RELAY = block_for(ROOT / "README.md", "write relay.toml")

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from databus.cli.main import main
+from databus.conf.loading import load_settings
 from databus.conf.reference import PAGES
-from databus.conf.settings import load_settings
-from tests.docs.markdown import ROOT
+from tools.repository import ROOT
 
 DEPLOY = ROOT / "docs" / "deploy"
 KINDS = ("relay", "bootstrap", "client")

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from databus.demo.processes import wait_until
-from tests.docs.markdown import ROOT, block_for
+from tests.docs.markdown import (
+    block_for,
+)
 from tests.docs.shop import commit, make_shop
 from tests.docs.terminal import PATIENCE_S, Reader, Terminal
+from tools.repository import ROOT
 
 EXAMPLE = ROOT / "examples" / "orders_to_sqlite.py"
 

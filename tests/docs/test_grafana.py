@@ -19,8 +19,11 @@ from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics a
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
 from databus.relay.service import make_service as make_relay
 from tests.bootstrap.serving import ServedStore
-from tests.docs.markdown import ROOT, block_for
+from tests.docs.markdown import (
+    block_for,
+)
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
+from tools.repository import ROOT
 
 GRAFANA = ROOT / "docs" / "grafana"
 DASHBOARD: Any = json.loads((GRAFANA / "databus.json").read_text(encoding="utf-8"))

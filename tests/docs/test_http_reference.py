@@ -14,9 +14,9 @@ from databus.relay.serving.databus.handlers import COMMANDS
 from databus.schemas import errors
 from databus.schemas.protocol import PROTOCOL_VERSIONS
 from databus.schemas.rendering import Output
-from tests.docs.markdown import ROOT
 from tests.docs.shop import make_shop
 from tests.docs.terminal import Reader
+from tools.repository import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 SHELL = ("/health", "/ready", "/metrics")

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.markdown import MUST_RUN, ROOT, anchors_of, blocks_of, links_of, pages
+from tests.docs.markdown import (
+    MUST_RUN,
+    anchors_of,
+    blocks_of,
+    links_of,
+    pages,
+)
 from tests.docs.terminal import Reader
-from tools.repository import PACKAGED
+from tools.repository import PACKAGED, ROOT
 
 FOLLOWED = ("getting-started.md", "sources.md", "operating.md", "bootstrap.md", "security.md")
 GENERATED = ("settings.md", "cli.md")

@@ -16,8 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.page.browsing import DESK, PHONE, chromium, visiting
 from tests.page.falling import play
 from tests.page.scene import ConsumerProcess, Scene, playing
+from tools.repository import ROOT
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "pictures"
+FOLDER = ROOT / "docs" / "pictures"
 OTHERS = ("mail", "search-index", "warehouse")
 PHONE_LONG = {**PHONE, "height": 1250}  # down to the buttons and plots
 NARROW = {"width": 1180, "height": 760}

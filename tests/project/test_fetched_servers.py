@@ -16,7 +16,7 @@ from tests.fetched_servers import needed, split_by_presence
 from tools.fetch_test_servers import MYSQL, ArchivedServer, FetchError, fetch
 from tools.repository import ROOT
 
-MYSQL_TESTS = "tests/relay/sources/test_mysql8.py"
+MYSQL_TESTS = "tests/relay/sources/mysql/test_mysql8.py"
 
 
 @pytest.fixture

@@ -118,10 +118,11 @@ def test_imports_go_one_way(package: str) -> None:
 
 
 def test_a_folder_has_as_many_files_as_are_seen_at_once_and_more_than_one() -> None:
-    code = [p for p in FILES if p.suffix == ".py" and p.name != "__init__.py"]
+    every = python_files(ROOT)
+    code = [p for p in every if p.suffix == ".py" and p.name != "__init__.py"]
     code += [p.relative_to(ROOT) for name in PACKAGED for p in (ROOT / name).rglob("*.pyx")]
     sizes = Counter(path.parent for path in code)
-    with_folders = {path.parent.parent for path in FILES if path.name == "__init__.py"}
+    with_folders = {path.parent.parent for path in every if path.name == "__init__.py"}
     large = {str(folder): n for folder, n in sizes.items() if n > MOST_CODE_FILES}
     lonely = [
         str(folder)
@@ -129,6 +130,16 @@ def test_a_folder_has_as_many_files_as_are_seen_at_once_and_more_than_one() -> N
         if n == 1 and folder not in with_folders and str(folder) not in PACKAGED
     ]
     assert (large, lonely) == ({}, [])
+
+
+def test_tests_lie_where_what_they_test_lies() -> None:
+    """A folder of tests has the name of a folder of code, unless it is about no one room."""
+    about_all = {"benchmarks", "docs", "page", "project", "promises", "torture"}
+    folders = {
+        path.parent.relative_to("tests") for path in python_files(ROOT) if path.parts[0] == "tests"
+    }
+    mirrored = {path for path in folders if path.parts and path.parts[0] not in about_all}
+    assert {str(path) for path in mirrored if not (ROOT / path).is_dir()} == set()
 
 
 def test_every_room_says_what_lives_there() -> None:

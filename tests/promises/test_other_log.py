@@ -67,16 +67,23 @@ def one_by_one(shop: Shop, relay: RunningRelay, *ids: int, note: str) -> None:
         wait_until(lambda b=before: relay.max_scn() > b, "the window")  # type: ignore[misc]
 
 
+def read_first(
+    relay: RunningRelay, shop: Shop, consumer: Remembering, kept: dict[str, Path]
+) -> None:
+    """Write five windows, and have a client read them that keeps its checkpoint."""
+    relay.start()
+    one_by_one(shop, relay, *range(5), note="one")
+    with consuming([relay.url], ["shop.orders"], consumer, **kept):
+        wait_until(lambda: len(consumer.events) == 5, "the rows")
+
+
 def test_a_client_is_not_sent_windows_of_another_database(
     one: Shop, two: Shop, tmp_path: Path
 ) -> None:
     kept = {"checkpoint_dir": tmp_path / "kept"}
     consumer = Remembering()
     with running(relay_of(one, tmp_path / "a")) as relay:
-        relay.start()
-        one_by_one(one, relay, *range(5), note="one")
-        with consuming([relay.url], ["shop.orders"], consumer, **kept):
-            wait_until(lambda: len(consumer.events) == 5, "the rows")
+        read_first(relay, one, consumer, kept)
     with running(relay_of(two, tmp_path / "b")) as relay:
         relay.start()
         one_by_one(two, relay, *range(15), note="two")
@@ -114,10 +121,7 @@ def test_of_two_relays_the_one_with_another_log_is_passed_over(
     consumer = Remembering()
     kept = {"checkpoint_dir": tmp_path / "kept"}
     with running(relay_of(one, tmp_path / "a")) as right:
-        right.start()
-        one_by_one(one, right, *range(5), note="one")
-        with consuming([right.url], ["shop.orders"], consumer, **kept):
-            wait_until(lambda: len(consumer.events) == 5, "the rows")
+        read_first(right, one, consumer, kept)
         with running(relay_of(two, tmp_path / "b")) as wrong:
             wrong.start()
             one_by_one(two, wrong, *range(15), note="two")
@@ -182,10 +186,7 @@ def test_a_bootstrap_server_of_another_database_is_refused(
     consumer = Remembering()
     kept = {"checkpoint_dir": tmp_path / "kept"}
     with running(relay_of(one, tmp_path / "a")) as relay:
-        relay.start()
-        one_by_one(one, relay, *range(5), note="one")
-        with consuming([relay.url], ["shop.orders"], consumer, **kept):
-            wait_until(lambda: len(consumer.events) == 5, "the rows")
+        read_first(relay, one, consumer, kept)
     place = SqlitePlace(two)
     insert_orders(place, range(600), note="two" * 100)
     with running_pair(tmp_path / "b", place) as (relay, pair):

@@ -11,7 +11,7 @@ import pytest
 from databus.schemas.checkpoint import Checkpoint
 from tests.mariadb_server import Database
 from tests.promises.running import RunningRelay, mysql_source, running, wait_until
-from tests.relay.test_api import post
+from tests.relay.admin.test_api import post
 
 pytestmark = pytest.mark.mariadb
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.relay.compiled import WAYS, ring_work
 from tests.relay.fakes import ServedRelay
+from tests.relay.ring.compiled import WAYS, ring_work
 
 
 @pytest.fixture(params=WAYS)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from databus.conf.settings import PhysicalSourceSettings, RelaySettings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.http_server import BoundedServer
 from databus.daemon.service import Service, serve
 from databus.relay.relay import Relay

@@ -18,10 +18,10 @@ from databus.relay.ring.watch import RingWatch
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, DatabusError, ProtocolError, RingError
 from databus.schemas.stream.stream_reader import walk
+from tests.relay.admin.test_api import post
 from tests.relay.fakes import ORDERS, ServedRelay, insert, transaction, wait_until
-from tests.relay.ring_model import window_of
-from tests.relay.test_api import post
-from tests.relay.test_ring_check import flip, old_byte
+from tests.relay.ring.model import window_of
+from tests.relay.ring.test_check import flip, old_byte
 
 LAST = 300
 RINGS = {"name": "shop", "uri": "fake:", "sources": ["shop.person", "shop.orders"]}
@@ -243,3 +243,25 @@ def test_a_ring_begun_anew_is_not_damaged_any_more(damaged: ServedRelay) -> None
     assert post(damaged, "/physicalSources/shop/restart", {"scn": str(LAST)}).status == 200
     assert (watched.problem, watched.damages) == ("", ())
     assert damaged.get("/health").status == 200
+
+
+def test_what_a_relay_says_of_all_its_sources_leaves_out_no_one_that_it_can_use(
+    tmp_path: Path,
+) -> None:
+    other = {"name": "other", "uri": "fake:", "sources": ["other.items"]}
+    ServedRelay(tmp_path, physical_sources=[RINGS, other]).close()
+    (tmp_path / "data" / "other.ring").write_bytes(b"no ring at all")
+    relay = ServedRelay(tmp_path, physical_sources=[RINGS, other])
+    try:
+        relay.put(transaction(1, insert(1, "x", ORDERS)))
+        assert json.loads(relay.get("/containerStats/inbound/events/total").body)["events"] == 1
+        states = json.loads(relay.get("/controlSources/status").body)
+        assert {name: one["state"] for name, one in states.items()} == {
+            "shop": "running",
+            "other": "error",
+        }
+        metrics = relay.get("/metrics").body.decode()
+        assert 'source_state{physical_source="other",state="error"} 1.0' in metrics
+        assert relay.get("/health").status == 503
+    finally:
+        relay.close()

@@ -21,7 +21,7 @@ from tests.relay.fakes import (
     transaction,
     wait_until,
 )
-from tests.relay.test_http import as_json
+from tests.relay.serving.databus.test_http import as_json
 
 ANN = {"x-databus-client": "ann"}
 SHOP = {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from benchmarks.spark_torture.run import WORKERS
 from databus.demo.processes import child_environment, python_module
+from tools.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
 
 

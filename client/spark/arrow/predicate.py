@@ -23,7 +23,7 @@ from databus.schemas.errors import SettingsError
 
 DIALECT = "spark"
 _UNDERSTOOD = {"this", "expression", "expressions", "low", "high", "negate"}
-_COMPARISONS: Mapping[type[exp.Expression], Callable[[Any, Any], pc.Expression]] = {
+_COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], pc.Expression]] = {
     exp.EQ: lambda a, b: a == b,
     exp.NEQ: lambda a, b: a != b,
     exp.LT: lambda a, b: a < b,
@@ -59,14 +59,14 @@ class RowCondition:
         """Return the rows for which it is true."""
         return batch.filter(self.expression)
 
-    def _truth(self, node: exp.Expression) -> pc.Expression:
+    def _truth(self, node: exp.Expr) -> pc.Expression:
         # What a version of sqlglot says in a way that is not known here must not get lost.
         if {name for name, value in node.args.items() if value} - _UNDERSTOOD:
             raise self._unknown(node)
         found = self._positive(node)
         return ~found if node.args.get("negate") else found
 
-    def _positive(self, node: exp.Expression) -> pc.Expression:
+    def _positive(self, node: exp.Expr) -> pc.Expression:
         match node:
             case exp.Paren(this=inner):
                 return self._truth(inner)
@@ -90,9 +90,7 @@ class RowCondition:
             return self._compare(type(node), node.this, node.expression)
         raise self._unknown(node)
 
-    def _compare(
-        self, kind: type[exp.Expression], left: exp.Expression, right: exp.Expression
-    ) -> pc.Expression:
+    def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> pc.Expression:
         compare = _COMPARISONS[kind]
         if isinstance(left, exp.Column) and isinstance(right, exp.Column):
             (one, one_type), (other, other_type) = self._column(left), self._column(right)
@@ -115,13 +113,13 @@ class RowCondition:
             found = found | (field == literal)
         return found
 
-    def _like(self, node: exp.Expression, pattern: str) -> pc.Expression:
+    def _like(self, node: exp.Expr, pattern: str) -> pc.Expression:
         field, of_type = self._column(node)
         if not _is_text(of_type):
             raise self._refusal(f"LIKE needs a text, and {node.name} is {of_type}")
         return pc.match_like(field, pattern)
 
-    def _column(self, node: exp.Expression) -> tuple[pc.Expression, pa.DataType]:
+    def _column(self, node: exp.Expr) -> tuple[pc.Expression, pa.DataType]:
         if not isinstance(node, exp.Column) or node.table:
             raise self._unknown(node)
         name = self._name(node.name)
@@ -137,7 +135,7 @@ class RowCondition:
             return alike[0]
         raise self._refusal(f"there is no column {name!r}; the columns are {', '.join(known)}")
 
-    def _literal(self, node: exp.Expression, of_type: pa.DataType, column: str) -> pc.Expression:
+    def _literal(self, node: exp.Expr, of_type: pa.DataType, column: str) -> pc.Expression:
         value: Any
         match node:
             case exp.Null():
@@ -167,7 +165,7 @@ class RowCondition:
             shown = node.sql(DIALECT)
             raise self._refusal(f"{shown} is no value for {column}, a {of_type}") from error
 
-    def _unknown(self, node: exp.Expression) -> SettingsError:
+    def _unknown(self, node: exp.Expr) -> SettingsError:
         return self._refusal(
             f"cannot take {node.sql(DIALECT)}: it may have columns compared with literals, AND, "
             "OR, NOT, IN, BETWEEN, LIKE and IS NULL; for more use DataFrame.where"

@@ -12,7 +12,8 @@ from databus.client.spark.cli.verify import comparing_options
 from databus.client.spark.cli.verify_view import shown, shown_steps
 from databus.client.spark.verify.repair import How, Repaired, RepairOptions, repair as repair_rows
 from databus.client.spark.verify.verify import VerifyOptions
-from databus.conf.settings import RelaySettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import RelaySettings
 
 
 @click.command()

@@ -14,7 +14,8 @@ from rich.console import Console
 from databus.client.spark.cli.verify_view import shown, shown_steps
 from databus.client.spark.verify.source_table import Selection
 from databus.client.spark.verify.verify import VerifyOptions, verify as verify_table
-from databus.conf.settings import RelaySettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import RelaySettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

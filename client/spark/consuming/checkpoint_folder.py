@@ -24,6 +24,7 @@ class CheckpointFolder:
         self._root = self._of_hadoop.Path(path)
         settings = java._jsparkSession.sessionState().newHadoopConf()
         self._files = self._root.getFileSystem(settings)
+        self._next: dict[str, int] = {}  # the number of the next note, by name
 
     def has_planned(self) -> bool:
         """Say whether Spark has planned a batch: from then on it goes on from the folder."""
@@ -58,14 +59,17 @@ class CheckpointFolder:
 
         A folder need not be able to replace a file at once: two take turns.
         """
-        before = self.read_note(name)
-        number = 0 if before is None else int(before["number"]) + 1
+        if name not in self._next:
+            before = self.read_note(name)
+            self._next[name] = 0 if before is None else int(before["number"]) + 1
+        number = self._next[name]
         text = json.dumps({"number": number, **note})
         out = self._files.create(self._at(_slot(name, number % 2)), True)
         try:
             out.write(text.encode())
         finally:
             out.close()
+        self._next[name] = number + 1
 
     def _note(self, name: str, slot: int) -> dict[str, Any] | None:
         text = self._read(_slot(name, slot))

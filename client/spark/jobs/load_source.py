@@ -57,15 +57,19 @@ class Origin(Protocol):
 
     def begin(self) -> int:
         """Return the SCN as of which the table is now read."""
+        ...
 
     def cut(self, scn: int, chunk_rows: int) -> Cut:
         """Return how it is cut into chunks of about so many rows."""
+        ...
 
     def estimate_rows(self) -> int:
         """Return about how many rows there are; 0 when nobody knows."""
+        ...
 
     def chunk(self, scn: int, cut: Cut, number: int, columns: Sequence[str]) -> DataFrame:
         """Return the rows of a chunk, with `_databus_scn`; no `columns`: all."""
+        ...
 
 
 class BootstrapOrigin:

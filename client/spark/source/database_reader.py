@@ -34,7 +34,8 @@ from databus.client.spark.arrow.row_types import (
     row_schema,
 )
 from databus.client.spark.options import SourceOptions, parse_options
-from databus.conf.settings import PhysicalSourceSettings, RelaySettings, load_settings
+from databus.conf.loading import load_settings
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.sources.table_scan import (
     NO_KEY_RANGES,
     Chunk,

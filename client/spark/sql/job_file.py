@@ -24,7 +24,8 @@ from pydantic import BeforeValidator, Field
 
 from databus.client.spark.sql.query import Query, parse_query
 from databus.client.spark.sql.source_text import SqlText
-from databus.conf.settings import Settings, build_settings
+from databus.conf.loading import build_settings
+from databus.conf.settings import Settings
 from databus.schemas.errors import SettingsError
 
 _SETTING = re.compile(r"--\s*([a-z][\w]*(?:\.[\w-]+)?)\s*:\s*(.*?)\s*$")
@@ -47,13 +48,15 @@ class JobSettings(Settings):
         description="Where the rows go: `delta:PATH`, `parquet:PATH`, or `SQLALCHEMY-URL#TABLE`",
         min_length=1,
     )
-    relays: Urls = Field((), description="Relay URLs, separated by commas")
-    bootstrap_servers: Urls = Field((), description="Bootstrap server URLs")
+    relays: Urls = Field(default=(), description="Relay URLs, separated by commas")
+    bootstrap_servers: Urls = Field(default=(), description="Bootstrap server URLs")
     checkpoint: Path = Field(
         description="The job's own folder: how far it is, and of a JOIN the mirrors of its tables"
     )
-    trigger_seconds: float = Field(1.0, ge=0, description="Least time between two micro-batches")
-    max_rows_per_trigger: int = Field(200_000, ge=1, description="Rows of a micro-batch")
+    trigger_seconds: float = Field(
+        default=1.0, ge=0, description="Least time between two micro-batches"
+    )
+    max_rows_per_trigger: int = Field(default=200_000, ge=1, description="Rows of a micro-batch")
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,24 +63,31 @@ class Target(Protocol):
     @property
     def keys(self) -> tuple[str, ...]:
         """Name the columns that make a row unique; () while nobody has said so."""
+        ...
 
     def applied(self, app_id: str) -> int | None:
         """Return the last batch of an app that is applied, or None."""
+        ...
 
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
+        ...
 
     def sources(self) -> list[str]:
         """Name the source that the rows are of, as far as it was noted; [] of several sources."""
+        ...
 
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, bookkeeping included; None while there is no table."""
+        ...
 
     def version(self) -> int | None:
         """Return the number of the newest state; None where states have none."""
+        ...
 
     def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
         """Apply a batch whole, with the note that it is applied, or not at all."""
+        ...
 
     def put(
         self,
@@ -97,6 +104,7 @@ class Target(Protocol):
         have is written only if the target's position of that physical source is
         not past `scn`. `source` fills `_databus_source` where the table has it.
         """
+        ...
 
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
         """Give the table other columns, in one commit with the note that it has them.
@@ -122,6 +130,7 @@ class Target(Protocol):
 
         Raises SettingsError while there is no table.
         """
+        ...
 
     def close(self) -> None:
         """Let go of connections; a target without any has nothing to do."""

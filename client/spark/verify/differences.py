@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from databus.client.spark.verify.table_shape import Key, Row
 from databus.schemas.errors import SettingsError
@@ -113,5 +113,4 @@ def _function(text: str, place: str) -> IsSame:
         ) from error
     if not callable(found):
         raise SettingsError(f"--compare {text}: {place} is no function")
-    function: IsSame = found
-    return function
+    return cast("IsSame", found)

@@ -175,6 +175,7 @@ class Repairer:
 
     def _put(self, keys: Sequence[Key], chosen: Callable[[dict[Key, Row]], dict[Key, Row]]) -> Put:
         """Put rows that are chosen of those that the source has, and delete what it has not."""
+        scn = -1
         for _ in range(ATTEMPTS):
             scn = self._source.visible_scn()
             rows = rows_of_keys(self._source, keys)

@@ -57,27 +57,34 @@ class SourceTable(Protocol):
 
     def visible_scn(self) -> int:
         """Return an SCN up to which every transaction is visible to later reads."""
+        ...
 
     def newest_scn(self) -> int:
         """Return where the change log ends now: nothing that was read is newer."""
+        ...
 
     def estimate_rows(self) -> int:
         """Return about how many rows the table has."""
+        ...
 
     def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
         """Return the last key and the digest of so many rows behind an integer key.
 
         Fewer rows are the last of the table; the key of none is None.
         """
+        ...
 
     def bucket_digests(self, count: int) -> Digests:
         """Return the digests of all buckets that have rows."""
+        ...
 
     def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
         """Yield the rows of some chunks."""
+        ...
 
     def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
         """Yield the rows that have these keys, at most KEYS_OF_A_QUERY of them."""
+        ...
 
     def touch(self, keys: Sequence[Key], column: str) -> None:
         """Write the time of now into a column of these rows."""

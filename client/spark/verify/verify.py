@@ -88,6 +88,7 @@ class ChangesBetween(Protocol):
 
     def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
         """Return the last changes of keys after one SCN, up to another or somewhat farther."""
+        ...
 
 
 def verify(

@@ -19,9 +19,9 @@ from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
 from databus.daemon.client_report import CLIENT_ID
 from databus.daemon.http import CommandHandler
-from databus.relay.capture.status import RESTING, State
 from databus.relay.monitoring.clients import Caller, caller_of
-from databus.relay.relay import PhysicalSource, Relay
+from databus.relay.physical_source import PhysicalSource
+from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import Position
 from databus.relay.serving.databus.measure import Measured, MeasureJob
 from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
@@ -43,7 +43,6 @@ from databus.schemas.protocol import parse_protocol_version
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
-PAUSE_S = 2.0  # a read that runs ends within one
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
 SERVICES = ("saveMetaState", "runGC")  # and to the relay
 
@@ -179,12 +178,11 @@ class StreamHandler(RelayHandler):
 
     async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
         gone = asyncio.ensure_future(self._gone.wait())
-        self.relay.traffic.held_requests += 1
+        futures: list[asyncio.Future[Any]] = [*rings, gone]
         try:
-            futures: list[asyncio.Future[Any]] = [*rings, gone]
-            await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            with self.relay.traffic.holding():
+                await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.relay.traffic.held_requests -= 1
             gone.cancel()
 
 
@@ -216,7 +214,7 @@ class MeasureHandler(RelayHandler):
         try:
             measured = await self.in_time(self.in_steps(MeasureJob(reader, request).step))
         except ScnNotFoundError:
-            self.relay.traffic.scn_not_found += 1
+            self.relay.traffic.not_found()
             raise
         if measured.is_ahead:
             self.set_header("x-databus-ahead", "true")
@@ -289,8 +287,14 @@ class StatsHandler(RelayHandler):
 
     def _counts(self) -> dict[str, Any]:
         by_source = {
-            name: {key: status[key] for key in ("events", "windows", "bytes", "scn", "timestampNs")}
-            for name, status in self.relay.status().items()
+            status.name: {
+                "events": status.capture.events,
+                "windows": status.capture.windows,
+                "bytes": status.capture.size_bytes,
+                "scn": status.capture.scn,
+                "timestampNs": status.capture.timestamp_ns,
+            }
+            for status in self.relay.statuses()
         }
         total = {
             key: sum(counts[key] for counts in by_source.values())
@@ -329,23 +333,17 @@ class ControlSourcesHandler(RelayHandler):
         relay, name = self.relay, self.parameters().get("source", "")
         every = relay.physical_sources.values()
         chosen = [relay.physical_source(name)] if name else list(every)
-        await asyncio.gather(*(self._control(path[0], source) for source in chosen))
+        if path[0] != "status":
+            act = self._act(path[0])
+            loop = asyncio.get_running_loop()
+            await asyncio.gather(*(loop.run_in_executor(None, act, one) for one in chosen))
         status = self.relay.status()
         await self.send_json({name: status[name]} if name else status)
 
-    async def _control(self, verb: str, source: PhysicalSource) -> None:
-        if verb == "status":
-            return
-        loop = asyncio.get_running_loop()
-        if verb == "shutdown":
-            await loop.run_in_executor(None, source.capture.stop, 5.0)
-        elif verb == "pause":
-            source.capture.pause()
-            if source.capture.status.state not in RESTING:
-                await loop.run_in_executor(None, source.capture.wait_for, State.PAUSED, PAUSE_S)
-        else:
-            self.relay.draining.discard(source.name)
-            source.capture.start()
+    def _act(self, verb: str) -> Callable[[PhysicalSource], None]:
+        control = self.relay.control
+        acts = {"shutdown": control.stop, "pause": control.pause}
+        return acts.get(verb, control.resume)
 
 
 class RelayCommandHandler(RelayHandler):

@@ -38,14 +38,17 @@ class Extent(Protocol):
     @property
     def head(self) -> int:
         """Where the oldest window begins."""
+        ...
 
     @property
     def min_scn(self) -> int:
         """The oldest window; negative when there is none."""
+        ...
 
     @property
     def prev_scn(self) -> int:
         """The newest window not held any more; negative when that isn't known."""
+        ...
 
 
 class CountingReader(Protocol):
@@ -54,23 +57,29 @@ class CountingReader(Protocol):
     @property
     def latest_timestamp_ns(self) -> int:
         """When the newest window was committed."""
+        ...
 
     def extent(self) -> Extent:
         """Return what the ring holds."""
+        ...
 
     def newest(self) -> tuple[int, int]:
         """Return the newest window's SCN and where it ends."""
+        ...
 
     def find(self, scn: int, window_offset: int) -> int | None:
         """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+        ...
 
     def count(
         self, so_far: RowCount, max_bytes: int, tail: int, sieve: Sieve, limits: Limits
     ) -> RowCount:
         """Count the rows of so many bytes."""
+        ...
 
     def block_before(self, timestamp_ns: int) -> IndexEntry | None:
         """Return a block that begins before a time, or the oldest; None when there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Reading:
         if isinstance(error, DatabusError):
             self._clients.failed(self._client, now_s, str(error))
             if isinstance(error, ScnNotFoundError):
-                self._relay.traffic.scn_not_found += 1
+                self._relay.traffic.not_found()
                 self._fell()
                 self._note(error)
             elif error.status >= 500:
@@ -44,7 +44,7 @@ class Reading:
 
     def asks(self, filters: str) -> None:
         """Note that the request is a valid one, and its filters as they were sent."""
-        self._relay.traffic.stream_requests += 1
+        self._relay.traffic.asked()
         self._filters = filters[:MOST_FILTER_TEXT]
 
     def looks(self, jobs: Sequence[StreamJob]) -> None:
@@ -64,7 +64,7 @@ class Reading:
 
     def serves(self, size_bytes: int) -> None:
         """Note how much it is sent."""
-        self._relay.traffic.stream_bytes += size_bytes
+        self._relay.traffic.served(size_bytes)
         self._served_bytes = size_bytes
         for job in self._jobs:
             self._client.stream(self._key(job), self._now_s()).read_until = job.read_until

@@ -43,41 +43,52 @@ class WindowReader(Protocol):
     @property
     def opening(self) -> int:
         """Another number once the ring was emptied: places are to be found anew."""
+        ...
 
     @property
     def head(self) -> int:
         """Where the oldest window begins."""
+        ...
 
     @property
     def min_scn(self) -> int:
         """The oldest window; negative when there is none."""
+        ...
 
     @property
     def max_scn(self) -> int:
         """The newest window; negative when there was never one."""
+        ...
 
     def newest(self) -> tuple[int, int]:
         """Return the newest window's SCN and where it ends."""
+        ...
 
     def find(self, scn: int, window_offset: int) -> int | None:
         """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+        ...
 
     def window_at(self, scn: int) -> tuple[int, int] | None:
         """Return SCN and timestamp of the newest window up to `scn`; None when it is not held."""
+        ...
 
     def read(self, position: int, max_bytes: int) -> bytes:
         """Return bytes from there on, up to the published tail."""
+        ...
 
     def sift(
         self, position: int, max_bytes: int, sieve: Sieve, place: Position, room_bytes: int
     ) -> Sifted | None:
         """Return what passes of so many bytes; None at the published tail."""
+        ...
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
         """Return where the last window ends that fits, or nearly so; or `position`."""
+        ...
 
     def may_have_ddl(self, position: int, windows: bytes) -> bool:
         """Say whether whole windows that were read there may have a DDL event."""
+        ...
 
     def remember_end(self, scn: int, position: int) -> None:
         """Note where a window ends that was just sent."""

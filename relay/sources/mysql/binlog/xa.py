@@ -67,9 +67,11 @@ class XaLog(Protocol):
 
     def find(self, xid: Xid, before_scn: int) -> Mapping[Xid, int]:
         """Return where transactions prepared before an SCN, this one among them, begin."""
+        ...
 
     def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
         """Return the changes of the prepared transaction that begins at an SCN."""
+        ...
 
 
 class _Held(NamedTuple):

@@ -470,15 +470,13 @@ class Assembler:
         origin: Origin = _NOWHERE,
     ) -> Transaction | None:
         second = timestamp_ns // _NS
-        if not changes:
-            empty = Transaction(scn, timestamp_ns, (), origin)
-            if second <= self._yielded_second:
-                self._held = empty
-                return None
+        if not changes and second <= self._yielded_second:
+            self._held = Transaction(scn, timestamp_ns, (), origin)
+            return None
         self._held = None
         self._yielded_second = second
         if not changes:
-            return empty
+            return Transaction(scn, timestamp_ns, (), origin)
         return self._windows.finish(scn, timestamp_ns, changes, origin)
 
     def _scn_at(self, offset: int) -> int:

@@ -28,6 +28,7 @@ class Changes(Protocol):
 
     def __bool__(self) -> bool:
         """Say whether there are any."""
+        ...
 
     def add(self, changes: Iterable[Change], scn: int) -> None:
         """Add changes; `scn` is where in the log they stand."""
@@ -39,6 +40,7 @@ class Changes(Protocol):
 
     def mark(self) -> Any:
         """Return what `cut` takes to come back to here."""
+        ...
 
     def cut(self, mark: Any) -> None:
         """Take back what was added since `mark`."""
@@ -49,17 +51,20 @@ class Windows(Protocol):
 
     def begin(self, origin: Origin) -> Changes:
         """Begin a transaction."""
+        ...
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
         """Hear how the rows behind a TABLE_MAP of this content, at an SCN, are read."""
 
     def join(self, earlier: Changes | None, later: Changes, origin: Origin) -> Changes:
         """Keep changes that end later, behind those of an earlier transaction, if any."""
+        ...
 
     def finish(
         self, scn: int, timestamp_ns: int, changes: Changes, origin: Origin
     ) -> Transaction | None:
         """End a transaction that has changes; return it, unless it goes another way."""
+        ...
 
 
 class ChangeList:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
 from databus.relay.sources.mysql.rows.charset_tables import MENDED_BYTES, MENDED_RUNS, UPPER_HALVES
 
@@ -94,7 +95,7 @@ def decoder_of(charset: str) -> Decoder | None:
         return _decode_utf8
     if charset == "ascii":
         return _decode_ascii
-    table = byte_table(charset)
+    table: Any = byte_table(charset)  # text: not every library of types knows that it may be
     if table is not None:
         return lambda data: codecs.charmap_decode(data, "strict", table)[0]
     if charset in _CODE:

@@ -392,6 +392,7 @@ class MysqlTableScan:
 
     def _query(self, connection: Any, *statements: str, source: str = "") -> Any:
         """Run statements; return the rows of the last."""
+        rows: Sequence[RawRow] = ()
         for statement in statements:
             words = " ".join(statement.split()[:3])
             with (

@@ -52,7 +52,7 @@ class MysqlLogLook:
 
     def look(self, newest: Callable[[], Newest | None]) -> Standing:
         """Compare the newest transaction with what the server has; raises SourceError."""
-        standing = Standing()
+        standing, resets = Standing(), 0
         # Twice: what is gone may be what capture was reading as the server was asked.
         for _ in range(2):
             place = _place_of(newest(), self._settings.epoch)
@@ -60,9 +60,10 @@ class MysqlLogLook:
                 return Standing()
             found = self._ask()
             standing = standing_of(place, found, self._settings.purge_warning_hours)
+            resets = found.resets
             if standing.holding is not Holding.GONE:
                 break
-        return self._doubted(standing, found.resets)
+        return self._doubted(standing, resets)
 
     def cancel(self) -> None:
         """End a look that waits for the server."""

@@ -57,15 +57,19 @@ class Schema(Protocol):
 
     def table(self, name: TableName) -> TableVersion | None:
         """Return a table; None when there is none of the name."""
+        ...
 
     def tables_of(self, database: str) -> Collection[TableName]:
         """Return the tables of a database."""
+        ...
 
     def charset(self, database: str) -> str:
         """Return a database's default character set; raises ValueError."""
+        ...
 
     def key(self, name: TableName) -> TableName:
         """Return a name as the server compares it."""
+        ...
 
 
 @dataclass(slots=True)

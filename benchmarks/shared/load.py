@@ -1,0 +1,103 @@
+"""`python -m benchmarks.shared.load`: a process that commits one-row transactions at a steady rate.
+
+Table `ticks`: `n` counts the transactions from 1. The times of each commit are
+kept in memory and written at the end, so that noting them costs nothing that
+would be measured. All processes are on one host, so their clocks are one clock.
+"""
+
+from __future__ import annotations
+
+import signal
+import struct
+import time
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from databus.demo.databases import Dialect, Session, database_of
+
+SOURCE = "shop.ticks"
+
+
+def create_table(dialect: Dialect) -> str:
+    """Return the CREATE TABLE statement of the load's table."""
+    big, text = ("INTEGER", "TEXT") if dialect == "sqlite" else ("BIGINT", "VARCHAR(4000)")
+    return f"CREATE TABLE ticks (n {big} PRIMARY KEY, filler {text} NOT NULL)"
+
+
+class Stop:
+    """Becomes true on SIGTERM: the load ends after the transaction under way."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        signal.signal(signal.SIGTERM, self._set)
+
+    def _set(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.is_set = True
+
+
+def commit_at_rate(
+    session: Session, rate: float, transactions: int, row_bytes: int, stop: Stop
+) -> array[int]:
+    """Commit; return for each transaction when COMMIT was sent and when it had returned.
+
+    A stall is not made up for with a burst: the load is what was asked for, or less.
+    """
+    stamps = array("q")
+    filler = "x" * row_bytes
+    due = time.perf_counter()
+    for n in range(1, transactions + 1):
+        if stop.is_set:
+            break
+        session.begin()
+        session.execute("INSERT INTO ticks VALUES (?, ?)", (n, filler))
+        begun_ns = time.time_ns()
+        session.commit()
+        stamps.extend((begun_ns, time.time_ns()))
+        due = max(due + 1 / rate, time.perf_counter() - 0.1)
+        time.sleep(max(0.0, due - time.perf_counter()))
+    return stamps
+
+
+def write_numbers(path: Path, numbers: Iterable[int]) -> None:
+    """Write 64-bit numbers to a file; it is complete when it is there."""
+    packed = array("q", numbers).tobytes()
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(packed)
+    unfinished.replace(path)
+
+
+def read_numbers(path: Path, columns: int) -> list[tuple[int, ...]]:
+    """Read what `write_numbers` wrote, as rows of so many numbers."""
+    return list(struct.iter_unpack(f"={columns}q", path.read_bytes()))
+
+
+@click.command()
+@click.option("--uri", required=True)
+@click.option("--password-file", type=click.Path(path_type=Path))
+@click.option("--rate", type=float, required=True, help="Transactions a second.")
+@click.option("--transactions", type=int, required=True)
+@click.option("--row-bytes", type=int, default=100)
+@click.option("--stamps", type=click.Path(path_type=Path), required=True)
+def main(
+    uri: str,
+    password_file: Path | None,
+    rate: float,
+    transactions: int,
+    row_bytes: int,
+    stamps: Path,
+) -> None:
+    """Run as a load process."""
+    session = database_of(uri, password_file).connect()
+    try:
+        found = commit_at_rate(session, rate, transactions, row_bytes, Stop())
+    finally:
+        session.close()
+    write_numbers(stamps, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Read settings: a TOML file into its model. Every error names the key, the value and the rule."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from databus.conf.settings import Settings
+from databus.schemas.errors import SettingsError
+
+Model = TypeVar("Model", bound=Settings)
+
+
+def load_settings(path: Path, model: type[Model]) -> Model:
+    """Read a TOML file into a model; relative paths are relative to the file.
+
+    Raises SettingsError naming the file, the key, the value and the rule.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from error
+    return build_settings(raw, model, origin=str(path), file=path.absolute())
+
+
+def build_settings(
+    raw: dict[str, Any],
+    model: type[Model],
+    origin: str = "settings",
+    file: Path | None = None,
+) -> Model:
+    """Validate plain values against a model; raises SettingsError.
+
+    `file` is where they are from: its folder is what relative paths are relative to;
+    none leaves them as they are.
+    """
+    try:
+        context = {"folder": file.resolve().parent, "file": file} if file else None
+        return model.model_validate(raw, context=context)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in _causes(error.errors())]
+        raise SettingsError(f"{origin}: " + "; ".join(lines)) from None
+
+
+def _causes(problems: list[Any]) -> list[Any]:
+    """Leave out what is wrong only because of something wrong inside: a list too short, say."""
+    places = [problem["loc"] for problem in problems]
+    return [problem for problem in problems if not _is_around(problem["loc"], places)]
+
+
+def _is_around(outer: tuple[Any, ...], places: list[tuple[Any, ...]]) -> bool:
+    return any(len(place) > len(outer) and place[: len(outer)] == outer for place in places)
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{key} is not a setting"
+    rule = problem["msg"].removeprefix("Value error, ")
+    return f"{key} = {problem['input']!r}: {rule}"

@@ -1,0 +1,80 @@
+"""One physical source of a running relay: its ring, its capture, its readers' way in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.capture.capture import Capture
+from databus.relay.capture.log_monitor import LogWatch
+from databus.relay.capture.max_scn import MaxScnStore
+from databus.relay.capture.notifier import Bell
+from databus.relay.capture.status import RESTING, CaptureStatus, State
+from databus.relay.ring.reader import RingReader
+from databus.relay.ring.ring import Ring
+from databus.relay.source_status import RingStatus, SourceStatus
+from databus.relay.sources.log_status import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalSource:
+    """What belongs to one physical source."""
+
+    settings: PhysicalSourceSettings
+    ring: Ring
+    reader: RingReader
+    max_scn: MaxScnStore
+    capture: Capture
+    watch: LogWatch
+    bell: Bell
+
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        return self.settings.name
+
+    def status(
+        self, damage: str, readers: Callable[[], Sequence[str]], *, is_draining: bool
+    ) -> SourceStatus:
+        """Return its status at this moment; the relay knows the arguments."""
+        capture = self.capture.status
+        in_error = capture.state is State.ERROR
+        return SourceStatus(
+            name=self.name,
+            capture=capture,
+            ring=_ring_status(self.reader, damage),
+            log=self._log_status(capture),
+            held_requests=self.bell.waiting,
+            waiting_consumers=tuple(readers()) if in_error else (),
+            is_draining=is_draining,
+        )
+
+    def _log_status(self, capture: CaptureStatus) -> Standing:
+        """Return what is known of the place in the database's log.
+
+        How far behind it is, nobody knows while the database is not heard of, and a look
+        from before a pause or an error says nothing of what came since.
+        """
+        found = self.watch.standing
+        has_looked = self.watch.looked_at >= (capture.since or math.inf)
+        if capture.is_connected or (capture.state in RESTING and has_looked):
+            return found
+        return replace(found, behind_bytes=None, behind_s=None)
+
+
+def _ring_status(reader: RingReader, damage: str) -> RingStatus:
+    max_scn, tail = reader.newest()
+    extent = reader.extent()
+    return RingStatus(
+        capacity_bytes=reader.capacity_bytes,
+        head=extent.head,
+        tail=tail,
+        min_scn=extent.min_scn,
+        max_scn=max_scn,
+        prev_scn=extent.prev_scn,
+        oldest_ns=reader.first_timestamp_ns,
+        newest_ns=reader.latest_timestamp_ns,
+        damage=damage,
+    )

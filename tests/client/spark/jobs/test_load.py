@@ -1,0 +1,226 @@
+"""`load`: tables copied into targets, whatever is written or killed meanwhile."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from databus.cli.main import main
+from databus.client.spark.jobs.load import LoadProgress, load
+from databus.client.spark.jobs.load_query import load_query
+from databus.client.spark.jobs.sync import sync
+from databus.client.spark.sql.table_references import table_places, with_views
+from databus.client.spark.targets.changes import changes_of
+from databus.client.spark.targets.target import open_target
+from databus.schemas.errors import SettingsError
+from tests.client.spark.changing_source import META_ALONE, batch_of, change
+from tests.client.spark.conftest import JAVA_OPTIONS
+from tests.client.spark.source.table_shop import TableShop, table_shop
+
+ROWS = 400
+KILLED = """
+    import os, signal, sys
+    from databus.client.spark.jobs.load import load
+    from databus.client.spark.session import job_session
+
+    def report(progress):
+        if progress.chunk == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    server, target, java_options = sys.argv[1:]
+    spark = job_session("load", {"spark.master": "local[1]", "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options})
+    load(spark, "shop.orders", target, bootstrap_servers=[server], chunk_rows=100, report=report)
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableShop]:
+    with table_shop(tmp_path_factory.mktemp("load"), ROWS) as running:
+        yield running
+
+
+def rows_in(target: str) -> dict[int, str]:
+    table = DeltaTable(target.removeprefix("delta:")).to_pyarrow_table(columns=["id", "note"])
+    rows = dict(zip(*(table.column(name).to_pylist() for name in ("id", "note")), strict=True))
+    assert len(rows) == table.num_rows
+    return rows
+
+
+def rows_of(shop: TableShop) -> dict[int, str]:
+    return dict(shop.place.run("SELECT id, note FROM orders"))
+
+
+def write(shop: TableShop, seed: int) -> int:
+    """Change some rows, add some, delete some; return the SCN."""
+    chance = random.Random(seed)
+    with shop.place.shop.transaction():
+        for number in chance.sample(range(1, ROWS), 40):
+            kind = number % 3
+            if kind == 0:
+                shop.place.run(f"DELETE FROM orders WHERE id = {number}")
+            elif kind == 1:
+                shop.place.run(f"UPDATE orders SET note = 'seed {seed}' WHERE id = {number}")
+            else:
+                new = 10_000 * seed + number
+                shop.place.run(f"INSERT INTO orders VALUES ({new}, 'new {seed}')")
+    return shop.scn()
+
+
+def test_a_load_that_is_killed_goes_on_as_of_the_scn_that_it_began_with(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    begun, scn = rows_of(shop), shop.scn()
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), shop.server, target, JAVA_OPTIONS]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert 0 < len(rows_in(target)) < len(begun)
+    assert open_target(target).positions() == {"shop": 0}
+    write(shop, 1)
+    chunks: list[LoadProgress] = []
+    found = load(
+        spark,
+        "shop.orders",
+        target,
+        bootstrap_servers=[shop.server],
+        chunk_rows=100,
+        report=chunks.append,
+    )
+    assert found.scn == scn
+    assert (found.skipped, found.chunks) == (2, 4)
+    assert [one.chunk for one in chunks[:-1]] == [3, 4]
+    assert rows_in(target) == begun
+    assert open_target(target).positions() == {"shop": scn}
+
+
+def test_a_table_loaded_again_has_what_the_source_has_and_nothing_else(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    for seed in (2, 3):
+        scn = write(shop, seed)
+        found = load(spark, "shop.orders", target, bootstrap_servers=[shop.server])
+        assert (found.scn, found.skipped) == (scn, 0)
+        assert rows_in(target) == rows_of(shop)
+    again = load(spark, "shop.orders", target, bootstrap_servers=[shop.server], again=True)
+    assert (again.scn, again.rows) == (scn, len(rows_of(shop)))
+    few = load(
+        spark, "shop.orders", target, bootstrap_servers=[shop.server], where="id % 7 = 0", as_of=scn
+    )
+    assert few.scn == scn
+    assert rows_in(target) == {k: v for k, v in rows_of(shop).items() if k % 7 == 0}
+
+
+def test_a_table_takes_the_rows_of_another_source_only_in_place_of_all(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    other = open_target(target)
+    row = change("insert", 9, {"id": 10**6})
+    columns = pa.schema([("id", pa.int64()), ("_databus", META_ALONE)])
+    rows = changes_of(batch_of([row], columns), ["id"])
+    other.apply("app", 0, replace(rows, source="shop.lines"))
+    given: dict[str, Any] = {"bootstrap_servers": [shop.server]}
+    refused = r"of shop\.lines, and these are of shop\.orders"
+    with pytest.raises(SettingsError, match=refused):
+        load(spark, "shop.orders", target, **given)
+    nobody: dict[str, Any] = {"relays": ["http://127.0.0.1:1"], "checkpoint": str(tmp_path / "c")}
+    with pytest.raises(SettingsError, match=refused):
+        sync(spark, "shop.orders", target, **nobody)
+    load(spark, "shop.orders", target, **given, again=True)
+    assert open_target(target).sources() == ["shop.orders"]
+    load(spark, "shop.orders", target, **given)
+
+
+def test_a_table_is_loaded_from_the_database_itself(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    settings = shop.relay.file
+    found = load(spark, "shop.orders", target, settings=settings, chunk_rows=150)
+    assert found.chunks > 1
+    assert rows_in(target) == rows_of(shop)
+    assert open_target(target).positions() == {"shop": found.scn}
+
+
+def test_the_rows_of_a_query_take_the_place_of_all_rows(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/wide"
+    shop.place.run("DELETE FROM people", "INSERT INTO people VALUES ('note 5', 'd1', 'x')")
+    sql = (
+        "SELECT o.id, concat(people.land, '!') AS note FROM shop.orders o "
+        "JOIN shop.people ON people.name = o.note"
+    )
+    shop.place.run("UPDATE orders SET note = 'note 5' WHERE id IN (2, 4, 5, 8)")
+    for gone in (0, 4):
+        shop.place.run(f"DELETE FROM orders WHERE id = {gone}")
+        scn = shop.scn()
+        found = load_query(spark, sql, target, keys=["id"], bootstrap_servers=[shop.server])
+        wanted = shop.place.run("SELECT id FROM orders WHERE note = 'note 5'")
+        assert rows_in(target) == {number: "d1!" for (number,) in wanted}
+        assert found.scn == scn
+    assert spark.catalog.listTables() == []
+
+
+def test_tables_of_a_select_are_found_and_all_else_stays_as_it_was_written() -> None:
+    sql = "with a as (select * from shop.orders) SELECT /* x */ orders.id FROM shop.orders, a"
+    views = {"shop.orders": "v"}
+    assert with_views(sql, table_places(sql), views) == (
+        "with a as (select * from v AS `orders`) SELECT /* x */ orders.id FROM v AS `orders`, a"
+    )
+    quoted = "select * from `shop`.`orders` x join local on true"
+    assert with_views(quoted, table_places(quoted), views) == (
+        "select * from v x join local on true"
+    )
+    for text, problem in (
+        ("select from where", "is no Spark SQL"),
+        ("drop table a.b", "no SELECT"),
+    ):
+        with pytest.raises(SettingsError, match=problem):
+            table_places(text)
+
+
+def test_wrong_arguments_are_refused_before_anything_is_written(
+    shop: TableShop, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = f"delta:{tmp_path}/orders"
+    wrong: tuple[tuple[Mapping[str, Any], str], ...] = (
+        ({"bootstrap_servers": ()}, "name a bootstrap server"),
+        ({"columns": ["note"]}, "columns must have the key's, id is missing"),
+        ({"columns": ["id", "price"]}, "there is no column 'price'"),
+        ({"settings": shop.relay.file, "as_of": 3}, "not its database"),
+    )
+    for more, problem in wrong:
+        given: dict[str, Any] = {"bootstrap_servers": [shop.server], **more}
+        with pytest.raises(SettingsError, match=problem):
+            load(spark, "shop.orders", target, **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["shop.orders"], "give each SOURCE with its TARGET"),
+        (["a", "b", "--from-database"], "go together"),
+        (["a", "b", "--sql", "select 1"], "give TARGET alone"),
+    ],
+)
+def test_the_command_says_what_goes_together(words: list[str], problem: str) -> None:
+    found = CliRunner().invoke(main, ["spark", "load", *words])
+    assert found.exit_code == 2
+    assert problem in found.output

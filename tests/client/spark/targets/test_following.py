@@ -1,0 +1,367 @@
+"""A target's table after each form of ALTER: every row is what the source has, at rest or not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from databus.client.spark.targets.changes import changes_of
+from databus.client.spark.targets.following import Following, widen
+from databus.client.spark.targets.target import Target, open_target
+from databus.schemas.errors import ReloadNeededError, SchemaError
+from tests.client.spark.targets.altered_table import (
+    SOURCE,
+    AlteredTable,
+    Row,
+    bring,
+    rows_in,
+    rows_of,
+)
+from tests.client.spark.targets.target_rows import table_of
+from tools.repository import ROOT
+
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
+
+Open = Callable[..., Target]
+START = {"id": "int!", "city": "varchar(20)", "n": "int", "a": "int", "b": "int"}
+PLAIN = "varchar(30)!"
+
+
+def first(key: int) -> Row:
+    return {"id": key, "city": f"city {key}", "n": -key, "a": key, "b": 100 + key}
+
+
+class Form(NamedTuple):
+    """One form of ALTER: the columns after it, what it makes of a row, and its words."""
+
+    columns: dict[str, str]
+    become: Callable[[Row], Row]
+    change: dict[str, Any]
+    key: str | None = None
+
+
+def renamed(row: Row, **names: str) -> Row:
+    return {names.get(name, name): value for name, value in row.items()}
+
+
+def without(*names: str) -> dict[str, str]:
+    return {name: kind for name, kind in START.items() if name not in names}
+
+
+FORMS = {
+    "rename": Form(
+        {"id": "int!", "town": "varchar(20)", "n": "int", "a": "int", "b": "int"},
+        lambda row: renamed(row, city="town"),
+        {"renamed": {"town": "city"}},
+    ),
+    "default": Form(
+        {**START, "vip": "int!", "word": PLAIN},
+        lambda row: {**row, "vip": 7, "word": "it's 100% \\ naïve"},
+        {"added": {"vip": 7, "word": "it's 100% \\ naïve"}},
+    ),
+    "defaults of all kinds": Form(
+        {**START, "p": "decimal(10,2)!", "d": "date!", "t": "datetime(6)!", "x": "varbinary(4)!"},
+        lambda row: {
+            **row,
+            "p": Decimal("-7.50"),
+            "d": dt.date(2020, 2, 29),
+            "t": dt.datetime(2020, 1, 2, 3, 4, 5, 600),
+            "x": b"\x00'\xff",
+        },
+        {
+            "added": {
+                "p": Decimal("-7.50"),
+                "d": dt.date(2020, 2, 29),
+                "t": dt.datetime(2020, 1, 2, 3, 4, 5, 600),
+                "x": b"\x00'\xff",
+            }
+        },
+    ),
+    "null": Form(
+        {**START, "vip": "int"}, lambda row: {**row, "vip": None}, {"added": {"vip": None}}
+    ),
+    "wider": Form({**START, "n": "bigint", "id": "bigint!"}, lambda row: row, {}),
+    "decimal": Form(
+        {**START, "n": "decimal(12,2)"}, lambda row: {**row, "n": Decimal(row["n"])}, {}
+    ),
+    "double": Form({**START, "n": "double"}, lambda row: {**row, "n": float(row["n"])}, {}),
+    "rename the key": Form(
+        {"nr": "int!", **without("id")},
+        lambda row: renamed(row, id="nr"),
+        {"renamed": {"nr": "id"}},
+        "nr",
+    ),
+    "change names with each other": Form(
+        START, lambda row: renamed(row, a="b", b="a"), {"renamed": {"a": "b", "b": "a"}}
+    ),
+    "rename and wider and default": Form(
+        {"id": "int!", "town": "varchar(20)", "m": "bigint", "a": "int", "b": "int", "v": "int!"},
+        lambda row: {**renamed(row, city="town", n="m"), "v": 1},
+        {"renamed": {"town": "city", "m": "n"}, "added": {"v": 1}},
+    ),
+    "drop": Form(without("city"), lambda row: {n: v for n, v in row.items() if n != "city"}, {}),
+    "drop, and another takes its name": Form(
+        {"id": "int!", "n": "int", "city": "int", "b": "int"},
+        lambda row: {"id": row["id"], "n": row["n"], "city": row["a"], "b": row["b"]},
+        {"renamed": {"city": "a"}},
+    ),
+    "empty": Form({**START, "vip": "int"}, lambda row: row, {"is_emptied": True}),
+}
+
+
+@pytest.fixture(params=list(FORMS.values()), ids=list(FORMS))
+def form(request: pytest.FixtureRequest) -> Form:
+    found: Form = request.param
+    return found
+
+
+def filled(target: Target) -> AlteredTable:
+    table = AlteredTable(START)
+    table.write(*map(first, range(1, 6)))
+    bring(target, table, 0)
+    return table
+
+
+def alter(table: AlteredTable, form: Form) -> None:
+    table.alter(form.columns, form.become, form.key, **form.change)
+
+
+def write_after(table: AlteredTable, *keys: int) -> None:
+    """Write rows as the table is now: a value of each column's kind."""
+    kinds: dict[str, Any] = {"varchar(20)": "w", "varchar(30)": "w", "date": dt.date(2021, 1, 1)}
+    kinds |= {"datetime(6)": dt.datetime(2021, 1, 1), "varbinary(4)": b"w", "double": 1.5}
+    kinds |= {"decimal(10,2)": Decimal("1.25"), "decimal(12,2)": Decimal("1.25")}
+    for key in keys:
+        row = {name: kinds.get(kind.rstrip("!"), 9) for name, kind in table.columns.items()}
+        table.write({**row, table.key: key})
+
+
+def test_rows_at_rest_and_rows_written_since_are_those_of_the_source(
+    opened: Open, form: Form
+) -> None:
+    target = opened(None)
+    table = filled(target)
+    if form is not FORMS["drop, and another takes its name"]:
+        # There nothing holds the values of both columns: they would have to be read again.
+        table.write({**first(2), "city": "just before"})
+    alter(table, form)
+    write_after(table, 3, 77)
+    assert bring(target, table, 1).upserts
+    assert rows_of(target, table, table_of) == rows_in(table)
+    write_after(table, 4)
+    bring(opened(None), table, 2)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+class EndedError(Exception):
+    """The process ends here."""
+
+
+def test_an_end_between_the_alter_and_the_batch_changes_nothing_in_the_end(
+    opened: Open, form: Form
+) -> None:
+    target = opened(None)
+    table = filled(target)
+    alter(table, form)
+    write_after(table, 3, 77)
+    batch = table.batch()
+
+    def end() -> None:
+        raise EndedError
+
+    for _ in range(2):
+        with pytest.raises(EndedError):
+            bring(opened(None), table, 1, batch, end)
+    bring(opened(None), table, 1, batch)
+    assert bring(opened(None), table, 1, batch).is_skipped
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+@pytest.mark.parametrize("name", ["change names with each other", "rename the key"])
+def test_a_kill_between_the_alter_and_its_note_is_seen_by_the_next_one(
+    target_uri: str, opened: Open, name: str
+) -> None:
+    """SIGKILL, where the kind of target has its last moment before the commit or the note."""
+    table = filled(opened(None))
+    alter(table, FORMS[name])
+    write_after(table, 3, 77)
+    batch = table.batch()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(pickle.dumps((target_uri, table, batch)))
+        file.flush()
+        command = [sys.executable, "-m", "tests.client.spark.targets.killed_alter", file.name]
+        done = subprocess.run(command, check=False, cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL
+    bring(opened(None), table, 1, batch)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def test_a_row_takes_every_step_that_came_after_it_in_one_batch(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    table.write({**first(2), "city": "before both"})
+    alter(table, FORMS["rename"])
+    write_after(table, 3)
+    now = {**table.columns, "vip": "int!"}
+    table.alter(now, lambda row: {**row, "vip": 7}, added={"vip": 7})
+    table.alter({**now, "n": "bigint"}, lambda row: row)
+    write_after(table, 4)
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_a_default_is_in_rows_at_rest_also_where_its_column_is_altered_in_the_same_batch(
+    opened: Open,
+) -> None:
+    target = opened(None)
+    table = filled(target)
+    now = {**START, "x": "int!", "gone": "int!", "p": "decimal(10,2)!"}
+    added = {"x": 7, "gone": 8, "p": Decimal("1.50")}
+    table.alter(now, lambda row: {**row, **added}, added=added)
+    now = {**START, "x": "bigint!", "p": "decimal(12,4)!"}
+    table.alter(now, lambda row: {n: v for n, v in row.items() if n != "gone"})
+    now = {**START, "y": "bigint!", "price": "decimal(12,4)!"}
+    names = {"y": "x", "price": "p"}
+    table.alter(now, lambda row: renamed(row, x="y", p="price"), renamed=names)
+    table.write({**first(3), "y": 1 << 40, "price": Decimal("0.0001")})
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    assert "gone" not in table_of(target).column_names
+
+
+def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_path: Path) -> None:
+    """A version that only gave columns other names has no new column that a reader would see."""
+    target = open_target(f"parquet:{tmp_path}/people")
+    table = filled(target)
+    known = dict(table.texts)
+    alter(table, FORMS["change names with each other"])
+    write_after(table, 3)
+    batch = table.batch()
+    with pytest.raises(SchemaError, match=r"shop\.people: schema version 2 .*restart the query"):
+        Following(SOURCE, known, batch).lead(target, None)
+    bring(target, table, 1, batch)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_a_default_has_the_type_of_the_name_that_its_column_has_in_the_end(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    table.write({**first(2), "city": "before both"})
+    alter(table, Form({**START, "t": "datetime(6)"}, lambda row: {**row, "t": None}, {}))
+    added = {"e": 0.25}
+    table.alter({**table.columns, "e": "double!"}, lambda row: {**row, **added}, added=added)
+    table.alter(
+        {**START, "e": "datetime(6)", "m": "double!"},
+        lambda row: renamed(row, t="e", e="m"),
+        renamed={"e": "t", "m": "e"},
+    )
+    write_after(table, 3)
+    bring(target, table, 1)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+@pytest.mark.parametrize("op", ["truncate", "snapshot_end"])
+def test_a_mark_that_is_past_an_alter_unknown_to_the_query_takes_none_of_its_steps_away(
+    tmp_path: Path, form: Form, op: str
+) -> None:
+    target = open_target(f"parquet:{tmp_path}/people")
+    table = filled(target)
+    known = dict(table.texts)
+    alter(table, form)
+    table.empty(op)
+    rows, key = Following(SOURCE, known, table.batch(known)).lead(target, None)
+    target.apply("app", 1, changes_of(rows, key))
+    assert target.positions() == {"shop": table.scn}
+    write_after(table, 3, 4)
+    bring(target, table, 2)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    gone = {"city"} - set(table.columns) if "renamed" in form.change else set()
+    assert not gone & set(table_of(target).column_names)
+
+
+def test_steps_that_change_no_row_at_rest_are_not_taken_twice(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    alter(table, FORMS["null"])
+    write_after(table, 3)
+    bring(target, table, 1)
+    columns = {name: kind for name, kind in table.columns.items() if name != "city"}
+    table.alter(
+        {**columns, "town": "varchar(20)"},
+        lambda row: renamed(row, city="town"),
+        renamed={"town": "city"},
+    )
+    write_after(table, 4)
+    bring(target, table, 2)
+    assert rows_of(target, table, table_of) == rows_in(table)
+    assert [row["vip"] for row in rows_in(table)] == [None, None, 9, 9, None]
+
+
+def test_rows_of_a_snapshot_are_in_the_version_of_now_however_old_they_are(tmp_path: Path) -> None:
+    target = open_target(f"parquet:{tmp_path}/people")
+    table = AlteredTable(START)
+    for name in ("rename", "rename and wider and default"):
+        alter(table, FORMS[name]._replace(change={"reload": {"": "nobody knows"}}))
+    table.scn, table.as_of = -1, table.scn
+    write_after(table, 1, 2)
+    bring(target, table, 0)
+    assert rows_of(target, table, table_of) == rows_in(table)
+
+
+def test_what_cannot_be_told_is_refused_with_both_types_and_the_command(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    now = {**START, "n": "smallint"}
+    table.alter(now, lambda row: row, reload={"n": "int → smallint may lose"})
+    write_after(table, 3)
+    with pytest.raises(
+        ReloadNeededError,
+        match=r"(?s)shop\.people.*column n: int → smallint.*may lose.*spark load .* --again",
+    ):
+        bring(target, table, 1)
+    assert target.positions() == {"shop": 5}
+
+
+def test_rows_read_again_are_put_in_place_of_all_at_once_and_noted(
+    target_uri: str, opened: Open
+) -> None:
+    target, beside = opened(None), open_target(f"{target_uri}__databus_reload")
+    table = filled(target)
+    kept = table_of(target)
+    table.alter({**START, "n": "smallint"}, lambda row: {**row, "n": 1}, reload={"n": "may lose"})
+    fresh = AlteredTable(table.columns)
+    fresh.write(*table.rows.values())
+    bring(beside, fresh, 0)
+    beside.close()
+    assert table_of(target).equals(kept)
+    for _ in range(2):
+        target.take_over(f"{target_uri}__databus_reload", "reload:shop.people", 90, {"shop": 90})
+        assert rows_of(opened(None), table, table_of) == rows_in(table)
+    assert (target.applied("reload:shop.people"), target.positions()) == (90, {"shop": 90})
+    table.scn = 90
+    write_after(table, 3, 77)
+    bring(target, table, 1)
+    assert rows_of(opened(None), table, table_of) == rows_in(table)
+
+
+def test_a_wider_type_is_taken_without_any_schema(opened: Open) -> None:
+    target = opened(None)
+    table = filled(target)
+    wider = AlteredTable({**START, "n": "bigint"})
+    wider.scn = 10
+    wider.write({**first(3), "n": 1 << 40})
+    batch = wider.batch()
+    widen(target, batch, ["id"])
+    target.apply("app", 1, changes_of(batch, ["id"]))
+    table.rows[3] = wider.rows[3]
+    assert rows_of(target, table, table_of) == rows_in(table)

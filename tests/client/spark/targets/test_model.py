@@ -1,0 +1,82 @@
+"""Whatever a source and its consumer do, the target has the source's rows at the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from databus.client.spark.targets.changes import changes_of
+from databus.client.spark.targets.target import Target
+from tests.client.spark.changing_source import ChangingSource, Checkpoint, begun
+from tests.client.spark.targets.target_rows import rows_of_target
+
+pytest_plugins = ["tests.mariadb", "tests.postgres"]
+
+Open = Callable[..., Target]
+STEPS = 30
+
+
+@pytest.mark.parametrize(("count", "seed"), [(1, 1), (2, 2)])
+def test_after_any_changes_replays_and_new_checkpoints_a_target_equals_its_sources(
+    opened: Open, seed: int, count: int
+) -> None:
+    chance = random.Random(seed)
+    sources = [
+        ChangingSource(f"shop{n}.person", f"shop{n}", random.Random(f"{seed}.{n}"))
+        for n in range(count)
+    ]
+    target = opened(source_column=count > 1)
+    checkpoint = begun("app0", sources)
+    for step in range(STEPS):
+        for source in sources:
+            for _ in range(chance.randrange(4)):
+                source.commit()
+        event = chance.random()
+        if event < 0.05:
+            target.close()
+            target = opened(source_column=count > 1)
+        elif event < 0.12:
+            chance.choice(checkpoint.readers).begin_snapshot()
+        elif event < 0.15:
+            checkpoint = begun(f"app{step}", sources)
+        elif event < 0.30 and target.schema() is not None:
+            put_some(target, chance.choice(sources), chance)
+        apply_next(target, checkpoint, chance)
+    while not all(reader.is_done for reader in checkpoint.readers):
+        apply_next(target, checkpoint, chance)
+    held = {(row["source"], row["id"]): row["name"] for row in rows_of_target(target)}
+    assert held == {
+        (source.name if count > 1 else None, key): name
+        for source in sources
+        for key, (name, _scn) in source.rows.items()
+    }
+    assert target.positions() == {source.physical: source.scn for source in sources}
+
+
+def apply_next(target: Target, checkpoint: Checkpoint, chance: random.Random) -> None:
+    """Apply the next batch, once or twice, and now and then one from before it again."""
+    batch_id, batch = checkpoint.plan()
+    for number in sorted({batch_id, chance.randint(max(0, batch_id - 3), batch_id)}):
+        changes = changes_of(checkpoint.batches[number], ["id"], source_column=target.source_column)
+        target.apply(checkpoint.app_id, number, changes)
+    if batch.num_rows:
+        assert target.applied(checkpoint.app_id) == batch_id
+
+
+def put_some(target: Target, source: ChangingSource, chance: random.Random) -> None:
+    """Put some rows as they were in the source a little before, as a repair does."""
+    scn = chance.randint(max(0, source.scn - 6), source.scn)
+    then = source.rows_at(scn)
+    keys = chance.sample(range(40), 10)
+    rows = [{"id": key, "name": then[key][0]} for key in keys if key in then]
+    gone = [{"id": key} for key in keys if key not in then]
+    target.put(
+        pa.Table.from_pylist(rows, pa.schema([("id", pa.int32()), ("name", pa.string())])),
+        pa.Table.from_pylist(gone, pa.schema([("id", pa.int32())])),
+        physical_source=source.physical,
+        scn=scn,
+        source=source.name,
+    )

@@ -1,7 +1,7 @@
 """A callback per event against fastavro alone: `python -m benchmarks.callback [--json FILE]`.
 
 The client's own path, in one process and without the network: encoded version 2
-bytes in chunks as the socket gives them → `Intake` (CRCs, windows, SCN order,
+bytes in chunks as the socket gives them → `WindowDecoder` (CRCs, windows, SCN order,
 schemas known) → buffer → dispatcher thread → a consumer that reads `event.row`
 of every event. Against it: a loop that decodes the same rows with
 `fastavro.schemaless_reader`, and does nothing else. The two take turns; a
@@ -35,7 +35,7 @@ from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer
-from databus.client.puller.window_decoder import BufferItem, Intake
+from databus.client.puller.window_decoder import BufferItem, WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.conf.settings import ClientSettings
 from databus.schemas.avro_rows import RowCodec, schema_id
@@ -156,11 +156,11 @@ class ClientPath:
         self._room = threading.Event()
         self._buffer: Buffer[BufferItem] = Buffer(self._settings.buffer_bytes)
         self._buffer.on_room = self._room.set
-        self._intake = Intake(self._settings.max_window_bytes)
+        self._decoder = WindowDecoder(self._settings.max_window_bytes)
         schema = RegisteredSchema(SRC_ID, 1, load.schema)
-        self._intake.use(bind(subscription, {"shop.orders": SRC_ID}, [schema]))
+        self._decoder.use(bind(subscription, {"shop.orders": SRC_ID}, [schema]))
         position = Position(Checkpoint.flexible())
-        self._intake.begin(position)
+        self._decoder.begin(position)
         self._dispatcher = Dispatcher(
             subscription,
             Dispatch([self.reader], self._settings.callback_budget_s, 0, monotonic),
@@ -175,7 +175,7 @@ class ClientPath:
 
     def run(self) -> None:
         """Take the whole stream."""
-        stream, receive, put = self._load.stream, self._intake.receive, self._buffer.put
+        stream, receive, put = self._load.stream, self._decoder.receive, self._buffer.put
         for begin in range(0, len(stream), CHUNK_BYTES):
             while not self._buffer.ask_room(CHUNK_BYTES):
                 self._room.wait()

@@ -69,7 +69,7 @@ from databus.client.registering import (
     make_subscription,
     settings_of,
 )
-from databus.client.registration import Registration, RegistrationStatus, Surroundings
+from databus.client.registration import ClientContext, Registration, RegistrationStatus
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.daemon.client_report import ClientReport
@@ -125,7 +125,7 @@ class DatabusClient:
         self._ended = threading.Event()
         self._registrations: dict[tuple[str, tuple[str, ...]], Registration] = {}
         self._wanted: dict[tuple[str, tuple[str, ...]], tuple[Subscription, list[Consumer]]] = {}
-        self._around = Surroundings(
+        self._context = ClientContext(
             settings,
             checkpoints or _make_store(settings.checkpoint_dir),
             self._loop,
@@ -204,12 +204,12 @@ class DatabusClient:
         Starts the client if need be. Ends when the client is stopped; raises
         the error that ends the reading.
         """
-        registration = self._open_feed(make_subscription(sources, filters, reader_schemas, name))
-        assert registration.feed is not None
+        registration = self._open_windows(make_subscription(sources, filters, reader_schemas, name))
+        assert registration.iterator is not None
         try:
-            yield from registration.feed.windows()
+            yield from registration.iterator.windows()
         finally:
-            self._close_feed(registration)
+            self._close_windows(registration)
 
     async def windows_async(
         self,
@@ -219,15 +219,15 @@ class DatabusClient:
         name: str = "default",
     ) -> AsyncGenerator[DataWindow, None]:
         """Iterate as `windows` does, in an asyncio task."""
-        registration = self._open_feed(make_subscription(sources, filters, reader_schemas, name))
-        assert registration.feed is not None
-        windows = registration.feed.windows_async()
+        registration = self._open_windows(make_subscription(sources, filters, reader_schemas, name))
+        assert registration.iterator is not None
+        windows = registration.iterator.windows_async()
         try:
             async for window in windows:
                 yield window
         finally:
             await windows.aclose()
-            self._close_feed(registration)
+            self._close_windows(registration)
 
     # Running
 
@@ -271,7 +271,7 @@ class DatabusClient:
         found = registration.silence(self.told.silence)
         if found is None:
             return None
-        return found._replace(since_s=time.time() - self._around.clock() + found.since_s)
+        return found._replace(since_s=time.time() - self._context.clock() + found.since_s)
 
     def report(self) -> ClientReport:
         """Return what the client tells of itself, every `report_every_s` to its relay, too."""
@@ -413,13 +413,13 @@ class DatabusClient:
             registration.start()
 
     def _add(self, subscription: Subscription, consumers: Sequence[Consumer]) -> Registration:
-        registration = Registration(subscription, consumers, self._servers, self._around)
+        registration = Registration(subscription, consumers, self._servers, self._context)
         self._registrations[subscription.name, subscription.sources] = registration
         if self.state is Lifecycle.PAUSED:
             registration.hold()
         return registration
 
-    def _open_feed(self, subscription: Subscription) -> Registration:
+    def _open_windows(self, subscription: Subscription) -> Registration:
         self.start()
         key = (subscription.name, subscription.sources)
         with self._lock:
@@ -429,7 +429,7 @@ class DatabusClient:
         registration.start()
         return registration
 
-    def _close_feed(self, registration: Registration) -> None:
+    def _close_windows(self, registration: Registration) -> None:
         registration.stop()
         registration.let_go()
         with self._lock:
@@ -443,13 +443,13 @@ class DatabusClient:
         self._handle(Suspend(error))
 
     async def _watch(self) -> None:
-        """Look out for callbacks that do not come back, and at the figures."""
+        """Look out for callbacks that do not come back, and at the statistics."""
         interval_s = min(_WATCH_S, self.settings.callback_budget_s / 4)
         while True:
             await asyncio.sleep(interval_s)
             registrations = self.registrations
             for registration in registrations:
-                registration.figures.sample()
+                registration.stats.sample()
             if self.state is not Lifecycle.RUNNING:
                 continue
             for registration in registrations:

@@ -1,6 +1,6 @@
 """One registration at work: its buffer, its puller, and who takes the windows out.
 
-Either a dispatcher with consumers, or a feed that somebody iterates.
+Either a dispatcher with consumers, or an iterator of windows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from databus.client.checkpoints.store import CheckpointStore, hold_in
 from databus.client.consumer import Consumer
 from databus.client.dispatcher.callbacks import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
-from databus.client.dispatcher.window_iterator import Feed
+from databus.client.dispatcher.window_iterator import WindowIterator
 from databus.client.machines.position import Position, parse_start, position_of, restart_scn
 from databus.client.machines.reach import Silence
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage
@@ -22,7 +22,7 @@ from databus.client.machines.states import Connection
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered, Puller
-from databus.client.puller.stats import Figures
+from databus.client.puller.stats import RegistrationStats
 from databus.client.puller.window_decoder import BufferItem, ReadingFailed
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
@@ -32,7 +32,7 @@ OnError = Callable[["Registration", DatabusError], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClientContext:
     """What all registrations of one client share."""
 
     settings: ClientSettings
@@ -67,44 +67,44 @@ class Registration:
         subscription: Subscription,
         consumers: Sequence[Consumer],
         servers: Servers,
-        around: Surroundings,
+        context: ClientContext,
     ) -> None:
         """Hold and load the checkpoint; raises CheckpointError when it is in use or damaged.
 
-        Without consumers the windows come out of `feed`.
+        Without consumers the windows come from `iterator`.
         """
         self.subscription = subscription
-        self._around = around
-        self._let_go = hold_in(around.store, subscription.name, subscription.sources)
+        self._context = context
+        self._let_go = hold_in(context.store, subscription.name, subscription.sources)
         self._holding = threading.Lock()
         try:
             position = self._load_position()
         except BaseException:
             self.let_go()
             raise
-        settings = around.settings
-        self.figures = Figures(around.clock)
+        settings = context.settings
+        self.stats = RegistrationStats(context.clock)
         self.error: DatabusError | None = None  # what stopped the client
         self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
         self._puller = self._make_puller(servers, position)
-        self._buffer.on_room = lambda: around.loop.call(self._puller.wake)
+        self._buffer.on_room = lambda: context.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
         self._is_reading = False
         self._failed: ReadingFailed | None = None
-        self.feed: Feed | None = None
+        self.iterator: WindowIterator | None = None
         self.dispatcher: Dispatcher | None = None
-        rule = CheckpointRule(settings.checkpoint_every_s, around.clock)
+        rule = CheckpointRule(settings.checkpoint_every_s, context.clock)
         if consumers:
             self.dispatcher = self._make_dispatcher(consumers, rule, position)
         else:
-            self.feed = Feed(
+            self.iterator = WindowIterator(
                 subscription,
                 rule,
-                around.store,
+                context.store,
                 self._buffer,
                 position,
                 self.let_go,
-                self.figures,
+                self.stats,
                 settings.back_off,
             )
 
@@ -134,7 +134,7 @@ class Registration:
 
     def change_servers(self, message: ServerSetChangeMessage) -> None:
         """Tell the puller of a change of the server set."""
-        self._around.loop.call(self._puller.change_servers, message)
+        self._context.loop.call(self._puller.change_servers, message)
 
     def overdue(self) -> ConsumerError | None:
         """Return the error to stop with when a callback does not come back."""
@@ -146,8 +146,8 @@ class Registration:
             self._cancel()
         if self.dispatcher is not None:
             self.dispatcher.stop()
-        if self.feed is not None:
-            self.feed.stop()
+        if self.iterator is not None:
+            self.iterator.stop()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the dispatcher's end; False when it does not come in time."""
@@ -197,13 +197,13 @@ class Registration:
     @property
     def unsaved(self) -> str:
         """Why the newest checkpoint is not written yet; empty when it is."""
-        taker = self.dispatcher or self.feed
+        taker = self.dispatcher or self.iterator
         return "" if taker is None else taker.keeper.problem
 
     @property
     def kept_scn(self) -> int | None:
         """After which window it would go on after a crash; None in a bootstrap, or if unknown."""
-        taker = self.dispatcher or self.feed
+        taker = self.dispatcher or self.iterator
         kept = None if taker is None else taker.keeper.kept
         return None if kept is None else restart_scn(kept)
 
@@ -211,7 +211,7 @@ class Registration:
     def status(self) -> RegistrationStatus:
         """How it is now."""
         problem = self._puller.last_problem
-        taker = self.dispatcher or self.feed
+        taker = self.dispatcher or self.iterator
         return RegistrationStatus(
             self.subscription.name,
             self.subscription.sources,
@@ -224,53 +224,53 @@ class Registration:
 
     def _load_position(self) -> Position:
         name, sources = self.subscription.name, self.subscription.sources
-        checkpoint = self._around.store.load(name, sources)
+        checkpoint = self._context.store.load(name, sources)
         if checkpoint is None:
-            return parse_start(self._around.settings.start)
+            return parse_start(self._context.settings.start)
         return position_of(checkpoint)
 
     def _make_puller(self, servers: Servers, position: Position) -> Puller:
-        around = self._around
+        context = self._context
         return Puller(
             self.subscription,
             servers,
             position,
-            around.settings,
+            context.settings,
             self._buffer,
-            around.rng,
+            context.rng,
             self._fail,
-            around.is_impatient,
-            around.on_registered,
-            figures=self.figures,
-            clock=around.clock,
-            client_id=around.client_id,
+            context.is_impatient,
+            context.on_registered,
+            stats=self.stats,
+            clock=context.clock,
+            client_id=context.client_id,
         )
 
     def _make_dispatcher(
         self, consumers: Sequence[Consumer], rule: CheckpointRule, position: Position
     ) -> Dispatcher:
-        around = self._around
-        settings = around.settings
+        context = self._context
+        settings = context.settings
         dispatch = Dispatch(
-            consumers, settings.callback_budget_s, settings.callback_retries, around.clock
+            consumers, settings.callback_budget_s, settings.callback_retries, context.clock
         )
         return Dispatcher(
             self.subscription,
             dispatch,
             rule,
-            around.store,
+            context.store,
             self._buffer,
             settings,
             position,
-            around.rng,
-            lambda error: around.on_error(self, error),
+            context.rng,
+            lambda error: context.on_error(self, error),
             self.let_go,
-            self.figures,
+            self.stats,
         )
 
     def _pull(self) -> None:
         self._is_reading = True  # first: it may fail before `spawn` is back
-        self._cancel = self._around.loop.spawn(self._puller.run, self._puller_died)
+        self._cancel = self._context.loop.spawn(self._puller.run, self._puller_died)
 
     def _puller_died(self, error: BaseException) -> None:
         """A defect of ours: never a silent end."""

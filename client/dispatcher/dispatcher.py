@@ -23,7 +23,7 @@ from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
-from databus.client.puller.stats import Figures
+from databus.client.puller.stats import RegistrationStats
 from databus.client.puller.window_decoder import BufferItem, ReadWindow, RolledBack
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
@@ -56,11 +56,11 @@ class Dispatcher:
         rng: Random,
         on_error: Callable[[DatabusError], None],
         on_end: Callable[[], None] = lambda: None,
-        figures: Figures | None = None,
+        stats: RegistrationStats | None = None,
     ) -> None:
         """Deliver what comes into `buffer`; `position` is where the consumers are.
 
-        `on_end` is called on the thread, last of all. What is done is counted in `figures`.
+        `on_end` is called on the thread, last of all. What is done is counted in `stats`.
         """
         self.dispatch = dispatch
         # Of the last window that succeeded; a bootstrap moves it when it is over.
@@ -72,9 +72,9 @@ class Dispatcher:
         self._back_off = BackOff(settings.back_off, rng)
         self._on_error = on_error
         self._on_end = on_end
-        self._figures = figures or Figures(time.monotonic)
+        self._stats = stats or RegistrationStats(time.monotonic)
         self.keeper = CheckpointKeeper(
-            store, subscription, settings.back_off, rng, self._figures.now_s, position.checkpoint
+            store, subscription, settings.back_off, rng, self._stats.now_s, position.checkpoint
         )
         self._in_hand: BufferItem | None = None
         self._has_started = False
@@ -152,7 +152,7 @@ class Dispatcher:
             item = self._in_hand or self._buffer.take() or self._buffer.get(self._due_in_s)
             self._in_hand = item
             if isinstance(item, ReadWindow):
-                self._figures.holds(item)
+                self._stats.holds(item)
             if self._is_interrupted:
                 self._wait_for_release()
             if item is None:
@@ -177,17 +177,17 @@ class Dispatcher:
             self._end_bootstrap(item)
         elif isinstance(item, RolledBack):
             self.scn = item.scn
-            self._figures.rolled_back()
+            self._stats.rolled_back()
             self._until_success(self._roll_back_window)
         elif not item.is_retried:
             self._suspend(item.error)
 
     def _deliver(self, item: ReadWindow) -> Failure | None:
-        began_s = self._figures.now_s()
+        began_s = self._stats.now_s()
         return self._settle(item, self.dispatch.deliver(item), began_s)
 
     def _deliver_page(self, item: BootstrapPage) -> Failure | None:
-        began_s = self._figures.now_s()
+        began_s = self._stats.now_s()
         result, failure = self.dispatch.deliver_page(item)
         if item.must_be_kept and result is Result.SUCCESS:
             result = Result.CHECKPOINT
@@ -199,7 +199,7 @@ class Dispatcher:
         """Count an attempt that succeeded, and write the checkpoint that follows from it."""
         result, failure = outcome
         if failure is None:
-            self._figures.took(item, began_s)
+            self._stats.took(item, began_s)
             seen = self.dispatch.watch.seen
             # What was seen up to there, whenever it is written.
             made = (lambda: with_seen(item.checkpoint(), seen)) if seen else item.checkpoint
@@ -209,7 +209,7 @@ class Dispatcher:
         return failure
 
     def _begin_bootstrap(self, item: BootstrapBegun) -> None:
-        self._figures.begin_bootstrap(item.is_beginning)
+        self._stats.begin_bootstrap(item.is_beginning)
         if item.is_beginning and item.since_scn < 0:
             self.dispatch.watch.forget()
         if not self._is_bootstrapping:
@@ -223,7 +223,7 @@ class Dispatcher:
     def _end_bootstrap(self, item: BootstrapEnded) -> None:
         self._until_success(lambda: self.dispatch.stop_bootstrap().failure)
         self._is_bootstrapping = False
-        self._figures.end_bootstrap()
+        self._stats.end_bootstrap()
         self.scn = item.checkpoint.window_scn
         self._keep(item.checkpoint)
 
@@ -258,7 +258,7 @@ class Dispatcher:
                 self._suspend(error)
             if self._stopping.is_set():
                 raise _StoppedError
-            self._figures.rolled_back()
+            self._stats.rolled_back()
             failure = (roll_back and roll_back()) or attempt()
         self._back_off.reset()
 

@@ -18,14 +18,14 @@ from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, data
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
 from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
-from databus.client.puller.stats import Figures
+from databus.client.puller.stats import RegistrationStats
 from databus.client.puller.window_decoder import BufferItem, ReadingFailed, ReadWindow, RolledBack
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
 from databus.schemas.checkpoint import Checkpoint
 
 
-class Feed:
+class WindowIterator:
     """The windows of one registration, for one iteration."""
 
     def __init__(
@@ -36,12 +36,12 @@ class Feed:
         buffer: Buffer[BufferItem],
         position: Position,
         on_end: Callable[[], None],
-        figures: Figures | None = None,
+        stats: RegistrationStats | None = None,
         back_off: BackOffSettings | None = None,
     ) -> None:
         """Hand out what comes into `buffer`; `on_end` is called when the iteration is over.
 
-        What is done is counted in `figures`; `back_off` is of checkpoints that cannot be written.
+        What is done is counted in `stats`; `back_off` is of checkpoints that cannot be written.
         """
         # Of the last window consumed; a bootstrap moves it when it is over.
         self.scn = position.scn
@@ -50,13 +50,13 @@ class Feed:
         self._on_end = on_end
         self._begins_bootstrap = False
         self._in_hand: ReadWindow | BootstrapPage | None = None
-        self._figures = figures or Figures(time.monotonic)
+        self._stats = stats or RegistrationStats(time.monotonic)
         self.keeper = CheckpointKeeper(
             store,
             subscription,
             back_off or BackOffSettings(),
             Random(),
-            self._figures.now_s,
+            self._stats.now_s,
             position.checkpoint,
         )
         self._given_at_s = 0.0  # when the window in hand was given out
@@ -109,21 +109,21 @@ class Feed:
         """Return what the item has to show, if anything."""
         if isinstance(item, ReadWindow | BootstrapPage):
             self._in_hand = item
-            self._given_at_s = self._figures.now_s()
+            self._given_at_s = self._stats.now_s()
             if isinstance(item, ReadWindow):
-                self._figures.holds(item)
+                self._stats.holds(item)
             return self._show(item) if item.window.events else None
         if isinstance(item, ReadingFailed):
             raise item.error
         self._buffer.done(item)
         if isinstance(item, RolledBack):
             self.scn = item.scn
-            self._figures.rolled_back()
+            self._stats.rolled_back()
         elif isinstance(item, BootstrapEnded):
             self.scn = item.checkpoint.window_scn
-            self._figures.end_bootstrap()
+            self._stats.end_bootstrap()
         elif isinstance(item, BootstrapBegun):
-            self._figures.begin_bootstrap(item.is_beginning)
+            self._stats.begin_bootstrap(item.is_beginning)
         if isinstance(item, BootstrapBegun | BootstrapEnded):
             self._begins_bootstrap = isinstance(item, BootstrapBegun) and item.is_beginning
             checkpoint = item.checkpoint
@@ -148,7 +148,7 @@ class Feed:
         due: Checkpoint | None = None
         if item is not None:
             self._buffer.done(item)
-            self._figures.took(item, self._given_at_s)
+            self._stats.took(item, self._given_at_s)
             must_be_kept = isinstance(item, BootstrapPage) and item.must_be_kept
             if isinstance(item, ReadWindow):
                 self.scn = item.window.scn

@@ -1,4 +1,4 @@
-"""A client's figures in Prometheus' form, read at the moment they are asked for.
+"""A client's metrics in Prometheus format, collected on each scrape.
 
 Nothing is counted for them: the collector looks at what the client knows
 anyway. An SCN beyond 2**53 loses its last digits here, as every number in
@@ -24,14 +24,14 @@ from prometheus_client.utils import floatToGoString
 from databus.client.machines.states import Connection, Lifecycle
 from databus.client.monitoring.watched import WatchedClient
 from databus.client.puller.buffer_items import Phase
-from databus.client.puller.stats import BUCKETS_S, Figures
+from databus.client.puller.stats import BUCKETS_S, RegistrationStats
 from databus.client.registration import Registration
 from databus.daemon.process_metrics import add_process_metrics
 
 _LABELS = ["registration", "sources"]
 _BOUNDS = [*map(floatToGoString, BUCKETS_S), "+Inf"]
 
-_COUNTERS: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
+_COUNTERS: tuple[tuple[str, str, Callable[[RegistrationStats], float]], ...] = (
     ("events", "Row changes consumed, those of bootstraps too", lambda f: f.events),
     ("windows", "Windows with events consumed", lambda f: f.windows),
     ("retries", "Rollbacks, and requests that failed", lambda f: f.retries),
@@ -42,7 +42,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
 
 
 class ClientCollector(Collector):
-    """Collects one client's figures."""
+    """Collects one client's metrics."""
 
     def __init__(self, client: WatchedClient, wall_s: Callable[[], float] = time.time) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class ClientCollector(Collector):
         for name, text, figure in _COUNTERS:
             counter = CounterMetricFamily(f"databus_client_{name}", text, labels=_LABELS)
             for one in found:
-                counter.add_metric(_names(one), figure(one.figures))
+                counter.add_metric(_names(one), figure(one.stats))
             yield counter
         yield from self._places(found)
         yield from self._bootstraps(found)
@@ -68,7 +68,7 @@ class ClientCollector(Collector):
         yield _gauge(
             "events_per_second",
             "Row changes consumed, over the last few seconds",
-            ((_names(one), one.figures.events_per_s) for one, _ in statuses),
+            ((_names(one), one.stats.events_per_s) for one, _ in statuses),
         )
         yield _gauge(
             "scn",
@@ -89,7 +89,7 @@ class ClientCollector(Collector):
             if not client.told.waits_for and client.silence_of(one) is None
         ]
         lags = [
-            (_names(one), one.figures.lag_s(self._wall_s(), status.buffered_bytes > 0))
+            (_names(one), one.stats.lag_s(self._wall_s(), status.buffered_bytes > 0))
             for one, status in known
         ]
         yield _gauge(
@@ -101,7 +101,7 @@ class ClientCollector(Collector):
         yield _state("connection_state", "of the connection", Connection, _LABELS, connections)
 
     def _bootstraps(self, found: Iterable[Registration]) -> Iterator[Metric]:
-        phases = [(_names(one), one.figures.phase) for one in found]
+        phases = [(_names(one), one.stats.phase) for one in found]
         yield _state("phase", "of what is consumed", Phase, _LABELS, phases)
         rows = GaugeMetricFamily(
             "databus_client_bootstrap_rows",
@@ -109,8 +109,8 @@ class ClientCollector(Collector):
             labels=[*_LABELS, "phase"],
         )
         for one in found:
-            rows.add_metric([*_names(one), Phase.SNAPSHOT], one.figures.snapshot_rows)
-            rows.add_metric([*_names(one), Phase.CATCH_UP], one.figures.catch_up_rows)
+            rows.add_metric([*_names(one), Phase.SNAPSHOT], one.stats.snapshot_rows)
+            rows.add_metric([*_names(one), Phase.CATCH_UP], one.stats.catch_up_rows)
         yield rows
 
     def _callbacks(self, found: Iterable[Registration]) -> Metric:
@@ -120,9 +120,9 @@ class ClientCollector(Collector):
             labels=_LABELS,
         )
         for one in found:
-            sums = accumulate(one.figures.callbacks)
+            sums = accumulate(one.stats.callbacks)
             buckets = list(zip(_BOUNDS, map(float, sums), strict=True))
-            histogram.add_metric(_names(one), buckets, one.figures.callback_s)
+            histogram.add_metric(_names(one), buckets, one.stats.callback_s)
         return histogram
 
     def _behind(self) -> Iterator[Metric]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from databus.client.machines.reach import Silence
 from databus.client.machines.states import BOOTSTRAPPING, Connection
 from databus.client.puller.buffer_items import Phase
-from databus.client.puller.stats import Figures
+from databus.client.puller.stats import RegistrationStats
 from databus.client.puller.transport import Transport
 from databus.client.registration import Registration
 from databus.client.subscription import Subscription
@@ -236,27 +236,27 @@ def new_client_id() -> str:
 
 def report_of(registration: Registration) -> RegistrationReport:
     """Return how a registration is now; any thread. Long texts are shortened."""
-    figures, status = registration.figures, registration.status
+    stats, status = registration.stats, registration.status
     subscription = registration.subscription
     return RegistrationReport(
         name=subscription.name[:_MAX_NAME],
         sources=list(subscription.sources[:_MAX_SOURCES]),
         filters=filters_text(subscription)[:MAX_TEXT],
-        mode=mode_of(registration.connection, figures, has_read=registration.relay is not None),
+        mode=mode_of(registration.connection, stats, has_read=registration.relay is not None),
         connection=status.state,
         server=(status.server or "")[:_MAX_PLACE],
         scn=status.scn if status.scn >= 0 else None,
         kept_scn=registration.kept_scn,
-        snapshot_source=figures.snapshot_source[:_MAX_PLACE],
-        snapshot_rows=figures.snapshot_rows,
-        events=figures.events,
-        windows=figures.windows,
-        events_per_s=round(figures.events_per_s, 1),
+        snapshot_source=stats.snapshot_source[:_MAX_PLACE],
+        snapshot_rows=stats.snapshot_rows,
+        events=stats.events,
+        windows=stats.windows,
+        events_per_s=round(stats.events_per_s, 1),
         buffered_bytes=max(0, status.buffered_bytes),
-        callback_p50_s=figures.quantile_s(0.5),
-        callback_p99_s=figures.quantile_s(0.99),
-        retries=figures.retries,
-        bootstraps=figures.bootstraps,
+        callback_p50_s=stats.quantile_s(0.5),
+        callback_p99_s=stats.quantile_s(0.99),
+        retries=stats.retries,
+        bootstraps=stats.bootstraps,
         problem=registration.problem[:MAX_TEXT],
     )
 
@@ -266,15 +266,15 @@ def text_for_relays(report: ClientReport) -> bytes:
     return report.model_dump_json(by_alias=True, exclude={"waits_for"}).encode()
 
 
-def mode_of(connection: Connection, figures: Figures, *, has_read: bool) -> Mode:
+def mode_of(connection: Connection, stats: RegistrationStats, *, has_read: bool) -> Mode:
     """Return what is being consumed, not what is being read: that may be further.
 
     `has_read`: whether a relay has ever answered a request for events.
     """
     if connection is Connection.CLOSED:
         return "stopped"
-    if figures.phase is not Phase.LIVE:
-        return "snapshot" if figures.phase is Phase.SNAPSHOT else "catchup"
+    if stats.phase is not Phase.LIVE:
+        return "snapshot" if stats.phase is Phase.SNAPSHOT else "catchup"
     if connection in BOOTSTRAPPING:
         return "snapshot"
     return "online" if has_read else "starting"

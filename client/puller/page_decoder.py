@@ -16,7 +16,7 @@ from databus.schemas.stream.page_reader import PageReader, RowPage
 from databus.schemas.stream.row_reader import SCN, TIMESTAMP_NS, RowWindow
 
 
-class PageIntake:
+class PageDecoder:
     """Reads the answers to one registration's requests to bootstrap servers, one after another."""
 
     def __init__(self, max_window_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """The shell around one registration's connection machine: does what it asks for.
 
 Runs as one task on the client's loop thread. It holds no rules: the machine
-says what to ask whom, `ServerRequests` asks, the intakes say what the bytes
+says what to ask whom, `ServerRequests` asks, the decoders say what the bytes
 are, `Buffer` when to go on.
 """
 
@@ -54,10 +54,10 @@ from databus.client.machines.server_set import (
 from databus.client.machines.states import BOOTSTRAPPING, Connection
 from databus.client.puller.buffer import Buffer
 from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
-from databus.client.puller.page_decoder import PageIntake
+from databus.client.puller.page_decoder import PageDecoder
 from databus.client.puller.requests import Request, ServerRequests
-from databus.client.puller.stats import Figures
-from databus.client.puller.window_decoder import BufferItem, Intake, RolledBack
+from databus.client.puller.stats import RegistrationStats
+from databus.client.puller.window_decoder import BufferItem, RolledBack, WindowDecoder
 from databus.client.subscription import Bindings, Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import DatabusError, ScnNotFoundError
@@ -82,7 +82,7 @@ class Puller:
         is_impatient: bool = False,
         on_registered: OnRegistered | None = None,
         *,
-        figures: Figures,
+        stats: RegistrationStats,
         clock: Callable[[], float],
         client_id: str = "",
     ) -> None:
@@ -93,7 +93,7 @@ class Puller:
         self.last_problem: DatabusError | None = None
         self.relay: str | None = None  # the last one that was asked for events and answered
         self.reach = Reach(clock)
-        self._figures = figures
+        self._stats = stats
         self._subscription = subscription
         self._settings = settings
         self._buffer = buffer
@@ -104,10 +104,10 @@ class Puller:
         self._servers = ServerSetMachine(servers)
         self._taken: TakeServers | None = None
         self._woken = asyncio.Event()
-        self._intake = Intake(settings.max_window_bytes)
-        self._page_intake = PageIntake(settings.max_window_bytes)
+        self._window_decoder = WindowDecoder(settings.max_window_bytes)
+        self._page_decoder = PageDecoder(settings.max_window_bytes)
         self._requests = ServerRequests(
-            settings, self._intake, self._page_intake, buffer.put, client_id
+            settings, self._window_decoder, self._page_decoder, buffer.put, client_id
         )
         self._connection = self._make_connection(position)
 
@@ -182,8 +182,8 @@ class Puller:
             case UseBindings(bindings):
                 if self._on_registered is not None:
                     self._on_registered(bindings)
-                self._intake.use(bindings)
-                self._page_intake.use(bindings)
+                self._window_decoder.use(bindings)
+                self._page_decoder.use(bindings)
             case Disconnect():
                 self._forget_answer()
             case Tell(error):
@@ -207,14 +207,14 @@ class Puller:
         item: BufferItem
         match instruction:
             case RollBack(scn):
-                self._intake.reset()
+                self._window_decoder.reset()
                 item = RolledBack(scn)
             case MoveOn(position):
-                item = self._intake.empty_window(position)
+                item = self._window_decoder.empty_window(position)
             case BeginBootstrap(checkpoint):
                 item = BootstrapBegun(checkpoint)
             case HandOverPage(checkpoint, since_scn):
-                item = self._page_intake.take(checkpoint, since_scn)
+                item = self._page_decoder.take(checkpoint, since_scn)
             case KeepCheckpoint(checkpoint, since_scn):
                 item = empty_page(checkpoint, since_scn)
             case EndBootstrap(checkpoint):
@@ -224,8 +224,8 @@ class Puller:
         self._buffer.put([item])
 
     def _forget_answer(self) -> None:
-        self._intake.reset()
-        self._page_intake.reset()
+        self._window_decoder.reset()
+        self._page_decoder.reset()
         self._requests.close()
 
     def _hand_over(self, message: ConnectionStateMessage) -> list[ConnectionInstruction]:
@@ -273,9 +273,9 @@ class Puller:
 
     def _failed(self, request: Request, error: DatabusError) -> RequestFailed:
         self._tell(error)
-        self._figures.failed_request()
-        # What the intake says is of the last stream, which another request knows nothing of.
-        progress = self._intake.progress if isinstance(request, GetStream) else NO_PROGRESS
+        self._stats.failed_request()
+        # The decoder holds the progress of the last stream; other requests have none.
+        progress = self._window_decoder.progress if isinstance(request, GetStream) else NO_PROGRESS
         return RequestFailed(error, progress)
 
     def _tell(self, error: DatabusError) -> None:

@@ -26,9 +26,9 @@ from databus.client.machines.connection_messages import (
     TargetScnAnswered,
     WindowTooLarge,
 )
-from databus.client.puller.page_decoder import PageIntake
+from databus.client.puller.page_decoder import PageDecoder
 from databus.client.puller.transport import Answer, OnChunk, make_transport
-from databus.client.puller.window_decoder import BufferItem, Intake, UnknownSchemaError
+from databus.client.puller.window_decoder import BufferItem, UnknownSchemaError, WindowDecoder
 from databus.client.responses import (
     STORE_ID,
     error_of,
@@ -59,15 +59,15 @@ class ServerRequests:
     def __init__(
         self,
         settings: ClientSettings,
-        intake: Intake,
-        page_intake: PageIntake,
+        window_decoder: WindowDecoder,
+        page_decoder: PageDecoder,
         on_items: Callable[[list[BufferItem]], None],
         client_id: str = "",
     ) -> None:
-        """Give what streams bring to `on_items`; a page stays in `page_intake`."""
+        """Give what streams bring to `on_items`; a page stays in `page_decoder`."""
         self._settings = settings
-        self._intake = intake
-        self._page_intake = page_intake
+        self._window_decoder = window_decoder
+        self._page_decoder = page_decoder
         self._on_items = on_items
         self._transport = make_transport(settings, client_id)
 
@@ -133,16 +133,16 @@ class ServerRequests:
                 return await self._get_stream(request)
             return await self._get_page(request)
         except UnknownSchemaError as unknown:
-            return SchemaUnknown(unknown.schema_id, self._intake.progress)
+            return SchemaUnknown(unknown.schema_id, self._window_decoder.progress)
         except WindowTooLargeError as large:
             settings_error = SettingsError(f"{large}; raise max_window_bytes")
-            return WindowTooLarge(settings_error, self._intake.progress)
+            return WindowTooLarge(settings_error, self._window_decoder.progress)
         except ProtocolError as bad:
             raise ServerError(request.server, f"bad bytes in {path}: {bad}") from bad
 
     async def _get_stream(self, request: GetStream) -> StreamAnswered:
         server, started_s = request.server, asyncio.get_running_loop().time()
-        self._intake.begin(request.position)
+        self._window_decoder.begin(request.position)
         answer = await self._ask(
             server,
             "/stream",
@@ -152,13 +152,13 @@ class ServerRequests:
             self._take_chunk,
             request.checkpoint.window_scn,
         )
-        self._intake.end()
+        self._window_decoder.end()
         elapsed_s = asyncio.get_running_loop().time() - started_s
         headers = read_stream_headers(server, answer.headers)
-        return StreamAnswered(answer.body_bytes, elapsed_s, headers, self._intake.progress)
+        return StreamAnswered(answer.body_bytes, elapsed_s, headers, self._window_decoder.progress)
 
     async def _get_page(self, request: GetPage) -> PageAnswered:
-        self._page_intake.begin(request.src_ids, request.checkpoint)
+        self._page_decoder.begin(request.src_ids, request.checkpoint)
         parameters = {
             "sources": _listed(request.src_ids),
             "checkPoint": request.checkpoint.to_json(),
@@ -174,13 +174,13 @@ class ServerRequests:
             parameters,
             self._settings.request_timeout_s,
             _most_bytes(request.size_bytes),
-            self._page_intake.receive,
+            self._page_decoder.receive,
         )
-        page = self._page_intake.end()
+        page = self._page_decoder.end()
         return PageAnswered(page, read_page_headers(request.server, answer.headers))
 
     def _take_chunk(self, chunk: bytes) -> None:
-        items = self._intake.receive(chunk)
+        items = self._window_decoder.receive(chunk)
         self._on_items(items)
         if items:
             # Give the interpreter to the dispatcher: it was woken just now, and would

@@ -3,7 +3,7 @@
 Each figure has one writer: the thread that consumes (dispatcher or loop), the
 one that reads (`failed_request`), or the one that looks now and then
 (`sample`). So counting takes no lock, and whoever reads on another thread sees
-figures of a moment ago. Counted per window, never per row: a window costs about
+stats of a moment ago. Counted per window, never per row: a window costs about
 a microsecond.
 
 Callback time is that of one window, or of one page of a bootstrap: all
@@ -50,8 +50,8 @@ class Newest(NamedTuple):
     consumed_at_s: float
 
 
-class Figures:
-    """One registration's figures since it was made."""
+class RegistrationStats:
+    """One registration's stats since it was made."""
 
     def __init__(self, clock: Clock) -> None:
         self.events = 0

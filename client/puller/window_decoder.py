@@ -78,7 +78,7 @@ class UnknownSchemaError(DatabusError):
         self.schema_id = schema_id
 
 
-class Intake:
+class WindowDecoder:
     """Reads the answers to one registration's stream requests, one after another."""
 
     def __init__(self, max_window_bytes: int) -> None:

@@ -20,7 +20,7 @@ from databus.client.machines.connection_messages import PageAnswered
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.http import health_of
 from databus.client.puller.requests import Request, ServerRequests
-from databus.client.puller.window_decoder import BufferItem, Intake
+from databus.client.puller.window_decoder import BufferItem, WindowDecoder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     CheckpointError,
@@ -473,16 +473,16 @@ def test_after_an_error_the_client_can_be_resumed_where_it_was(relay: FakeRelay)
 def test_after_a_defect_within_a_window_that_window_is_read_from_its_beginning(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, breaks = Intake.receive, [True]
+    take, breaks = WindowDecoder.receive, [True]
 
-    def take_and_break(intake: Intake, chunk: bytes) -> list[BufferItem]:
-        items = take(intake, chunk)
-        if breaks and intake.progress.half is not None:
+    def take_and_break(decoder: WindowDecoder, chunk: bytes) -> list[BufferItem]:
+        items = take(decoder, chunk)
+        if breaks and decoder.progress.half is not None:
             breaks.clear()
             raise RuntimeError("a defect")
         return items
 
-    monkeypatch.setattr(Intake, "receive", take_and_break)
+    monkeypatch.setattr(WindowDecoder, "receive", take_and_break)
     events = [order(1, number) for number in range(3)]
     with FakeRelay([events]) as relay:
         relay.script.append(raw_body(b"".join(map(encode, events[:2]))))

@@ -8,7 +8,7 @@ from typing import Any
 from databus.client.checkpoints.store import MemoryCheckpoints
 from databus.client.machines.server_set import Servers
 from databus.client.puller.loop_thread import LoopThread
-from databus.client.registration import Registration, Surroundings
+from databus.client.registration import ClientContext, Registration
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 
@@ -30,7 +30,7 @@ class FailingLoop(LoopThread):
 
 def test_reading_that_failed_at_once_is_begun_again_when_told() -> None:
     loop = FailingLoop()
-    around = Surroundings(
+    context = ClientContext(
         ClientSettings(relays=("http://127.0.0.1:1",)),
         MemoryCheckpoints(),
         loop,
@@ -39,7 +39,7 @@ def test_reading_that_failed_at_once_is_begun_again_when_told() -> None:
         lambda registration, error: None,
     )
     subscription = Subscription(("shop.orders",), "default", {}, {})
-    registration = Registration(subscription, (), Servers(("http://127.0.0.1:1",)), around)
+    registration = Registration(subscription, (), Servers(("http://127.0.0.1:1",)), context)
     registration.start()
     registration.retry()
     assert loop.spawned == 2

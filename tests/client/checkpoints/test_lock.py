@@ -98,7 +98,7 @@ def test_an_iteration_holds_its_checkpoint_until_it_is_over(tmp_path: Path) -> N
 
 def test_a_client_that_could_not_start_lets_go_of_what_it_held(tmp_path: Path) -> None:
     damaged = make_client(tmp_path)
-    store = damaged._around.store
+    store = damaged._context.store
     store.path("default", ["shop.orders"]).write_text("damaged")  # type: ignore[attr-defined]
     damaged.register(Consumer(), ["shop.customers"])
     with pytest.raises(CheckpointError, match="cannot be read"):

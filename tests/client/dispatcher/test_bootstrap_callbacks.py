@@ -9,7 +9,7 @@ import pytest
 from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatcher.callbacks import Dispatch, data_window
 from databus.client.puller.buffer_items import BootstrapPage, Phase, empty_page
-from databus.client.puller.page_decoder import PageIntake
+from databus.client.puller.page_decoder import PageDecoder
 from databus.schemas.event.control import checkpoint_event
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import encode
@@ -28,13 +28,13 @@ AFTER = SNAPSHOT.after_snapshot_row(7)
 
 
 def page(*events: Event) -> BootstrapPage:
-    """Return a page as the intake hands it on."""
-    intake = PageIntake(1 << 20)
-    intake.use(shop_bindings())
-    intake.begin((ORDERS_ID, CUSTOMERS_ID), SNAPSHOT)
-    intake.receive(b"".join(map(encode, (*events, checkpoint_event(AFTER)))))
-    intake.end()
-    return intake.take(AFTER, 10)
+    """Return a page as the decoder hands it on."""
+    decoder = PageDecoder(1 << 20)
+    decoder.use(shop_bindings())
+    decoder.begin((ORDERS_ID, CUSTOMERS_ID), SNAPSHOT)
+    decoder.receive(b"".join(map(encode, (*events, checkpoint_event(AFTER)))))
+    decoder.end()
+    return decoder.take(AFTER, 10)
 
 
 def make_dispatch(*consumers: Consumer, clock: FakeClock | None = None) -> Dispatch:

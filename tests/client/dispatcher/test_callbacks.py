@@ -10,7 +10,7 @@ import pytest
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, Dispatch, data_window
 from databus.client.machines.position import Position
-from databus.client.puller.window_decoder import Intake, ReadWindow
+from databus.client.puller.window_decoder import ReadWindow, WindowDecoder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.event.control import ddl_event
@@ -27,11 +27,11 @@ from tests.client.shop import (
 
 
 def read(scn: int, *events: Event) -> ReadWindow:
-    """Return a window as the intake hands it on."""
-    intake = Intake(1 << 20)
-    intake.use(shop_bindings())
-    intake.begin(Position(Checkpoint.flexible()))
-    (item,) = intake.receive(window(scn, *events))
+    """Return a window as the decoder hands it on."""
+    decoder = WindowDecoder(1 << 20)
+    decoder.use(shop_bindings())
+    decoder.begin(Position(Checkpoint.flexible()))
+    (item,) = decoder.receive(window(scn, *events))
     assert isinstance(item, ReadWindow)
     return item
 

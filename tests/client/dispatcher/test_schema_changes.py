@@ -8,7 +8,7 @@ from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatcher.callbacks import Dispatch
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
 from databus.client.machines.position import Position
-from databus.client.puller.window_decoder import Intake, ReadWindow
+from databus.client.puller.window_decoder import ReadWindow, WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint
@@ -48,16 +48,16 @@ def altered(scn: int, text: str, key: int = 1) -> Event:
 
 
 def read(scn: int, *events: Event) -> ReadWindow:
-    """Return a window as the intake hands it on, to one who has all versions."""
+    """Return a window as the decoder hands it on, to one who has all versions."""
     known = registered(CUSTOMERS)
     orders = [
         RegisteredSchema(ORDERS_ID, version, text)
         for version, text in enumerate((FIRST, SECOND, THIRD), 1)
     ]
-    intake = Intake(1 << 20)
-    intake.use(bind(Subscription(tuple(SRC_IDS)), SRC_IDS, [*known, *orders]))
-    intake.begin(Position(Checkpoint.flexible()))
-    (item,) = intake.receive(window(scn, *events))
+    decoder = WindowDecoder(1 << 20)
+    decoder.use(bind(Subscription(tuple(SRC_IDS)), SRC_IDS, [*known, *orders]))
+    decoder.begin(Position(Checkpoint.flexible()))
+    (item,) = decoder.receive(window(scn, *events))
     assert isinstance(item, ReadWindow)
     return item
 

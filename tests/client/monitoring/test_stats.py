@@ -10,7 +10,7 @@ from databus.client.machines.position import Position
 from databus.client.machines.states import Connection
 from databus.client.monitoring.reporter import filters_text, mode_of
 from databus.client.puller.buffer_items import BootstrapPage, Phase
-from databus.client.puller.stats import BUCKETS_S, Figures, quantile
+from databus.client.puller.stats import BUCKETS_S, RegistrationStats, quantile
 from databus.client.puller.window_decoder import ReadWindow
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint
@@ -28,51 +28,51 @@ def window(scn: int, events: int, timestamp_ns: int = 0) -> ReadWindow:
 
 
 def take(
-    figures: Figures, clock: FakeClock, item: ReadWindow | BootstrapPage, took_s: float
+    stats: RegistrationStats, clock: FakeClock, item: ReadWindow | BootstrapPage, took_s: float
 ) -> None:
-    began_s = figures.now_s()
+    began_s = stats.now_s()
     clock.now_s += took_s
-    figures.took(item, began_s)
+    stats.took(item, began_s)
 
 
 def test_windows_without_events_are_no_windows_and_have_no_callback_time() -> None:
-    figures = Figures(FakeClock())
-    figures.took(window(1, 3), 100.0)
-    figures.took(window(2, 0), 100.0)
-    assert (figures.windows, figures.events, sum(figures.callbacks)) == (1, 3, 1)
+    stats = RegistrationStats(FakeClock())
+    stats.took(window(1, 3), 100.0)
+    stats.took(window(2, 0), 100.0)
+    assert (stats.windows, stats.events, sum(stats.callbacks)) == (1, 3, 1)
 
 
 def test_the_rate_is_that_of_the_last_few_seconds() -> None:
     clock = FakeClock()
-    figures = Figures(clock)
+    stats = RegistrationStats(clock)
     for second in range(20):
-        take(figures, clock, window(second, 100 if second < 10 else 10), 1.0)
-        figures.sample()
-    assert figures.events_per_s == pytest.approx(10)
+        take(stats, clock, window(second, 100 if second < 10 else 10), 1.0)
+        stats.sample()
+    assert stats.events_per_s == pytest.approx(10)
 
 
 def test_a_rate_of_no_time_is_nothing() -> None:
-    figures = Figures(FakeClock())
-    figures.took(window(1, 5), 100.0)
-    assert figures.events_per_s == 0
+    stats = RegistrationStats(FakeClock())
+    stats.took(window(1, 5), 100.0)
+    assert stats.events_per_s == 0
 
 
 def test_quantiles_are_of_the_last_minute() -> None:
     clock = FakeClock()
-    figures = Figures(clock)
+    stats = RegistrationStats(clock)
     for number in range(50):
-        take(figures, clock, window(number, 1), 8.0)
-        figures.sample()
-    slow = figures.quantile_s(0.5)
+        take(stats, clock, window(number, 1), 8.0)
+        stats.sample()
+    slow = stats.quantile_s(0.5)
     assert slow is not None
     assert 5 < slow <= 10
     for number in range(100):
-        take(figures, clock, window(number, 1), 1.0)
-        figures.sample()
-    assert figures.quantile_s(0.99) == pytest.approx(1.0, abs=0.5)
+        take(stats, clock, window(number, 1), 1.0)
+        stats.sample()
+    assert stats.quantile_s(0.99) == pytest.approx(1.0, abs=0.5)
     clock.now_s += 61
-    figures.sample()
-    assert figures.quantile_s(0.5) is None
+    stats.sample()
+    assert stats.quantile_s(0.5) is None
 
 
 def test_a_quantile_lies_in_the_bucket_of_its_rank() -> None:
@@ -87,42 +87,42 @@ def test_a_quantile_lies_in_the_bucket_of_its_rank() -> None:
 
 def test_lag_is_the_age_of_the_newest_window_when_it_was_consumed() -> None:
     clock = FakeClock()
-    figures = Figures(clock)
-    assert figures.lag_s(1000.0, is_waiting=False) is None
-    figures.took(window(1, 1, 990 * 10**9), clock.now_s)  # at 1000 by the wall clock
+    stats = RegistrationStats(clock)
+    assert stats.lag_s(1000.0, is_waiting=False) is None
+    stats.took(window(1, 1, 990 * 10**9), clock.now_s)  # at 1000 by the wall clock
     clock.now_s += 50
-    assert figures.lag_s(1050.0, is_waiting=False) == pytest.approx(10)
-    assert figures.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
+    assert stats.lag_s(1050.0, is_waiting=False) == pytest.approx(10)
+    assert stats.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
 
 
 def test_lag_is_known_while_the_very_first_window_is_worked_on() -> None:
     clock = FakeClock()
-    figures = Figures(clock)
-    figures.holds(window(1, 1, 990 * 10**9))
-    assert figures.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
-    figures.took(window(1, 1, 990 * 10**9), clock.now_s)
+    stats = RegistrationStats(clock)
+    stats.holds(window(1, 1, 990 * 10**9))
+    assert stats.lag_s(1050.0, is_waiting=True) == pytest.approx(60)
+    stats.took(window(1, 1, 990 * 10**9), clock.now_s)
     clock.now_s += 3600
-    figures.holds(window(2, 1, 4640 * 10**9))
-    assert figures.lag_s(4650.0, is_waiting=True) == pytest.approx(10), "and not that of an hour"
+    stats.holds(window(2, 1, 4640 * 10**9))
+    assert stats.lag_s(4650.0, is_waiting=True) == pytest.approx(10), "and not that of an hour"
 
 
 def test_a_bootstraps_rows_are_counted_by_phase_and_anew_when_it_begins_anew() -> None:
-    figures = Figures(FakeClock())
-    figures.begin_bootstrap(is_from_the_start=True)
+    stats = RegistrationStats(FakeClock())
+    stats.begin_bootstrap(is_from_the_start=True)
     events = tuple(EVENT for _ in range(3))
     window_of_page = RowWindow(9, -1, events, 100)  # type: ignore[arg-type]
     snapshot = BootstrapPage(window_of_page, {}, SNAPSHOT, 9)
     catch_up = BootstrapPage(window_of_page, {}, CATCH_UP, 9)
     assert snapshot.phase is Phase.SNAPSHOT
     for item in (snapshot, snapshot, catch_up):
-        figures.took(item, 100.0)
-    assert (figures.snapshot_rows, figures.catch_up_rows) == (6, 3)
-    assert figures.phase is Phase.CATCH_UP
-    figures.begin_bootstrap(is_from_the_start=True)
-    assert (figures.snapshot_rows, figures.bootstraps) == (0, 1)
-    figures.end_bootstrap()
-    figures.begin_bootstrap(is_from_the_start=False)
-    assert (figures.phase, figures.bootstraps) == (Phase.SNAPSHOT, 2)
+        stats.took(item, 100.0)
+    assert (stats.snapshot_rows, stats.catch_up_rows) == (6, 3)
+    assert stats.phase is Phase.CATCH_UP
+    stats.begin_bootstrap(is_from_the_start=True)
+    assert (stats.snapshot_rows, stats.bootstraps) == (0, 1)
+    stats.end_bootstrap()
+    stats.begin_bootstrap(is_from_the_start=False)
+    assert (stats.phase, stats.bootstraps) == (Phase.SNAPSHOT, 2)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_a_bootstraps_rows_are_counted_by_phase_and_anew_when_it_begins_anew() -
 def test_the_mode_is_that_of_what_is_consumed(
     connection: Connection, phase: Phase, has_read: bool, mode: str
 ) -> None:
-    figures = Figures(FakeClock())
-    figures.phase = phase
-    assert mode_of(connection, figures, has_read=has_read) == mode
+    stats = RegistrationStats(FakeClock())
+    stats.phase = phase
+    assert mode_of(connection, stats, has_read=has_read) == mode
 
 
 def test_filters_are_told_by_source() -> None:

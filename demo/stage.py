@@ -52,7 +52,7 @@ class Stage:
         command_module: str = "databus.cli.main",
         physical_source: str = "shop",
     ) -> None:
-        self.dialect = dialect
+        self.dialect: Dialect = dialect
         self.port = port or free_port()
         self.children: list[Child] = []
         self._statements = statements

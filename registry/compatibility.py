@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from avro.compatibility import (
     ReaderWriterCompatibilityChecker,
@@ -22,7 +22,7 @@ from avro.compatibility import (
     lookup_writer_field,
 )
 from avro.errors import AvroException
-from avro.schema import RecordSchema, Schema, make_avsc_object
+from avro.schema import Field, RecordSchema, Schema, make_avsc_object
 
 from databus.schemas.errors import IncompatibleSchemaError, SchemaError
 
@@ -32,7 +32,7 @@ def check_new_version(old_text: str, new_text: str) -> None:
 
     Raises IncompatibleSchemaError naming the first field that it cannot read.
     """
-    check_reader(parse_record(new_text).fullname, old_text, new_text)
+    check_reader(str(parse_record(new_text).fullname), old_text, new_text)
 
 
 def check_reader(source: str, writer_text: str, reader_text: str) -> None:
@@ -64,14 +64,14 @@ def _find_problem(reader: RecordSchema, writer: RecordSchema) -> tuple[str, str]
     reason = _why_not(reader, writer)
     if reason is None:
         return None
-    for field in reader.fields:
+    for field in cast("list[Field]", reader.fields):
         written = lookup_writer_field(writer, field)
         if written is None and not field.has_default:
-            return field.name, "the writer does not have it, and it has no default"
+            return str(field.name), "the writer does not have it, and it has no default"
         inner_reason = written and _why_not(field.type, written.type)
         if inner_reason:
-            return field.name, inner_reason
-    return reader.name, reason  # no field is to blame: the records' names differ
+            return str(field.name), inner_reason
+    return str(reader.name), reason  # no field is to blame: the records' names differ
 
 
 def _why_not(reader: Schema, writer: Schema) -> str | None:

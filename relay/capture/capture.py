@@ -272,7 +272,8 @@ class Capture:
     def _expect_log(self, source: Source) -> None:
         """Tell a source what its log was; newest last."""
         saved, kept = self._max_scn.mark(), self._ring.log_marks()
-        marks = sorted({*kept, *([saved] if saved is not None else [])})
+        known: set[LogMark] = {*kept} if saved is None else {*kept, saved}
+        marks: list[LogMark] = sorted(known)
         self._mark = marks[-1] if marks else None
         if isinstance(source, MarkedSource):
             source.expect(marks)

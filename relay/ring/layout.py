@@ -46,6 +46,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from databus.schemas.errors import RingCorruptError, RingError
 from databus.schemas.event.v2 import Buffer
@@ -55,6 +56,9 @@ try:
     from databus.relay.ring._core import RingData
 except ImportError:  # not built: `events` and `event_selector` do it themselves
     RingData = None  # type: ignore[assignment,misc]
+
+if TYPE_CHECKING:
+    from databus.relay.ring._core import RingData as Core
 
 PAGE_BYTES = 4096
 MAX_BLOCKS = 65536  # bounds the index, and with it the time to check it at a restart
@@ -171,7 +175,7 @@ class RingFile:
         self._bytes = memoryview(self.mapping)
         self._fixed = self._bytes[: self.data_at]
         self.cells = self._fixed.cast("Q")
-        self.core: RingData | None = None
+        self.core: Core | None = None
         if RingData is not None:
             self.core = RingData(self.mapping, self.data_at, self.capacity_bytes, writable)
 

@@ -37,7 +37,7 @@ from databus.relay.ring.ring import UNKNOWN_SCN, Ring
 from databus.relay.ring.schema_check import check_schemas
 from databus.relay.ring.watch import RingWatch
 from databus.relay.source_status import SourceStatus, Trouble, status_json
-from databus.relay.sources import open_log_look, open_source as open_kept_source
+from databus.relay.sources.kind import open_log_probe, open_source as open_kept_source
 from databus.relay.sources.log_status import LogLook
 from databus.relay.sources.source import Source
 from databus.schemas.errors import (
@@ -54,7 +54,7 @@ _MOST_SAID = 3  # damaged stretches
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
-OpenLogLook = Callable[[PhysicalSourceSettings], LogLook | None]
+OpenLogProbe = Callable[[PhysicalSourceSettings], LogLook | None]
 CLOCK = Clock()
 
 
@@ -72,14 +72,14 @@ class Relay:
         settings: RelaySettings,
         open_source: OpenSource | None = None,
         clock: Clock = CLOCK,
-        open_log_look: OpenLogLook = open_log_look,
+        open_log_probe: OpenLogProbe = open_log_probe,
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
         self.observed = Observed.of(p.name for p in settings.physical_sources)
         self.is_closing = False
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
-        self._open_log_look = open_log_look
+        self._open_log_probe = open_log_probe
         self._clock = clock
         with contextlib.ExitStack() as opened:
             opened.callback(_lock(settings.data_dir))
@@ -267,7 +267,7 @@ class Relay:
         wall_ns = self._clock.wall_ns
         watch = LogWatch(
             name,
-            self._open_log_look(settings),
+            self._open_log_probe(settings),
             lambda: capture.place.newest,
             wall_ns=wall_ns,
             reading_at=lambda: capture.place.reading_at,

@@ -12,7 +12,8 @@ class Column:
     `sql_type` is the declared type in the source's own words, lower case, with
     its arguments (`decimal(10,2)`, `bigint unsigned`, `enum('a','b')`);
     `position` counts from 0; `key_position` is the place in the primary key,
-    from 0, or None.
+    from 0, or None. `avro_type` is the JSON text of the Avro type of a value that
+    is not null; without it, the table's dialect says which type belongs to `sql_type`.
     """
 
     name: str
@@ -20,13 +21,15 @@ class Column:
     position: int
     nullable: bool = True
     key_position: int | None = None
+    avro_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A source's name (`shop.orders`), its columns in order, and whose types they are.
 
-    `dialect` says how `sql_type` is to be read: "mysql" or "sqlite".
+    `dialect` says how `sql_type` is to be read: "mysql", "sqlite", or any other word when
+    every column has its `avro_type`.
     Equal tables have equal schemas, so a table may be used as a cache key.
     """
 

@@ -94,10 +94,9 @@ _SQLITE_ANY: AvroType = ["null", "long", "double", "string", "bytes"]
 def avro_schema(table: Table) -> str:
     """Return the text of a table's Avro schema.
 
+    A column's own `avro_type` goes before what its dialect makes of its SQL type.
     Raises SchemaError naming the column when a SQL type has no Avro type.
     """
-    if table.dialect not in _DIALECTS:
-        raise SchemaError(f"{table.source}: unknown dialect {table.dialect!r}")
     if not table.columns:
         raise SchemaError(f"{table.source}: a table without columns has no schema")
     namespace, _, name = table.source.rpartition(".")
@@ -119,13 +118,22 @@ def _fields(table: Table) -> list[dict[str, Any]]:
     for column in table.columns:
         name = _free(legal_name(column.name), taken)
         taken.add(name)
-        avro_type = _DIALECTS[table.dialect](table.source, column)
+        avro_type = _avro_type(table, column)
         field: dict[str, Any] = {"name": name, "type": avro_type}
         if isinstance(avro_type, list):
             field["default"] = None
         field["meta"] = _field_meta(column)
         fields.append(field)
     return fields
+
+
+def _avro_type(table: Table, column: Column) -> AvroType:
+    if column.avro_type is not None:
+        given: AvroType = json.loads(column.avro_type)
+        return ["null", given] if column.nullable and not isinstance(given, list) else given
+    if table.dialect not in _DIALECTS:
+        raise SchemaError(f"{table.source}: unknown dialect {table.dialect!r}")
+    return _DIALECTS[table.dialect](table.source, column)
 
 
 def _field_meta(column: Column) -> dict[str, Any]:

@@ -45,7 +45,7 @@ databus/daemon: HTTP, access, TLS, logs, files
 databus/cli: the command `databus`
 databus/doctor: checks of machine and settings
 registry: versions of schemas
-relay/sources: what a source is
+relay/sources: what a source is, and the kinds of source
 relay/sources/mysql/rows: MySQL's row values
 relay/sources/mysql/binlog: bytes of the log to transactions
 relay/sources/mysql/tables: definitions, and DDL that changes them
@@ -54,7 +54,6 @@ relay/sources/mysql/replication: reading the log, and proving it is the same
 relay/sources/mysql/scan: rows at rest
 relay/sources/mysql: MySQL and MariaDB
 relay/sources/sqlite: SQLite
-relay/sources/kind.py: the kinds of source
 relay/catalog.py: names and ids
 relay/clock.py: the time
 relay/monitoring: clients, errors, history

@@ -27,7 +27,8 @@ from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.daemon.faults import trace_of
 from databus.daemon.files import take_lock
 from databus.daemon.log_setup import about
-from databus.relay.sources.table_scan import TableScan, open_scan
+from databus.relay.sources.kind import open_scan
+from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import (
     BootstrapError,
     DatabusError,

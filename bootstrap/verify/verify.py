@@ -28,7 +28,8 @@ from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.bootstrap.verify.comparison import Comparison, Kind, Look
 from databus.bootstrap.verify.scratch_table import Candidate, Notes
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
-from databus.relay.sources.table_scan import Chunk, TableScan, open_scan
+from databus.relay.sources.kind import open_scan
+from databus.relay.sources.table_scan import Chunk, TableScan
 from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import BootstrapError
 from databus.schemas.event.keys import key_maker

@@ -146,7 +146,7 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
         except RingError as problem:
             yield error(f"source {source.name}", str(problem))
             newest = None
-        yield from check_source(source, machine, reads_log=True, newest_scn=newest)
+        yield from check_source(source, machine.now_s(), reads_log=True, newest_scn=newest)
 
 
 def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[Check]:
@@ -163,7 +163,7 @@ def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[C
     yield from check_servers("relays", settings.relays, settings.relay_access, names, machine)
     for source in settings.physical_sources:
         yield from check_secrets(source, machine)
-        yield from check_source(source, machine, reads_log=False, newest_scn=None)
+        yield from check_source(source, machine.now_s(), reads_log=False, newest_scn=None)
 
 
 def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:

@@ -7,34 +7,16 @@ here because only `relay/sources` knows how to look into a database.
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import IO
 
 import click
 
 from databus.conf.loading import build_settings, load_settings
-from databus.conf.settings import (
-    PhysicalSourceSettings,
-    RelaySettings,
-)
-from databus.daemon.faults import as_sqlite_errors
+from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.daemon.files import take_lock
-from databus.relay.sources.sqlite.catalog import (
-    read_table,
-    table_from_json,
-    table_names,
-    table_of,
-)
-from databus.relay.sources.uri import parse_uri
-from databus.schemas.errors import (
-    SchemaError,
-    SettingsError,
-    SourceUnavailableError,
-    UnknownSourceError,
-)
-from databus.schemas.table import Table
+from databus.relay.sources.kind import RepairRequest, read_columns, repair_history
+from databus.schemas.errors import UnknownSourceError
 from databus.schemas.table_schema import avro_schema
 
 
@@ -102,69 +84,22 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
 
     Example: `databus schema repair shop.orders --scn 4294968030 -c relay.toml`
     """
-    # Imported here: making a schema of an SQLite file must not load PyMySQL.
+    # Imported here: making a schema needs no relay, which takes long to load.
     from databus.relay.relay import LOCK_FILE
-    from databus.relay.sources import history_path
-    from databus.relay.sources.mysql.history_repair import repair_history
 
     settings = load_settings(config, RelaySettings)
     physical_source = _physical_source(source, config, None, None)
-    if parse_uri(physical_source.uri).scheme != "mysql":
-        raise SettingsError(f"uri = {physical_source.uri!r}: keeps no definitions over time")
     text = create_table.read() if create_table is not None else None
     folder = settings.data_dir
     let_go = take_lock(folder / LOCK_FILE, f"a relay is using {folder}: stop it first")
     try:
-        path = history_path(physical_source, folder)
-        repaired = repair_history(physical_source, path, source, scn, text)
+        repaired = repair_history(physical_source, folder, RepairRequest(source, scn, text))
     finally:
         let_go()
     shown = ", ".join(f"{column.name} {column.sql_type}" for column in repaired.table.columns)
     click.echo(f"{source} is, from scn {scn} on: {shown}")
     if repaired.doubt:
         click.echo(repaired.doubt)
-
-
-def read_columns(physical_source: PhysicalSourceSettings, source: str) -> Table:
-    """Return a source's table as its database has it now.
-
-    Raises UnknownSourceError, SourceUnavailableError, SourceStoppedError, or
-    SettingsError for a kind of source that has no tables.
-    """
-    scheme = parse_uri(physical_source.uri).scheme
-    if scheme == "sqlite":
-        return _sqlite_table(Path(parse_uri(physical_source.uri).path), source)
-    if scheme == "mysql":
-        return _mysql_table(physical_source, source)
-    raise SettingsError(f"uri = {physical_source.uri!r}: has no tables to make a schema of")
-
-
-def _sqlite_table(path: Path, source: str) -> Table:
-    try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        with as_sqlite_errors(), closing(connection) as database:
-            found = read_table(database, table_of(source))
-            if found is None:
-                raise UnknownSourceError(source, table_names(database))
-    except sqlite3.Error as error:
-        raise SourceUnavailableError(f"{path}: {error}") from error
-    except ValueError as error:
-        raise SchemaError(f"{path}: {error}") from error
-    return table_from_json(source, found.columns_json())
-
-
-def _mysql_table(physical_source: PhysicalSourceSettings, source: str) -> Table:
-    # Imported here: making a schema of an SQLite file must not load PyMySQL.
-    from databus.relay.sources.mysql.server.catalog import ServerCatalog
-    from databus.relay.sources.mysql.server.connection import address_of
-    from databus.relay.sources.mysql.tables.captured_tables import Names
-
-    catalog = ServerCatalog(address_of(physical_source), physical_source, 0)
-    catalog.names = Names((source,))
-    definition = catalog.definition(source)
-    if definition is None:
-        raise UnknownSourceError(source, [])
-    return definition.table(source)
 
 
 def _physical_source(

@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
+from databus.doctor.checks import Check, ok
+from databus.relay.sources.kind import CheckRequest, SourceKind
 from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
@@ -159,3 +162,14 @@ def _start(text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     raise SettingsError(f"start = {text!r}: must be `earliest` or an SCN for a generator")
+
+
+def _open(settings: PhysicalSourceSettings, data_dir: Path | None) -> GeneratorSource:  # noqa: ARG001
+    return GeneratorSource(settings)
+
+
+def _check(request: CheckRequest) -> list[Check]:
+    return [ok(request.subject, "makes its rows itself")]
+
+
+KIND = SourceKind(open=_open, check=_check)

@@ -1,68 +1,182 @@
-"""What `databus doctor` asks a physical source, whatever kind of database it is."""
+"""The kinds of source: everything that depends on the scheme of a source's URI.
+
+A kind is one `SourceKind`. Its package defines it, and it is registered once: the kinds of
+this project in `BUILT_IN`, those of others as entry points of the group `databus.sources`,
+each under its scheme. All other code asks for a kind by a URI and never compares schemes.
+"""
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from collections.abc import Collection
-from contextlib import closing
-from importlib import import_module
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.daemon.faults import as_sqlite_errors
-from databus.doctor.checks import Check, error, errors, ok
-from databus.doctor.machine import Machine
-from databus.relay.sources.sqlite.catalog import table_names, table_of
+from databus.doctor.checks import Check, error
+from databus.relay.sources.log_status import LogLook
+from databus.relay.sources.source import Source
+from databus.relay.sources.table_scan import TableScan
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
+from databus.schemas.table import Table
 
-# By name: who looks at SQLite files needs no PyMySQL.
-_MYSQL = "databus.relay.sources.mysql.doctor"
+GROUP = "databus.sources"
+# Loaded when a URI names them: a relay of SQLite files does not import PyMySQL.
+BUILT_IN = (
+    EntryPoint("generator", "databus.relay.sources.generator:KIND", GROUP),
+    EntryPoint("mysql", "databus.relay.sources.mysql.kind:KIND", GROUP),
+    EntryPoint("sqlite", "databus.relay.sources.sqlite.kind:KIND", GROUP),
+)
+
+
+class CheckRequest(NamedTuple):
+    """What `databus doctor` asks about one physical source.
+
+    With `reads_log` false, only its tables are to be read. `newest_scn` is where capture goes
+    on, None when it has never begun; `now_s` is the time since 1970.
+    """
+
+    subject: str
+    settings: PhysicalSourceSettings
+    now_s: float
+    reads_log: bool
+    newest_scn: int | None
+
+
+class RepairRequest(NamedTuple):
+    """A definition to write into the history of a source's tables.
+
+    `create_table` is a CREATE TABLE statement; without one, the database is asked.
+    """
+
+    source: str
+    scn: int
+    create_table: str | None
+
+
+class Repaired(NamedTuple):
+    """The definition that was written; `doubt` says what nobody could verify about it."""
+
+    table: Table
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceKind:
+    """One kind of database. Fields that are None are what it cannot do.
+
+    Nothing connects before the object that a function returns is opened. The functions raise
+    SettingsError for settings that the kind does not take.
+
+    open            the source that a relay captures; it keeps files in the folder, if given
+    check           looks at a source for `databus doctor`
+    read_columns    returns one table as it is now; raises SourceError, UnknownSourceError
+    scan            the reader of tables, for bootstrap servers and Spark
+    probe_log       the probe of the database's log, where the database purges it by itself
+    repair_history  writes a table's definition into the history in the folder
+    digest          `module:class` of a `SourceTable`, which compares a table with its copy.
+                    A name, because it needs Spark, and a source does not import Spark.
+    """
+
+    open: Callable[[PhysicalSourceSettings, Path | None], Source]
+    check: Callable[[CheckRequest], list[Check]]
+    read_columns: Callable[[PhysicalSourceSettings, str], Table] | None = None
+    scan: Callable[[PhysicalSourceSettings], TableScan] | None = None
+    probe_log: Callable[[PhysicalSourceSettings], LogLook] | None = None
+    repair_history: Callable[[PhysicalSourceSettings, Path, RepairRequest], Repaired] | None = None
+    digest: str = ""
+
+
+def kind_of(uri: str) -> SourceKind:
+    """Return the kind that a URI's scheme names; raises SettingsError when there is none."""
+    scheme = parse_uri(uri).scheme
+    # Built-in kinds first: an installed package cannot replace one of them.
+    found = [entry for entry in BUILT_IN if entry.name == scheme]
+    found = found or list(entry_points(group=GROUP, name=scheme))
+    if not found:
+        raise SettingsError(f"uri = {uri!r}: the scheme must be one of {', '.join(_schemes())}")
+    if len(found) > 1:
+        values = ", ".join(entry.value for entry in found)
+        raise SettingsError(f"uri = {uri!r}: several packages publish this scheme: {values}")
+    return _load(found[0], uri)
+
+
+def open_source(settings: PhysicalSourceSettings, data_dir: Path | None = None) -> Source:
+    """Return a source that is not connected yet.
+
+    It keeps what it must remember in `data_dir`, or in memory without one. Raises
+    SettingsError for an unknown scheme or a setting that the kind does not take.
+    """
+    return kind_of(settings.uri).open(settings, data_dir)
+
+
+def open_scan(settings: PhysicalSourceSettings) -> TableScan:
+    """Return a table scan that is not open yet; raises SettingsError for a kind without one."""
+    scan = kind_of(settings.uri).scan
+    if scan is None:
+        raise SettingsError(f"uri = {settings.uri!r}: this kind of source has no tables to read")
+    return scan(settings)
+
+
+def open_log_probe(settings: PhysicalSourceSettings) -> LogLook | None:
+    """Return the probe of the database's log; None when only the relay purges that log."""
+    probe_log = kind_of(settings.uri).probe_log
+    return None if probe_log is None else probe_log(settings)
+
+
+def read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
+    """Return a source's table as its database has it now.
+
+    Raises UnknownSourceError, SourceUnavailableError, SourceStoppedError, or
+    SettingsError for a kind without tables.
+    """
+    columns = kind_of(settings.uri).read_columns
+    if columns is None:
+        text = "this kind of source has no tables to make a schema of"
+        raise SettingsError(f"uri = {settings.uri!r}: {text}")
+    return columns(settings, source)
+
+
+def repair_history(
+    settings: PhysicalSourceSettings, data_dir: Path, request: RepairRequest
+) -> Repaired:
+    """Write a table's definition into the history of a source in `data_dir`.
+
+    Raises UnknownSourceError, SourceError, or SettingsError when the kind keeps no history or
+    the definition cannot be right.
+    """
+    repair = kind_of(settings.uri).repair_history
+    if repair is None:
+        text = "this kind of source keeps no history of definitions"
+        raise SettingsError(f"uri = {settings.uri!r}: {text}")
+    return repair(settings, data_dir, request)
 
 
 def check_source(
-    settings: PhysicalSourceSettings, machine: Machine, *, reads_log: bool, newest_scn: int | None
+    settings: PhysicalSourceSettings, now_s: float, *, reads_log: bool, newest_scn: int | None
 ) -> list[Check]:
-    """Look whether a source can be captured, or with `reads_log` false, its tables read.
-
-    `newest_scn` is where capture goes on, None when it has never begun.
-    """
+    """Return what `databus doctor` says about a source; see `CheckRequest`."""
     subject = f"source {settings.name}"
     try:
-        uri = parse_uri(settings.uri)
-        if uri.scheme == "sqlite":
-            return _check_sqlite(subject, Path(uri.path), settings.source_names, reads_log)
-        if uri.scheme == "mysql":
-            found: list[Check] = import_module(_MYSQL).check_server(
-                subject, settings, machine.now_s(), reads_log=reads_log, newest_scn=newest_scn
-            )
-            return found
-        if uri.scheme == "generator":
-            return [ok(subject, "makes its rows itself")]
+        kind = kind_of(settings.uri)
+        return kind.check(CheckRequest(subject, settings, now_s, reads_log, newest_scn))
     except SettingsError as problem:
         return [error(subject, str(problem))]
-    return [error(subject, f"uri = {settings.uri!r}: no such kind of source")]
 
 
-def _check_sqlite(
-    subject: str, path: Path, sources: Collection[str], reads_log: bool
-) -> list[Check]:
-    if not path.exists():
-        return [error(subject, f"{path} does not exist; make it, or correct uri")]
-    if not os.access(path, os.R_OK):
-        return [error(subject, f"{path} may not be read by this user")]
-    if reads_log and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        text = f"{path} and its folder must be writable by this user: a relay puts triggers into it"
-        return [error(subject, text)]
+def _schemes() -> list[str]:
+    published = entry_points(group=GROUP)
+    return sorted({entry.name for entry in (*BUILT_IN, *published)})
+
+
+def _load(entry: EntryPoint, uri: str) -> SourceKind:
     try:
-        connection = sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)
-        with as_sqlite_errors(), closing(connection) as database:
-            tables = {name.lower() for name in table_names(database)}
-    except sqlite3.Error as problem:
-        return [error(subject, f"{path}: {problem}; is it an SQLite database?")]
-    missing = [name for name in sources if table_of(name).lower() not in tables]
-    problems = [
-        f"{path} has no table for source {name}; make it, or leave it out" for name in missing
-    ]
-    return errors(subject, problems, f"{path} has the tables of all {len(sources)} sources")
+        kind = entry.load()
+    except (ImportError, AttributeError) as problem:
+        text = f"uri = {uri!r}: {entry.value} cannot be loaded: {problem}"
+        raise SettingsError(text) from problem
+    if not isinstance(kind, SourceKind):
+        raise SettingsError(f"uri = {uri!r}: {entry.value} is not a SourceKind")
+    return kind

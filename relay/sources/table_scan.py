@@ -13,21 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.source import Row
-from databus.relay.sources.uri import parse_uri
-from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
 
-# Names, not imports: a scan of SQLite files must not pay for loading PyMySQL.
-_SCANS = {
-    "mysql": "databus.relay.sources.mysql.scan.tables:MysqlTableScan",
-    "sqlite": "databus.relay.sources.sqlite.table_scan:SqliteTableScan",
-}
 NO_KEY_RANGES = (
     "{}: its primary key is not one integer (any more), so it cannot be read by ranges of it; "
     "begin the reading again"
@@ -122,18 +113,3 @@ class TableScan(Protocol):
         one integer (any more).
         """
         ...
-
-
-def open_scan(settings: PhysicalSourceSettings) -> TableScan:
-    """Return the scan that the URI's scheme names; it is not open yet.
-
-    Raises SettingsError for a scheme that has no tables to read.
-    """
-    scheme = parse_uri(settings.uri).scheme
-    if scheme not in _SCANS:
-        raise SettingsError(
-            f"uri = {settings.uri!r}: tables can be read of {' and '.join(_SCANS)} only"
-        )
-    module, _, name = _SCANS[scheme].partition(":")
-    scan: TableScan = getattr(import_module(module), name)(settings)
-    return scan

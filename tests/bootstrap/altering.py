@@ -22,7 +22,7 @@ from databus.bootstrap.verify.comparison import Comparison
 from databus.bootstrap.verify.verify import verify
 from databus.client.consumer import Consumer, DataEvent
 from databus.conf.settings import BootstrapSettings, HttpSettings
-from databus.relay.sources.table_scan import open_scan
+from databus.relay.sources.kind import open_scan
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Opcode
 from databus.schemas.table_change import Step, step

@@ -198,7 +198,7 @@ def test_rules_import_no_sockets_files_threads_or_clocks(pattern: str) -> None:
         ("schemas/event/event.py", "from databus.schemas import rendering", False),
         ("client/spark/jobs/load.py", "from databus.relay.sources import table_scan", True),
         ("client/machines/states.py", "from databus.client.puller import buffer", False),
-        ("bootstrap/seeder/seeder.py", "from databus.relay.sources import open_source", True),
+        ("bootstrap/seeder/seeder.py", "from databus.relay.sources.kind import open_source", True),
         ("bootstrap/seeder/seeder.py", "from databus.relay.ring.ring import Ring", False),
     ],
 )

@@ -176,7 +176,7 @@ class ServedRelay:
         self._is_frozen = is_frozen  # the databases, until `source().answers` is set
         self.settings = relay_settings(folder, **changes)
         self.relay = Relay(
-            self.settings, self._open_source, open_log_look=lambda _settings: log_look
+            self.settings, self._open_source, open_log_probe=lambda _settings: log_look
         )
         self.server = ServiceThread(make_service(self.relay))
         self.url = self.server.url

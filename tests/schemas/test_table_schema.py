@@ -169,6 +169,15 @@ def test_the_avro_project_accepts_the_schema() -> None:
     ]
 
 
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_column_may_bring_its_own_type(nullable: bool) -> None:
+    day = logical("int", "date")
+    column = Column("d", "moon day", 0, nullable, avro_type=json.dumps(day))
+    (field,) = schema_of(column, dialect="lunar")["fields"]
+    assert field["type"] == (["null", day] if nullable else day)
+    assert field["meta"]["sqlType"] == "moon day"
+
+
 @pytest.mark.parametrize("sql_type", ["hyperloglog", "", "(3)"])
 def test_an_unknown_mysql_type_names_the_column(sql_type: str) -> None:
     with pytest.raises(SchemaError, match=r"shop\.t, column 'c'.*has no Avro type"):

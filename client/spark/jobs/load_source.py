@@ -22,7 +22,8 @@ from databus.client.spark.planning.server_pool import ServerPool
 from databus.client.spark.source.database_reader import DatabaseReader, physical_source_of
 from databus.client.spark.source.table_reader import SCN_COLUMN, TableReader
 from databus.client.spark.targets.changes import SCN
-from databus.relay.sources.table_scan import KeyRange, open_scan
+from databus.relay.sources.kind import open_scan
+from databus.relay.sources.table_scan import KeyRange
 from databus.schemas.errors import ServerError, SettingsError
 from databus.schemas.filters import AnyOf, ModFilter, RangeFilter
 

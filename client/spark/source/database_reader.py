@@ -36,13 +36,8 @@ from databus.client.spark.arrow.row_types import (
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.conf.loading import load_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
-from databus.relay.sources.table_scan import (
-    NO_KEY_RANGES,
-    Chunk,
-    KeyRange,
-    TableScan,
-    open_scan,
-)
+from databus.relay.sources.kind import open_scan
+from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange, TableScan
 from databus.schemas.errors import SettingsError
 from databus.schemas.filters import AnyOf, EventFilter, NoFilter, RangeFilter
 from databus.schemas.table import Table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import NamedTuple, Protocol
 
 from databus.client.spark.verify.chunks import (
@@ -21,15 +21,10 @@ from databus.client.spark.verify.chunks import (
 )
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
-from databus.relay.sources.uri import parse_uri
+from databus.relay.sources.kind import kind_of
 from databus.schemas.errors import SettingsError, UnknownSourceError
 
 KEYS_OF_A_QUERY = 500
-
-_TABLES = {
-    "mysql": "databus.client.spark.verify.mysql_table:MysqlTable",
-    "sqlite": "databus.client.spark.verify.sqlite_table:SqliteTable",
-}
 
 
 class Selection(NamedTuple):
@@ -109,14 +104,12 @@ def open_source_table(
     physical: PhysicalSourceSettings, source: str, selection: Selection = EVERYTHING
 ) -> Iterator[SourceTable]:
     """Open a table for the length of a `with`; raises SettingsError and SourceError."""
-    scheme = parse_uri(physical.uri).scheme
-    if scheme not in _TABLES:
-        raise SettingsError(
-            f"uri = {physical.uri!r}: tables of {' and '.join(_TABLES)} can be compared, no others"
-        )
-    module, _, name = _TABLES[scheme].partition(":")
+    digest = kind_of(physical.uri).digest
+    if not digest:
+        text = "tables of this kind of source cannot be compared"
+        raise SettingsError(f"uri = {physical.uri!r}: {text}")
     only = physical.model_copy(update={"sources": (source,)})
-    table: SourceTable = getattr(import_module(module), name)(only, source, selection)
+    table: SourceTable = resolve_name(digest)(only, source, selection)
     try:
         yield table
     finally:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from databus.conf.settings import PhysicalSourceSettings, is_loopback
 from databus.doctor.checks import Check, error, errors, ok, warning
 from databus.doctor.servers import check_clock
+from databus.relay.sources.kind import CheckRequest
 from databus.relay.sources.log_status import Holding
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.replication.log_search import events_to_the_end
@@ -41,17 +42,10 @@ from databus.schemas.scn import binlog_position
 from databus.schemas.table import Column, Table
 
 
-def check_server(
-    subject: str,
-    settings: PhysicalSourceSettings,
-    now_s: float,
-    *,
-    reads_log: bool,
-    newest_scn: int | None,
-) -> list[Check]:
+def check_server(request: CheckRequest) -> list[Check]:
     """Look at everything; what cannot be asked is an error, and the rest goes on."""
-    look = _Look(subject, settings, now_s, newest_scn)
-    look.run(reads_log=reads_log)
+    look = _Look(request.subject, request.settings, request.now_s, request.newest_scn)
+    look.run(reads_log=request.reads_log)
     return look.found
 
 

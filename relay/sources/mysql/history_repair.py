@@ -7,9 +7,9 @@ the table since: neither the history nor the server's log has such a statement.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.kind import Repaired
 from databus.relay.sources.mysql.replication.dump import BinlogDump
 from databus.relay.sources.mysql.replication.log_search import log_scanner
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
@@ -24,14 +24,6 @@ from databus.relay.sources.mysql.tables.ddl import apply_ddl, prepare
 from databus.relay.sources.mysql.tables.ddl_tokens import TableName
 from databus.relay.sources.mysql.tables.history import History, Record
 from databus.schemas.errors import SettingsError, SourceError, UnknownSourceError
-from databus.schemas.table import Table
-
-
-class Repaired(NamedTuple):
-    """What was written; `doubt` is what somebody must know of where it comes from."""
-
-    table: Table
-    doubt: str = ""
 
 
 def repair_history(

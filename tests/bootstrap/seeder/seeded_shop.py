@@ -17,9 +17,10 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.capture.window_encoder import WindowEncoder
+from databus.relay.sources.kind import open_scan
 from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
-from databus.relay.sources.table_scan import TableScan, open_scan
+from databus.relay.sources.table_scan import TableScan
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.event.event import Opcode
 from databus.schemas.event.v2 import decode, encode

@@ -14,7 +14,8 @@ from databus.bootstrap.seeder.job import SeedingThread, hold_seeding, seed, stor
 from databus.bootstrap.seeder.rate_limiter import Progress
 from databus.bootstrap.store.store import SourceStatus
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
-from databus.relay.sources.table_scan import TableScan, open_scan
+from databus.relay.sources.kind import open_scan
+from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import (
     BootstrapError,
     SourceStoppedError,

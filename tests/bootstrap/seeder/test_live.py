@@ -18,7 +18,7 @@ from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.verify.verify import verify
 from databus.conf.settings import BootstrapSettings
 from databus.demo.processes import Child, python_module
-from databus.relay.sources.table_scan import open_scan
+from databus.relay.sources.kind import open_scan
 from tests.bootstrap.live import (
     Connection,
     MariaDBConnection,

@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources import open_source
 from databus.relay.sources.generator import GeneratorSource
+from databus.relay.sources.kind import open_source
 from databus.relay.sources.source import Transaction
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import SettingsError

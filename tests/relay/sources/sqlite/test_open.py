@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from databus.relay.sources import open_source
+from databus.relay.sources.kind import open_source
 from databus.relay.sources.sqlite.connection import connect
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.schemas.errors import (

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
+from databus.relay.sources.kind import open_scan
 from databus.relay.sources.sqlite.table_scan import SqliteTableScan
-from databus.relay.sources.table_scan import Chunk, KeyRange, open_scan
+from databus.relay.sources.table_scan import Chunk, KeyRange
 from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.event.keys import key_maker

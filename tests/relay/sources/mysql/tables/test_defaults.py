@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pymysql.err import MySQLError
 
+from databus.relay.sources.kind import open_scan
 from databus.relay.sources.source import TableAltered, TableDefined
-from databus.relay.sources.table_scan import TableScan, open_scan
+from databus.relay.sources.table_scan import TableScan
 from databus.schemas.table_change import TableChange, change_of, with_change
 from databus.schemas.table_schema import avro_schema
 from tests.mariadb_server import Database

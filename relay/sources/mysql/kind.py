@@ -1,0 +1,55 @@
+"""MySQL and MariaDB as a kind of source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from databus.conf.settings import PhysicalSourceSettings
+from databus.relay.sources.kind import Repaired, RepairRequest, SourceKind
+from databus.relay.sources.mysql.doctor import check_server
+from databus.relay.sources.mysql.history_repair import repair_history
+from databus.relay.sources.mysql.scan.tables import MysqlTableScan
+from databus.relay.sources.mysql.server.catalog import ServerCatalog
+from databus.relay.sources.mysql.server.connection import address_of
+from databus.relay.sources.mysql.server.log_probe import MysqlLogLook
+from databus.relay.sources.mysql.source import MysqlSource
+from databus.relay.sources.mysql.tables.captured_tables import Names
+from databus.schemas.errors import UnknownSourceError
+from databus.schemas.table import Table
+
+
+def history_path(settings: PhysicalSourceSettings, data_dir: Path) -> Path:
+    """Return the file that holds the definitions of a source's tables over time."""
+    return data_dir / f"{settings.name}.history"
+
+
+def _open(settings: PhysicalSourceSettings, data_dir: Path | None) -> MysqlSource:
+    history = None if data_dir is None else history_path(settings, data_dir)
+    return MysqlSource(settings, history=history)
+
+
+def _read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
+    catalog = ServerCatalog(address_of(settings), settings, 0)
+    catalog.names = Names((source,))
+    definition = catalog.definition(source)
+    if definition is None:
+        raise UnknownSourceError(source, [])
+    return definition.table(source)
+
+
+def _repair_history(
+    settings: PhysicalSourceSettings, data_dir: Path, request: RepairRequest
+) -> Repaired:
+    source, scn, create_table = request
+    return repair_history(settings, history_path(settings, data_dir), source, scn, create_table)
+
+
+KIND = SourceKind(
+    open=_open,
+    check=check_server,
+    read_columns=_read_columns,
+    scan=MysqlTableScan,
+    probe_log=MysqlLogLook,
+    repair_history=_repair_history,
+    digest="databus.client.spark.verify.mysql_table:MysqlTable",
+)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn
 
 from databus.bootstrap.cli.bootstrap import EXAMPLE, ended_by_signal
 from databus.bootstrap.seeder.job import seed as seed_sources
@@ -21,6 +20,7 @@ from databus.bootstrap.verify.comparison import Comparison
 from databus.bootstrap.verify.report import json_of, shown
 from databus.bootstrap.verify.verify import verify as verify_sources
 from databus.cli.daemon_options import config_option
+from databus.cli.progress_bars import progress_bars
 from databus.conf.loading import load_settings
 from databus.conf.settings import BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.errors import UnknownSourceError
@@ -99,26 +99,13 @@ def verify(config: Path, sources: tuple[str, ...], is_json: bool, examples: int)
 
 @contextmanager
 def shown_progress() -> Iterator[Report]:
-    """Show a bar for each source on stderr, when somebody is there to see it."""
-    console = Console(stderr=True)
-    bars = Bars(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    tasks: dict[str, TaskID] = {}
+    """Show a bar for each source on stderr, if that is a terminal."""
+    with progress_bars() as bars:
 
-    def report(progress: Progress) -> None:
-        if progress.source not in tasks:
-            tasks[progress.source] = bars.add_task(progress.source, words="")
-        total = progress.rows if progress.is_done else max(progress.estimate, progress.rows)
-        bars.update(
-            tasks[progress.source], completed=progress.rows, total=total, words=words_of(progress)
-        )
+        def report(progress: Progress) -> None:
+            total = progress.rows if progress.is_done else max(progress.estimate, progress.rows)
+            bars.update(progress.source, words_of(progress), completed=progress.rows, total=total)
 
-    with bars:
         yield report
 
 

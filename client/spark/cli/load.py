@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from databus.cli.progress_bars import progress_bars
 from databus.client.spark.jobs.load import (
     CHUNK_ROWS,
     Loaded,
@@ -96,26 +95,15 @@ def _load_tables(places: Sequence[str], **how: Any) -> None:
 
 @contextmanager
 def shown_progress() -> Iterator[Report]:
-    """Show a bar for each table on stderr, when somebody is there to see it."""
-    console = Console(stderr=True)
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    tasks: dict[str, TaskID] = {}
+    """Show a bar for each table on stderr, if that is a terminal."""
+    with progress_bars() as bars:
 
-    def report(progress: LoadProgress) -> None:
-        if progress.source not in tasks:
-            tasks[progress.source] = bars.add_task(progress.source, words="")
-        words = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s, "
-        words += f"chunk {progress.chunk} of {progress.chunks}"
-        total = progress.estimate or None
-        bars.update(tasks[progress.source], completed=progress.rows, total=total, words=words)
+        def report(progress: LoadProgress) -> None:
+            words = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s, "
+            words += f"chunk {progress.chunk} of {progress.chunks}"
+            total = progress.estimate or None
+            bars.update(progress.source, words, completed=progress.rows, total=total)
 
-    with bars:
         yield report
 
 

@@ -1,4 +1,4 @@
-"""How a comparison looks on a terminal: bars while it runs, tables at its end."""
+"""The view of a comparison on a terminal: bars while it runs, tables when it ends."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import RenderableType
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
+from databus.cli.progress_bars import progress_bars
 from databus.client.spark.verify.differences import Difference, Kind
 from databus.client.spark.verify.report import Report
 from databus.client.spark.verify.verify import OnStep, Step
@@ -62,24 +63,12 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def shown_steps() -> Iterator[OnStep]:
-    """Show a bar for each step on stderr, when somebody is there to see it."""
-    console = Console(stderr=True)
-    bars = Bars(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    tasks: dict[str, TaskID] = {}
+    """Show a bar for each step on stderr, if that is a terminal."""
+    with progress_bars(TimeElapsedColumn()) as bars:
 
-    def on_step(step: Step) -> None:
-        if step.name not in tasks:
-            tasks[step.name] = bars.add_task(step.name, words="")
-        total = None if step.total is None else max(step.total, step.done)
-        words = f"{step.done:,} {step.unit}"
-        bars.update(tasks[step.name], completed=step.done, total=total, words=words)
+        def on_step(step: Step) -> None:
+            total = None if step.total is None else max(step.total, step.done)
+            words = f"{step.done:,} {step.unit}"
+            bars.update(step.name, words, completed=step.done, total=total)
 
-    with bars:
         yield on_step

@@ -1,16 +1,16 @@
-"""What a target remembers beside its rows: batches and positions, as one flat map.
+"""The commit log of a target: applied batches and positions, as one flat map.
 
-Each target keeps the map as it best can, in the same commit as the rows: a
-Delta table as app transactions, Parquet in its manifest, a database in a table
-of its own. The entries, names to whole numbers:
+Each target stores the map in the same commit as the rows: a Delta table as app
+transactions, Parquet in its manifest, a database in a table of its own. The
+entries map names to integers:
 
-    batch:<app>             the last batch of this app that is applied
+    batch:<app>             the last applied batch of this app
     position:<physical>     every change of the log up to this SCN is applied
     owner:<physical>        hash of the app that wrote that position
-    source:<source>         the rows are this source's; of several, that with the greatest number
+    source:<source>         the rows are this source's; the greatest number counts
 
 An app is one checkpoint of one query. Targets of an earlier version have no
-`source:`: the apps `shape:<source>` and `reload:<source>` say it there.
+`source:` entries; there the apps `shape:<source>` and `reload:<source>` name it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _BEFORE = ("batch:shape:", "batch:reload:")
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
-    """The entries of a target, and the rules by which they change."""
+class CommitLog:
+    """The entries of a commit log, and the rules by which they change."""
 
     entries: Mapping[str, int] = field(default_factory=dict)
 
     def applied(self, app_id: str) -> int | None:
-        """Return the last batch of an app that is applied, or None."""
+        """Return the number of an app's last applied batch, or None."""
         return self.entries.get(f"batch:{app_id}")
 
     def has(self, app_id: str, batch_id: int) -> bool:
-        """Say whether a batch is applied already: batches of an app come in order."""
+        """Return whether a batch is applied; an app's batches come in order."""
         last = self.applied(app_id)
         return last is not None and last >= batch_id
 
@@ -43,25 +43,28 @@ class Book:
         return self._under("position:")
 
     def sources(self) -> list[str]:
-        """Name the source that the rows are of; several where nobody said which of them."""
+        """Return the source of the rows; several if the log does not say which of them."""
         numbers = self._under(_SOURCE)
         if numbers:
             return [max(numbers, key=lambda name: numbers[name])]
         return sorted({name for kind in _BEFORE for name in self._under(kind)})
 
     def takes_new(self, physical_source: str, scn: int) -> bool:
-        """Say whether a row that is missing was not there at an SCN, and not deleted since."""
+        """Return whether a row of an SCN may be inserted if the target does not have it.
+
+        It may not if the target is past that SCN: the row may have been deleted since.
+        """
         return self.positions().get(physical_source, scn) <= scn
 
     def after(
         self, app_id: str, batch_id: int, positions: Mapping[str, int], source: str | None = None
-    ) -> Book:
-        """Return the book once a batch is applied.
+    ) -> CommitLog:
+        """Return the commit log after a batch.
 
-        `positions`: newest SCN per physical source of the batch. One app's
-        position never goes back; another app's is taken as it is, for it may
-        have begun before the last one's. `source`: whose rows they are, where a
-        target has those of one alone.
+        `positions`: newest SCN per physical source of the batch. An app's own
+        position never goes back. Another app's position replaces it, even by an
+        older SCN, as that app may have started further back. `source`: the source of
+        the rows, if the target holds only one.
         """
         entries = {**self.entries, f"batch:{app_id}": batch_id}
         owner = _hash_of(app_id)
@@ -73,7 +76,7 @@ class Book:
         numbers = self._under(_SOURCE)
         if source is not None and (not numbers or self.sources() != [source]):
             entries[f"{_SOURCE}{source}"] = max(numbers.values(), default=0) + 1
-        return Book(entries)
+        return CommitLog(entries)
 
     def _under(self, kind: str) -> dict[str, int]:
         return {
@@ -82,8 +85,8 @@ class Book:
             if name.startswith(kind)
         }
 
-    def changed_since(self, before: Book) -> dict[str, int]:
-        """Return the entries that another book does not have like that."""
+    def changed_since(self, before: CommitLog) -> dict[str, int]:
+        """Return the entries that are new or different compared with `before`."""
         return {
             name: number
             for name, number in self.entries.items()
@@ -92,6 +95,6 @@ class Book:
 
 
 def _hash_of(app_id: str) -> int:
-    """Return 62 bits of an app's name: whether two are the same is all that is asked."""
+    """Return a 62-bit hash of an app's name; it is only compared for equality."""
     digest = hashlib.blake2b(app_id.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 2

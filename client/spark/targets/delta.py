@@ -1,13 +1,13 @@
 """Delta tables through delta-rs: no jar, and each batch exactly once.
 
 One batch is one commit: a MERGE guarded by `_databus_scn`, and the entries of
-the book as app transactions (`databus:<name>`, number). Which entries there are
-is in the table property `databus.names`, for app transactions can be asked for
-by name only; a name is put there before its number first is, which costs a
-commit of its own when an app or a source is new.
+the commit log as app transactions (`databus:<name>`, number). delta-rs returns an
+app transaction only by its name, so the table property `databus.names` lists the
+names. A name is added there before its first number is written, which costs an
+extra commit when an app or a source is new.
 
-A commit is tried on the version that was read and on no other: whoever loses
-against another writer reads again and does it over.
+A commit succeeds only on the version that was read. A writer that loses against
+another one reads the new version and tries again.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from databus.client.spark.targets.changes import (
     SOURCE,
     Changes,
     Mark,
-    put_changes,
     unified_schema,
 )
-from databus.client.spark.targets.commit_log import Book
+from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.places import check_delta_folder, delta_files
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.target import (
     Applied,
+    LostCommitError,
     Put,
+    PutRequest,
+    RetryingTarget,
+    apply_once,
     check_same_keys,
-    lost_every_time,
     no_table,
     read_files,
-    whole_key,
 )
 from databus.schemas.errors import SettingsError
 
@@ -61,13 +62,12 @@ _PREFIX = "databus:"
 _Done = TypeVar("_Done")
 
 
-class DeltaTarget:
+class DeltaTarget(RetryingTarget):
     """A Delta table; for one thread at a time.
 
     Options: `storage_options` as delta-rs takes them; `optimize_every`: after so
-    many batches small files are put together and files older than
-    `vacuum_hours` removed (0: never); `attempts`: how often a commit that loses
-    against another writer is done over.
+    many batches, merge small files and remove files older than `vacuum_hours`
+    (0: never); `attempts`: how often a commit is tried when other writers win.
     """
 
     OPTIONS = ("storage_options", "optimize_every", "vacuum_hours", "attempts")
@@ -83,36 +83,21 @@ class DeltaTarget:
         vacuum_hours: int = 168,
         attempts: int = 20,
     ) -> None:
-        self.uri = uri
-        self.source_column = source_column
+        super().__init__(uri, keys, source_column, attempts)
         self._path = uri.removeprefix("delta:")
         check_delta_folder(uri, self._path)
-        self._given_keys = whole_key(keys, source_column)
         self._storage = storage_options
         self._optimize_every = optimize_every
         self._vacuum_hours = vacuum_hours
-        self._attempts = attempts
-        # As last seen, so that a batch reads of the log only what is new in it.
+        # Kept between batches, so that a batch reads only the new entries of the Delta log.
         self._held: DeltaTable | None = None
-        self._held_book: tuple[int, Book] | None = None
+        self._held_log: tuple[int, CommitLog] | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the columns that make a row unique; () while nobody has said so."""
+        """The columns that make a row unique; () as long as they are not known."""
         table = self._table()
         return self._given_keys or (() if table is None else _keys_of(table))
-
-    def applied(self, app_id: str) -> int | None:
-        """Return the last batch of an app that is applied, or None."""
-        return self._book().applied(app_id)
-
-    def positions(self) -> dict[str, int]:
-        """Return the SCN per physical source up to which everything is applied."""
-        return self._book().positions()
-
-    def sources(self) -> list[str]:
-        """Name the source that the rows are of, as far as it was noted."""
-        return self._book().sources()
 
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, bookkeeping included; None while there is no table."""
@@ -124,71 +109,52 @@ class DeltaTarget:
         table = self._table()
         return None if table is None else table.version()
 
-    def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
-        """Apply a batch in one commit, with the note that it is applied.
-
-        Raises SettingsError for another key than the table's,
-        IncompatibleSchemaError for a column of another type, ConsumerError if
-        other writers win every time.
-        """
-        if changes.is_nothing():
-            return Applied(positions=self.positions())
-
+    def _apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
         def attempt() -> Applied:
             table = self._table() or self._created(changes)
             _add_bookkeeping(table, changes.has_source)
             check_same_keys(self.uri, self._given_keys or _keys_of(table), changes.keys)
-            book = self._book_of(table)
-            if book.has(app_id, batch_id):
-                return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions, changes.source)
-            _add_names(table, after)
-            counts = self._merge(table, changes, _notes(after, book))
-            self._held_book = table.version(), after
-            return Applied(*counts, positions=after.positions())
+            commit_log = self._commit_log_of(table)
+
+            def commit(after: CommitLog) -> tuple[int, int]:
+                _add_names(table, after)
+                counts = self._merge(table, changes, _notes(after, commit_log))
+                self._held_log = table.version(), after
+                return counts
+
+            return apply_once(commit_log, app_id, batch_id, changes, commit)
 
         applied = self._retried(attempt, changes.newest_scn)
         if self._optimize_every and not applied.is_skipped:
             self._tidy(batch_id)
         return applied
 
-    def put(
-        self,
-        rows: pa.Table | None = None,
-        deletes: pa.Table | None = None,
-        *,
-        physical_source: str,
-        scn: int,
-        source: str | None = None,
-    ) -> Put:
-        """Make rows, and keys to delete, what the source had at an SCN; see `Target.put`."""
-
+    def _put(self, request: PutRequest) -> Put:
         def attempt() -> Put:
             table = self._table()
             if table is None:
                 raise no_table(self.uri)
             keys = self._given_keys or _keys_of(table)
             _add_bookkeeping(table, SOURCE in keys)
-            book = self._book_of(table)
-            changes = put_changes(rows, deletes, keys, scn, source)
-            takes_new = book.takes_new(physical_source, scn)
-            written, deleted = self._merge(table, changes, [], takes_new=takes_new)
-            return Put(written, deleted, takes_new)
+            commit_log = self._commit_log_of(table)
+            takes_new = commit_log.takes_new(request.physical_source, request.scn)
+            counts = self._merge(table, request.changes(keys), [], takes_new=takes_new)
+            return Put(*counts, took_new_rows=takes_new)
 
-        return self._retried(attempt, scn)
+        return self._retried(attempt, request.scn)
 
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
         """Rewrite the table with other columns, in one commit; see `Target.reshape`.
 
-        Its rows go through a file in the folder for temporary files.
+        The rows pass through a temporary file.
         """
 
         def attempt() -> None:
             table = self._table()
-            if table is None or (app_id and self._book_of(table).has(app_id, batch_id)):
+            if table is None or (app_id and self._commit_log_of(table).has(app_id, batch_id)):
                 return
             _set_keys(table, plan.keys)
-            after = self._book_of(table)
+            after = self._commit_log_of(table)
             if app_id is not None:
                 after = after.after(app_id, batch_id, {})
             self._overwrite(table, table, plan, after)
@@ -197,30 +163,30 @@ class DeltaTarget:
         self._given_keys = plan.keys if self._given_keys else ()
 
     def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
-        """Write the other table's rows over all, in one commit; see `Target.take_over`."""
+        """Overwrite the table with the other's rows, in one commit; see `Target.take_over`."""
         path = uri.removeprefix("delta:")
 
         def attempt() -> None:
             table = self._table()
-            if table is None or self._book_of(table).has(app_id, batch_id):
+            if table is None or self._commit_log_of(table).has(app_id, batch_id):
                 return
             other = DeltaTable(path, storage_options=self._storage)
             _set_keys(table, _keys_of(other))
-            after = self._book_of(table).after(app_id, batch_id, positions)
+            after = self._commit_log_of(table).after(app_id, batch_id, positions)
             self._overwrite(table, other, None, after)
 
         self._retried(attempt, batch_id)
-        # One that is not on this disk stays, and its next load begins with it.
+        # A table in an object store stays. The next load that uses its name overwrites it.
         shutil.rmtree(path, ignore_errors=True)
 
     def _overwrite(
-        self, table: DeltaTable, rows_of: DeltaTable, plan: Reshaping | None, after: Book
+        self, table: DeltaTable, rows_of: DeltaTable, plan: Reshaping | None, after: CommitLog
     ) -> None:
-        """Put rows of a table, reshaped, in place of all, with the notes of a book."""
-        book = self._book_of(table)
+        """Replace all rows with those of a table, reshaped, and commit the log with them."""
+        commit_log = self._commit_log_of(table)
         _add_names(table, after)
         schema = _schema_of(rows_of) if plan is None else plan.schema
-        # To a file first: what delta-rs reads while it writes, it cannot read itself.
+        # To a file first: delta-rs cannot read a table that it is overwriting.
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_stream(file, schema) as writer:
                 for batch in rows_of.to_pyarrow_dataset().to_batches():
@@ -235,13 +201,13 @@ class DeltaTarget:
                     mode="overwrite",
                     schema_mode="overwrite",
                     commit_properties=CommitProperties(
-                        max_commit_retries=0, app_transactions=_notes(after, book)
+                        max_commit_retries=0, app_transactions=_notes(after, commit_log)
                     ),
                 )
-        self._held_book = None
+        self._held_log = None
 
     def forget_as_of(self, source: str | None = None) -> None:
-        """Take no row of a source for known to be there; see `Target.forget_as_of`."""
+        """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
 
         def attempt() -> None:
             table = self._table()
@@ -254,11 +220,11 @@ class DeltaTarget:
         self._retried(attempt, -1)
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """Return the table as it is now; Spark reads its files, without a jar.
+        """Return the table's current rows; Spark reads the files itself, without a jar.
 
-        Not safe beside a vacuum that removes files of this version. Raises
-        SettingsError while there is no table, and for one that Spark could not
-        read like that (partitions, deletion vectors).
+        A vacuum that removes this version's files breaks the DataFrame. Raises
+        SettingsError while there is no table, and for a table that cannot be read
+        as plain files (partitions, deletion vectors).
         """
         table = self._table()
         if table is None:
@@ -272,15 +238,15 @@ class DeltaTarget:
         return read_files(spark, _schema_of(table), files)
 
     def close(self) -> None:
-        """Forget what is known of the table; it holds no connection."""
-        self._held = self._held_book = None
+        """Drop the cached table; there is no connection to close."""
+        self._held = self._held_log = None
 
     def _table(self) -> DeltaTable | None:
-        """Return the table in its newest version; None while there is none."""
+        """Return the table at its newest version, or None if there is no table."""
         if self._held is not None:
-            # delta-rs finds nothing new in the log of a table that was removed.
+            # update_incremental() does not notice that a table was removed.
             if not DeltaTable.is_deltatable(self._path, self._storage):
-                self._held = self._held_book = None
+                self._held = self._held_log = None
                 return None
             self._held.update_incremental()
             return self._held
@@ -290,21 +256,21 @@ class DeltaTarget:
             return None
         return self._held
 
-    def _book(self) -> Book:
+    def _read_commit_log(self) -> CommitLog:
         table = self._table()
-        return Book() if table is None else self._book_of(table)
+        return CommitLog() if table is None else self._commit_log_of(table)
 
-    def _book_of(self, table: DeltaTable) -> Book:
+    def _commit_log_of(self, table: DeltaTable) -> CommitLog:
         version = table.version()
-        if self._held_book is None or self._held_book[0] != version:
+        if self._held_log is None or self._held_log[0] != version:
             names = _configuration(table, _NAMES)
             numbers = {name: table.transaction_version(f"{_PREFIX}{name}") for name in names}
             known = {name: number for name, number in numbers.items() if number is not None}
-            self._held_book = version, Book(known)
-        return self._held_book[1]
+            self._held_log = version, CommitLog(known)
+        return self._held_log[1]
 
     def _created(self, changes: Changes) -> DeltaTable:
-        """Make an empty table as the batch has it."""
+        """Create an empty table with the batch's schema and key."""
         return DeltaTable.create(
             self._path,
             changes.schema,
@@ -314,21 +280,20 @@ class DeltaTarget:
         )
 
     def _retried(self, attempt: Callable[[], _Done], scn: int) -> _Done:
-        """Do a commit over until nobody else has committed in between."""
-        lost: DeltaError | None = None
-        for _ in range(self._attempts):
+        def detecting_loss() -> _Done:
             try:
                 return attempt()
             except CommitFailedError as error:
-                # What was begun on this object is not to be seen again.
+                # The object still has the changes of the failed commit: open the table anew.
                 self._held = None
-                lost = error
+                raise LostCommitError(str(error)) from error
             except DeltaError as error:
-                # Two that make the table at once: one of them finds it made.
+                # Two writers create the table at once: the second one gets this error.
                 if "already exists" not in str(error):
                     raise
-                lost = error
-        raise lost_every_time(self.uri, scn, self._attempts, lost) from lost
+                raise LostCommitError(str(error)) from error
+
+        return super()._retried(detecting_loss, scn)
 
     def _merge(
         self,
@@ -338,7 +303,7 @@ class DeltaTarget:
         *,
         takes_new: bool = True,
     ) -> tuple[int, int]:
-        """Merge changes in one commit with notes; return how many rows were written and removed."""
+        """Merge changes and notes in one commit; return how many rows were written and removed."""
         held = _schema_of(table)
         schema = unified_schema(held, changes.schema, self.uri)
         _allow_local_times(table, schema)
@@ -367,22 +332,22 @@ class DeltaTarget:
             gone = " OR ".join(_gone(mark, changes.has_source) for mark in changes.marks)
             merger = merger.when_matched_delete(gone).when_not_matched_by_source_delete(gone)
         version = table.version()
-        figures = merger.execute()
+        stats = merger.execute()
         if notes and table.version() == version:
-            # Nothing changed, so nothing was committed: the notes must be, all the same.
+            # A merge that changes no row commits nothing, but the notes must be committed.
             write_deltalake(table, held.empty_table(), mode="append", commit_properties=properties)
-        written = figures["num_target_rows_inserted"] + figures["num_target_rows_updated"]
-        return written, figures["num_target_rows_deleted"]
+        written = stats["num_target_rows_inserted"] + stats["num_target_rows_updated"]
+        return written, stats["num_target_rows_deleted"]
 
     def _tidy(self, batch_id: int) -> None:
-        """Put small files together and remove old ones, each so many batches."""
+        """Merge small files and remove old ones, once in `optimize_every` batches."""
         table = self._table()
         if table is None or (batch_id + 1) % self._optimize_every:
             return
         try:
             table.optimize.compact()
         except CommitFailedError:
-            # Somebody else wrote meanwhile; the next time will do, for rows do not depend on it.
+            # Another writer committed meanwhile. Compaction is optional: leave it to the next time.
             return
         table.vacuum(
             retention_hours=self._vacuum_hours, dry_run=False, enforce_retention_duration=False
@@ -404,7 +369,7 @@ def _keys_of(table: DeltaTable) -> tuple[str, ...]:
 
 
 def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
-    """Give a table that somebody else made the columns that the rules need."""
+    """Add missing bookkeeping columns to a table that was created elsewhere."""
     names = set(_schema_of(table).names)
     wanted = [name for name in BOOKKEEPING if name != SOURCE or has_source]
     missing = [name for name in wanted if name not in names]
@@ -414,7 +379,7 @@ def _add_bookkeeping(table: DeltaTable, has_source: bool) -> None:
 
 
 def _allow_local_times(table: DeltaTable, schema: pa.Schema) -> None:
-    """Let a table have timestamps without a zone, where it gets its first: a merge does not."""
+    """Enable timestamps without a zone before the first such column; a merge does not do it."""
     kinds = [kind for kind in schema.types if pa.types.is_timestamp(kind) and kind.tz is None]
     if kinds and "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(
@@ -422,30 +387,30 @@ def _allow_local_times(table: DeltaTable, schema: pa.Schema) -> None:
         )
 
 
-def _notes(after: Book, before: Book) -> list[Transaction]:
-    """Return what a commit notes of a book."""
+def _notes(after: CommitLog, before: CommitLog) -> list[Transaction]:
+    """Return the changed entries of the commit log as app transactions."""
     return [
         Transaction(f"{_PREFIX}{name}", number)
         for name, number in after.changed_since(before).items()
     ]
 
 
-def _add_names(table: DeltaTable, book: Book) -> None:
-    """See that every entry of a book can be found again."""
+def _add_names(table: DeltaTable, commit_log: CommitLog) -> None:
+    """Add the names of new entries to the table's list of names."""
     known = _configuration(table, _NAMES)
-    names = [*known, *(name for name in book.entries if name not in known)]
+    names = [*known, *(name for name in commit_log.entries if name not in known)]
     if len(names) > len(known):
         table.alter.set_table_properties({_NAMES: json.dumps(names)}, raise_if_not_exists=False)
 
 
 def _set_keys(table: DeltaTable, keys: Sequence[str]) -> None:
-    """Write down a key that was renamed: before the columns are, so that none is without."""
+    """Store renamed key columns; before the rename, so that the table always has a key."""
     if _keys_of(table) and _keys_of(table) != tuple(keys):
         table.alter.set_table_properties({_KEYS: json.dumps(keys)}, raise_if_not_exists=False)
 
 
 def _gone(mark: Mark, has_source: bool) -> str:
-    """Return the condition of a mark on a row of the table."""
+    """Return the SQL condition that is true for the rows that a mark removes."""
     conditions = [f"coalesce(t.{SCN}, -1) <= {mark.scn}"]
     if not mark.is_truncate:
         conditions.append(f"coalesce(t.{AS_OF}, -1) < {mark.scn}")
@@ -455,7 +420,7 @@ def _gone(mark: Mark, has_source: bool) -> str:
 
 
 def _is_of(source: str | None) -> str | None:
-    """Return the condition of a source on a row; none for all."""
+    """Return the SQL condition for the rows of a source; None for all rows."""
     return None if source is None else f"{SOURCE} = '{source.replace(chr(39), chr(39) * 2)}'"
 
 

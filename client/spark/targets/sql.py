@@ -1,19 +1,17 @@
-"""A table of any database that SQLAlchemy speaks to.
+"""A table of any database that SQLAlchemy supports.
 
-One batch is one transaction. It begins by writing the table's line in
-`databus_targets`, so whoever else applies to the table waits; then the rows
-that the batch has changes of are asked for their SCN, and what the rules say is
-inserted, updated and deleted. In the same transaction the book's entries go to
-`databus_book`.
+One batch is one transaction. It first updates the table's row in
+`databus_targets`, which locks out other writers of the table. Then it reads the
+SCNs of the rows that the batch changes, and inserts, updates and deletes by the
+rules of `merge_plan`. The same transaction writes the commit log to `databus_book`.
 
-    databus_targets   target, changes (how many transactions), keys, columns
-    databus_book      target, name, value
+    databus_targets   target, changes (number of transactions), keys, columns
+    databus_book      target, name, value: the commit log
 
-`columns` is the table's schema as Arrow has it: the database's own types do not
-say it all. What a table that was there before does with a value is its own
-affair.
+`columns` is the table's Arrow schema: the database's own types do not say
+everything. A table that was created elsewhere may store a value in another form.
 
-New columns are added before the transaction: MySQL would commit half of it.
+New columns are added before the transaction: an ALTER commits in MySQL.
 """
 
 from __future__ import annotations
@@ -31,14 +29,8 @@ from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import IntegrityError, NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 
-from databus.client.spark.targets.changes import (
-    AS_OF,
-    SOURCE,
-    Changes,
-    put_changes,
-    unified_schema,
-)
-from databus.client.spark.targets.commit_log import Book
+from databus.client.spark.targets.changes import AS_OF, SOURCE, Changes, unified_schema
+from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.client.spark.targets.sql_batch import Batch, arrow_of
 from databus.client.spark.targets.sql_reshaping import (
@@ -62,20 +54,22 @@ from databus.client.spark.targets.sql_values import storable
 from databus.client.spark.targets.target import (
     Applied,
     Put,
+    PutRequest,
+    Target,
+    apply_once,
     check_same_keys,
     no_table,
-    whole_key,
 )
 
 _FETCHED = 10_000
 
 
-class SqlTarget:
+class SqlTarget(Target):
     """A table of a database: `<SQLAlchemy URL>#<table>`.
 
-    Options: `key_length`, the length of a string in the key of a table that is
-    made; `partitions`, in how many parts Spark reads a table with an integer
-    key; `engine_options`, those of SQLAlchemy's `create_engine`.
+    Options: `key_length`: the length of string key columns in a table that the
+    target creates; `partitions`: the number of parts in which Spark reads a table
+    with an integer key; `engine_options`: those of SQLAlchemy's `create_engine`.
     """
 
     OPTIONS = ("key_length", "partitions", "engine_options")
@@ -91,9 +85,8 @@ class SqlTarget:
         engine_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._url, _, self.table = uri.rpartition("#")
-        self.uri = f"{make_url(self._url).render_as_string(hide_password=True)}#{self.table}"
-        self.source_column = source_column
-        self._given_keys = whole_key(keys, source_column)
+        shown = f"{make_url(self._url).render_as_string(hide_password=True)}#{self.table}"
+        super().__init__(shown, keys, source_column)
         self._key_length = key_length
         self._partitions = partitions
         self._engine_options = dict(engine_options or {})
@@ -103,86 +96,60 @@ class SqlTarget:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Name the columns that make a row unique; () while nobody has said so."""
+        """The columns that make a row unique; () as long as they are not known."""
         if self._given_keys:
             return self._given_keys
         with self._engine.connect() as connection:
-            line = self._line(connection)
-            if line is not None:
-                return tuple(json.loads(line.keys))
+            stored = self._target_row(connection)
+            if stored is not None:
+                return tuple(json.loads(stored.keys))
         return tuple(self._inspected_keys())
 
-    def applied(self, app_id: str) -> int | None:
-        """Return the last batch of an app that is applied, or None."""
-        return self._read_book().applied(app_id)
-
-    def positions(self) -> dict[str, int]:
-        """Return the SCN per physical source up to which everything is applied."""
-        return self._read_book().positions()
-
-    def sources(self) -> list[str]:
-        """Name the source that the rows are of, as far as it was noted."""
-        return self._read_book().sources()
-
     def schema(self) -> pa.Schema | None:
-        """Return the columns that batches have brought, bookkeeping included; None before one."""
+        """Return the columns of the applied batches, bookkeeping included; None before the first.
+
+        Other columns of the table are not listed.
+        """
         with self._engine.connect() as connection:
-            line = self._line(connection)
-        return None if line is None else schema_of(line)
+            stored = self._target_row(connection)
+        return None if stored is None else schema_of(stored)
 
     def version(self) -> int | None:
-        """Return None: a database's table has no numbered states."""
+        """Return None: a database's table has no numbered versions."""
         return None
 
-    def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
-        """Apply a batch in one transaction, with the note that it is applied.
-
-        Raises SettingsError for another key than the table's,
-        IncompatibleSchemaError for a column of another type, RowError for a value
-        that the database cannot have, and what else the database raises.
-        """
-        if changes.is_nothing():
-            return Applied(positions=self.positions())
+    def _apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
         changes = storable(changes, self._engine.dialect, self.uri)
         schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
-            book = self._book(connection)
-            if book.has(app_id, batch_id):
-                return Applied(is_skipped=True, positions=book.positions())
-            after = book.after(app_id, batch_id, changes.positions, changes.source)
-            counts = Batch(self._table_of(schema), changes, schema, connection, uri=self.uri).run()
-            self._write(connection, after.changed_since(book))
-        return Applied(*counts, positions=after.positions())
+            commit_log = self._commit_log(connection)
 
-    def put(
-        self,
-        rows: pa.Table | None = None,
-        deletes: pa.Table | None = None,
-        *,
-        physical_source: str,
-        scn: int,
-        source: str | None = None,
-    ) -> Put:
-        """Make rows, and keys to delete, what the source had at an SCN; see `Target.put`."""
-        keys = self.keys
-        changes = put_changes(rows, deletes, keys, scn, source)
-        changes = storable(changes, self._engine.dialect, self.uri)
+            def commit(after: CommitLog) -> tuple[int, int]:
+                table = self._table_of(schema)
+                counts = Batch(table, changes, schema, connection, uri=self.uri).run()
+                self._write(connection, after.changed_since(commit_log))
+                return counts
+
+            return apply_once(commit_log, app_id, batch_id, changes, commit)
+
+    def _put(self, request: PutRequest) -> Put:
+        changes = storable(request.changes(self.keys), self._engine.dialect, self.uri)
         schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
-            takes_new = self._book(connection).takes_new(physical_source, scn)
+            commit_log = self._commit_log(connection)
+            takes_new = commit_log.takes_new(request.physical_source, request.scn)
             batch = Batch(self._table_of(schema), changes, schema, connection, takes_new, self.uri)
-            written, deleted = batch.run()
-        return Put(written, deleted, takes_new)
+            return Put(*batch.run(), took_new_rows=takes_new)
 
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
-        """Alter the table; see `Target.reshape`. Columns of one's own in it stay."""
+        """Alter the table; see `Target.reshape`. Columns that the target does not know stay."""
         held = self._known_schema()
         dialect = self._engine.dialect
         altering = Altering(self.table, plan, held, dialect, self._key_length)
-        book = self._read_book()
-        if app_id and book.has(app_id, batch_id):
+        commit_log = self._read_commit_log()
+        if app_id and commit_log.has(app_id, batch_id):
             return
         if dialect.name in MYSQL:
             self._once(f"{app_id}@{batch_id}" if app_id else "", altering.in_one)
@@ -194,21 +161,22 @@ class SqlTarget:
             if plan.is_emptied:
                 connection.execute(self._table_of(plan.schema, plan.keys).delete())
             if app_id:
-                self._write(connection, book.after(app_id, batch_id, {}).changed_since(book))
+                after = commit_log.after(app_id, batch_id, {})
+                self._write(connection, after.changed_since(commit_log))
         self._is_ready = False
         self._given_keys = plan.keys if self._given_keys else ()
 
     def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
-        """Put the other table in the place of this one, at once; see `Target.take_over`.
+        """Swap the other table in, in one step; see `Target.take_over`.
 
-        It is another table then: indexes of one's own are to be made again.
+        Indexes that users added to the old table are lost.
         """
         other, old = uri.rpartition("#")[2], f"{self.table}__databus_old"
         dialect, targets, entries = self._engine.dialect, self._targets, self._entries
         with self._engine.begin() as connection:
-            book = self._book(connection)
-            theirs = self._line(connection, other)
-        if book.has(app_id, batch_id) or theirs is None:
+            commit_log = self._commit_log(connection)
+            theirs = self._target_row(connection, other)
+        if commit_log.has(app_id, batch_id) or theirs is None:
             return
         statements = swap(dialect, self.table, other, old)
         if dialect.name in MYSQL:
@@ -225,7 +193,7 @@ class SqlTarget:
             if dialect.name not in MYSQL:
                 for statement in statements:
                     run(connection, statement)
-            changed = book.after(app_id, batch_id, positions).changed_since(book)
+            changed = commit_log.after(app_id, batch_id, positions).changed_since(commit_log)
             self._write(connection, changed)
             connection.execute(entries.delete().where(entries.c.target == other))
             connection.execute(targets.delete().where(targets.c.target == other))
@@ -234,7 +202,7 @@ class SqlTarget:
         self._is_ready = False
 
     def _once(self, mark: str, statement: Callable[[str], str]) -> None:
-        """Alter the table in MySQL, unless its comment says that it has been done."""
+        """Alter the table in MySQL, unless its comment says that this was done."""
         with self._engine.connect() as connection:
             comment = comment_of(connection, self.table)
             if not mark:
@@ -243,7 +211,7 @@ class SqlTarget:
                 run(connection, statement(marked(comment, mark)))
 
     def forget_as_of(self, source: str | None = None) -> None:
-        """Take no row of a source for known to be there; see `Target.forget_as_of`."""
+        """Clear the as-of SCN of a source's rows; see `Target.forget_as_of`."""
         schema = self.schema()
         if schema is None:
             return
@@ -256,10 +224,10 @@ class SqlTarget:
             connection.execute(update)
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """Return the table as it is when Spark reads it, by ranges of an integer key.
+        """Return the table's rows at the time Spark reads them, by ranges of an integer key.
 
-        The parts are read in transactions of their own: what is written
-        meanwhile may be in one and not yet in another.
+        Each part is read in its own transaction: a concurrent write may be visible
+        in one part and not in another.
         """
         schema = self._known_schema()
         limits = self._limits(schema)
@@ -271,7 +239,7 @@ class SqlTarget:
         return parts.mapInArrow(reader, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
     def read(self) -> pa.Table:
-        """Return the table as it is now, read without Spark."""
+        """Return the table's current rows, read without Spark."""
         schema = self._known_schema()
         with self._engine.connect() as connection:
             batches = _selected(connection, self._table_of(schema), schema, None)
@@ -288,9 +256,9 @@ class SqlTarget:
         return schema
 
     def _ready(self, changes: Changes) -> pa.Schema:
-        """See that the table and its columns are there; return its schema.
+        """Create the table and missing columns; return the schema.
 
-        Not in the batch's transaction, for some databases commit when a table changes.
+        Not in the batch's transaction: in some databases DDL commits.
         """
         known = self.schema()
         if known is not None:
@@ -306,12 +274,12 @@ class SqlTarget:
         table = self._table_of(schema, changes.keys)
         table.create(self._engine, checkfirst=True)
         self._add_columns(table)
-        self._add_line(changes.keys, schema)
+        self._add_target_row(changes.keys, schema)
         self._is_ready = True
         return schema
 
     def _add_columns(self, table: sa.Table) -> None:
-        # Of a result, not of SQLAlchemy's inspection, which takes MySQL's "``" for two.
+        # Names from an empty result: SQLAlchemy's inspection reads MySQL's "``" as two characters.
         nothing = sa.select(sa.text("*")).select_from(table).where(sa.false())
         with self._engine.connect() as connection:
             held = set(connection.execute(nothing).keys())
@@ -323,9 +291,9 @@ class SqlTarget:
                 with self._engine.begin() as connection:
                     connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {words}")
 
-    def _add_line(self, keys: Sequence[str], schema: pa.Schema) -> None:
-        """Write the table's line, unless it is there."""
-        line = {
+    def _add_target_row(self, keys: Sequence[str], schema: pa.Schema) -> None:
+        """Insert the table's row in `databus_targets`, unless it exists."""
+        row = {
             "target": self.table,
             "changes": 0,
             "keys": json.dumps(keys),
@@ -333,16 +301,16 @@ class SqlTarget:
         }
         try:
             with self._engine.begin() as connection:
-                if self._line(connection) is None:
-                    connection.execute(self._targets.insert(), line)
+                if self._target_row(connection) is None:
+                    connection.execute(self._targets.insert(), row)
         except IntegrityError:
-            # Another writer has made it since we looked.
+            # Another writer has inserted it in the meantime.
             return
 
     def _lock(
         self, connection: Connection, schema: pa.Schema, keys: Sequence[str] | None = None
     ) -> None:
-        """Be the only one who writes to the table, until the transaction ends."""
+        """Lock out other writers of the table until the transaction ends."""
         targets = self._targets
         named = {} if keys is None else {"keys": json.dumps(keys)}
         connection.execute(
@@ -351,48 +319,50 @@ class SqlTarget:
             .values(changes=targets.c.changes + 1, columns=text_of(schema), **named)
         )
 
-    def _line(self, connection: Connection, name: str | None = None) -> sa.Row[Any] | None:
-        """Return a table's line; None of a table that somebody has dropped: its rows are gone."""
-        line = self._noted_line(connection, name or self.table)
-        # The line is read first: it is written when the table is there.
-        is_there = line is not None and sa.inspect(connection).has_table(name or self.table)
-        return line if is_there else None
+    def _target_row(self, connection: Connection, name: str | None = None) -> sa.Row[Any] | None:
+        """Return a table's row in `databus_targets`; None if the table was dropped."""
+        stored = self._stored_row(connection, name or self.table)
+        # Read before the check, as the row is inserted after the table is created.
+        exists = stored is not None and sa.inspect(connection).has_table(name or self.table)
+        return stored if exists else None
 
-    def _noted_line(self, connection: Connection, name: str) -> sa.Row[Any] | None:
+    def _stored_row(self, connection: Connection, name: str) -> sa.Row[Any] | None:
         targets = self._targets
         if not sa.inspect(connection).has_table(targets.name):
             return None
         return connection.execute(targets.select().where(targets.c.target == name)).one_or_none()
 
     def _forget_dropped(self) -> None:
-        """Forget what was noted of a table of this name that is not there any more."""
+        """Delete the bookkeeping of a table of this name that has been dropped."""
         with self._engine.begin() as connection:
             is_dropped = (
-                self._noted_line(connection, self.table) is not None
-                and self._line(connection) is None
+                self._stored_row(connection, self.table) is not None
+                and self._target_row(connection) is None
             )
             if is_dropped:
                 for table in (self._entries, self._targets):
                     connection.execute(table.delete().where(table.c.target == self.table))
 
-    def _read_book(self) -> Book:
+    def _read_commit_log(self) -> CommitLog:
         with self._engine.connect() as connection:
-            return Book() if self._line(connection) is None else self._book(connection)
+            if self._target_row(connection) is None:
+                return CommitLog()
+            return self._commit_log(connection)
 
-    def _book(self, connection: Connection) -> Book:
+    def _commit_log(self, connection: Connection) -> CommitLog:
         entries = self._entries
         mine = sa.select(entries.c.name, entries.c.value).where(entries.c.target == self.table)
-        return Book({row.name: row.value for row in connection.execute(mine)})
+        return CommitLog({row.name: row.value for row in connection.execute(mine)})
 
     def _write(self, connection: Connection, changed: Mapping[str, int]) -> None:
-        """Write entries of the book."""
+        """Write entries of the commit log."""
         entries = self._entries
-        lines = [
+        rows = [
             {"target": self.table, "name": name, "value": value} for name, value in changed.items()
         ]
         mine = entries.c.target == self.table
         connection.execute(entries.delete().where(mine, entries.c.name.in_(list(changed))))
-        connection.execute(entries.insert(), lines)
+        connection.execute(entries.insert(), rows)
 
     def _inspected_keys(self) -> list[str]:
         try:
@@ -406,7 +376,7 @@ class SqlTarget:
         )
 
     def _limits(self, schema: pa.Schema) -> list[tuple[int | None, int | None]]:
-        """Return ranges (from, to] of the key in which the table is read; one of None is open."""
+        """Return the key ranges (from, to] in which to read the table; None is an open end."""
         keys = [key for key in self.keys if key != SOURCE]
         if len(keys) != 1 or not pa.types.is_integer(schema.field(keys[0]).type):
             return [(None, None)]
@@ -424,7 +394,7 @@ class SqlTarget:
 def _selected(
     connection: Connection, table: sa.Table, schema: pa.Schema, condition: Any
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table, as they come."""
+    """Yield the rows of a table as the database sends them."""
     query = sa.select(*(table.c[name] for name in schema.names))
     if condition is not None:
         query = query.where(condition)
@@ -442,7 +412,7 @@ def _read_parts(
     limits: Sequence[tuple[int | None, int | None]],
     parts: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Read the ranges of a table whose numbers come in; runs in a worker of Spark."""
+    """Yield the rows of the ranges whose numbers are in `parts`; runs in a Spark worker."""
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
     engine = sa.create_engine(url, **engine_options)
     try:
@@ -458,7 +428,7 @@ def _read_parts(
 
 
 def _in_range(table: sa.Table, keys: Sequence[str], after: int | None, last: int | None) -> Any:
-    """Return the condition of a range of an integer key; None of the whole table."""
+    """Return the condition of a range of an integer key; None for the whole table."""
     if after is None and last is None:
         return None
     column = next(table.c[key] for key in keys if key != SOURCE)

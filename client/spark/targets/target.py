@@ -1,93 +1,131 @@
-"""What every target can do, and how one is opened by its URI.
+"""What every target can do, and how to open one by its URI.
 
-`delta:<path or url>` a Delta table, `parquet:<folder>` Parquet files of this
-project's own layout, `<SQLAlchemy URL>#<table>` a table of a database. The
-rules by which changes are applied are those of `targets.changes`.
+`delta:<path or url>` is a Delta table, `parquet:<folder>` is Parquet files in this
+project's own layout, `<SQLAlchemy URL>#<table>` is a table of a database.
+`targets.changes` holds the rules by which changes are applied.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from databus.client.spark.targets.changes import SOURCE, Changes
+from databus.client.spark.targets.changes import SOURCE, Changes, put_changes
+from databus.client.spark.targets.commit_log import CommitLog
 from databus.client.spark.targets.places import as_pattern
 from databus.client.spark.targets.reshaping import Reshaping
 from databus.schemas.errors import ConsumerError, SettingsError
 
-# Imported when asked for: each needs a library of its own.
+# Imported on demand: each needs a library of its own.
 _FORMS = {
     "delta": "databus.client.spark.targets.delta:DeltaTarget",
     "parquet": "databus.client.spark.targets.parquet:ParquetTarget",
 }
 _SQL = "databus.client.spark.targets.sql:SqlTarget"
 _KNOWN = "known are delta:<path or url>, parquet:<folder> and <SQLAlchemy URL>#<table>"
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a batch."""
+    """The result of applying a batch."""
 
     # Rows of the target that were written, and removed (by deletes, truncates, ends of snapshots).
     upserts: int = 0
     deletes: int = 0
-    # It had been applied before: nothing was done.
+    # The batch had been applied before: nothing was done.
     is_skipped: bool = False
-    # Of the target, after the batch: everything up to this SCN is applied.
+    # The target's positions after the batch: everything up to this SCN is applied.
     positions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What became of rows that were put as of one SCN."""
+    """The result of putting rows as of one SCN."""
 
     written: int
     deleted: int
-    # False: the target was past that SCN, where a row that is missing may have been
-    # deleted since; rows that it did not have were left out. Put them as of a newer SCN.
+    # False: the target is past that SCN, so a missing row may have been deleted since.
+    # Rows that the target did not have were left out. Put them as of a newer SCN.
     took_new_rows: bool
 
 
-class Target(Protocol):
+class PutRequest(NamedTuple):
+    """The arguments of `Target.put`."""
+
+    rows: pa.Table | None
+    deletes: pa.Table | None
+    physical_source: str
+    scn: int
+    source: str | None
+
+    def changes(self, keys: Sequence[str]) -> Changes:
+        """Return the request as changes to a table with this key."""
+        return put_changes(self.rows, self.deletes, keys, self.scn, self.source)
+
+
+class LostCommitError(Exception):
+    """Another writer has committed since this one read the table; its text says what was found."""
+
+
+class Target(ABC):
     """A table that changes are applied to; one writer of a source at a time, besides `put`."""
 
-    uri: str
-    source_column: bool
+    def __init__(self, uri: str, keys: Sequence[str] | None, source_column: bool) -> None:
+        self.uri = uri
+        self.source_column = source_column
+        self._given_keys = whole_key(keys, source_column)
 
     @property
+    @abstractmethod
     def keys(self) -> tuple[str, ...]:
-        """Name the columns that make a row unique; () while nobody has said so."""
-        ...
+        """The columns that make a row unique; () as long as they are not known."""
 
     def applied(self, app_id: str) -> int | None:
-        """Return the last batch of an app that is applied, or None."""
-        ...
+        """Return the number of an app's last applied batch, or None."""
+        return self._read_commit_log().applied(app_id)
 
     def positions(self) -> dict[str, int]:
         """Return the SCN per physical source up to which everything is applied."""
-        ...
+        return self._read_commit_log().positions()
 
     def sources(self) -> list[str]:
-        """Name the source that the rows are of, as far as it was noted; [] of several sources."""
-        ...
+        """Return the source whose rows the table holds, if recorded; [] with several sources."""
+        return self._read_commit_log().sources()
 
+    @abstractmethod
+    def _read_commit_log(self) -> CommitLog:
+        """Return the commit log; it is empty while there is no table."""
+
+    @abstractmethod
     def schema(self) -> pa.Schema | None:
         """Return the table's columns, bookkeeping included; None while there is no table."""
-        ...
 
+    @abstractmethod
     def version(self) -> int | None:
-        """Return the number of the newest state; None where states have none."""
-        ...
+        """Return the number of the newest version; None if there is no table or no versions."""
 
     def apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
-        """Apply a batch whole, with the note that it is applied, or not at all."""
-        ...
+        """Apply a whole batch and record it in the commit log, in one commit.
+
+        Raises SettingsError for another key than the table's,
+        IncompatibleSchemaError for a column of another type, RowError for a value
+        that a database cannot store, ConsumerError if other writers win every time.
+        """
+        if changes.is_nothing():
+            return Applied(positions=self.positions())
+        return self._apply(app_id, batch_id, changes)
+
+    @abstractmethod
+    def _apply(self, app_id: str, batch_id: int, changes: Changes) -> Applied:
+        """Apply a batch that is not empty."""
 
     def put(
         self,
@@ -98,56 +136,102 @@ class Target(Protocol):
         scn: int,
         source: str | None = None,
     ) -> Put:
-        """Make rows, and keys to delete, what the source had at an SCN, whole or not at all.
+        """Write `rows` and remove the keys in `deletes`, as of an SCN, in one commit.
 
-        Rows of the target that are newer stay. A row that the target does not
-        have is written only if the target's position of that physical source is
-        not past `scn`. `source` fills `_databus_source` where the table has it.
+        Newer rows of the target stay. A row that the target does not have is
+        written only if the target's position of that physical source is not past
+        `scn`. `source` fills `_databus_source` if the table has that column.
         """
-        ...
+        return self._put(PutRequest(rows, deletes, physical_source, scn, source))
 
+    @abstractmethod
+    def _put(self, request: PutRequest) -> Put:
+        """Put rows and deletes in one commit."""
+
+    @abstractmethod
     def reshape(self, plan: Reshaping, app_id: str | None, batch_id: int) -> None:
-        """Give the table other columns, in one commit with the note that it has them.
+        """Change the table's columns, and record that in the commit log, in one commit.
 
-        Done over it changes nothing where there is a note; without an app none is made.
+        A recorded change is not done again. Without an app nothing is recorded.
         """
 
+    @abstractmethod
     def take_over(self, uri: str, app_id: str, batch_id: int, positions: Mapping[str, int]) -> None:
-        """Have the rows, columns and key of another target of this kind in place of all, at once.
+        """Replace rows, columns and key with those of another target of this kind, in one commit.
 
-        The other one is gone then. Noted and done over as a batch is.
+        The other target is removed. The commit is recorded like a batch, and is not
+        done twice.
         """
 
+    @abstractmethod
     def forget_as_of(self, source: str | None = None) -> None:
-        """Take no row of a source for known to be there, before a snapshot tells anew.
+        """Clear the as-of SCN of a source's rows, before a new snapshot sets it again.
 
-        A snapshot of another selection of rows, or by another query, may be as of
-        the same SCN as one before it. Nothing else changes; no table is no row.
+        A snapshot with another row selection, or of another query, may have the same
+        SCN as the one before it. Nothing else changes. Without a table it does nothing.
         """
 
+    @abstractmethod
     def rows(self, spark: SparkSession) -> DataFrame:
-        """Return the table as it is now, with its bookkeeping columns.
+        """Return the table's current rows, with the bookkeeping columns.
 
         Raises SettingsError while there is no table.
         """
-        ...
 
-    def close(self) -> None:
-        """Let go of connections; a target without any has nothing to do."""
+    def close(self) -> None:  # noqa: B027 - most targets hold no connection
+        """Close connections, if the target holds any."""
+
+
+class RetryingTarget(Target):
+    """A target whose commit fails, and is tried again, if another writer commits first."""
+
+    def __init__(
+        self, uri: str, keys: Sequence[str] | None, source_column: bool, attempts: int
+    ) -> None:
+        super().__init__(uri, keys, source_column)
+        self._attempts = attempts
+
+    def _retried(self, attempt: Callable[[], _Done], scn: int) -> _Done:
+        """Return what `attempt` returns; run it again after each LostCommitError."""
+        lost: LostCommitError | None = None
+        for _ in range(self._attempts):
+            try:
+                return attempt()
+            except LostCommitError as error:
+                lost = error
+        raise _lost_every_time(self.uri, scn, self._attempts, str(lost or "")) from lost
+
+
+def apply_once(
+    commit_log: CommitLog,
+    app_id: str,
+    batch_id: int,
+    changes: Changes,
+    commit: Callable[[CommitLog], tuple[int, int]],
+) -> Applied:
+    """Commit a batch, unless the commit log has it already.
+
+    `commit` writes the changes together with the commit log that it is given, and
+    returns how many rows were written and removed.
+    """
+    if commit_log.has(app_id, batch_id):
+        return Applied(is_skipped=True, positions=commit_log.positions())
+    after = commit_log.after(app_id, batch_id, changes.positions, changes.source)
+    return Applied(*commit(after), positions=after.positions())
 
 
 def open_target(
     uri: str, keys: Sequence[str] | None = None, *, source_column: bool = False, **options: Any
 ) -> Target:
-    """Open a target; a table that is not there is made by the first batch.
+    """Open a target; the first batch creates a missing table.
 
-    `keys`: the columns that make a row unique; without them those of the table,
-    or of the first batch's schema. `source_column`: several sources go into the
-    table, told apart by the column `_databus_source`, which is then part of the
+    `keys`: the columns that make a row unique; the default is the key of the
+    table, or of the first batch's schema. `source_column`: several sources share
+    the table; the column `_databus_source` tells them apart and is part of the
     key. `options`: those of the target's class (`DeltaTarget`, `ParquetTarget`,
     `SqlTarget`).
 
-    Raises SettingsError for a form or an option that is not known.
+    Raises SettingsError for an unknown kind of target or an unknown option.
     """
     scheme, _, rest = uri.partition(":")
     if scheme in _FORMS and rest:
@@ -169,14 +253,14 @@ def open_target(
 
 
 def whole_key(keys: Sequence[str] | None, source_column: bool) -> tuple[str, ...]:
-    """Return the key as it is in the table: with the source's name where rows have it."""
+    """Return the table's key: the given columns, and `_databus_source` if rows have it."""
     if not keys:
         return ()
     return tuple(dict.fromkeys([*keys, SOURCE] if source_column else keys))
 
 
 def check_same_keys(uri: str, held: Sequence[str], given: Sequence[str]) -> None:
-    """Raise SettingsError if a table is asked to take changes by another key than before."""
+    """Raise SettingsError if changes come with another key than the table's."""
     if held and set(held) != set(given):
         raise SettingsError(
             f"target {uri!r} has the key ({', '.join(held)}), changes come with "
@@ -185,13 +269,13 @@ def check_same_keys(uri: str, held: Sequence[str], given: Sequence[str]) -> None
 
 
 def check_same_source(target: Target, source: str) -> None:
-    """Raise SettingsError for a table of one source that is asked to take another's changes."""
+    """Raise SettingsError if a table of one source is given another source's changes."""
     known = target.sources()
     if target.source_column or not known or source in known:
         return
     raise SettingsError(
         f"target {target.uri!r} has the rows of {' and '.join(known)}, and these are of {source}: "
-        f"give {source} a target of its own; to put its rows in place of all that are there, "
+        f"give {source} a target of its own; to replace all of the target's rows, "
         "databus spark load … --again; for several sources in one table open a new target with "
         "source_column=True"
     )
@@ -199,21 +283,21 @@ def check_same_source(target: Target, source: str) -> None:
 
 def no_table(uri: str) -> SettingsError:
     """Return the error for reading a target that has no table yet."""
-    return SettingsError(f"target {uri!r} has no table yet: its first batch makes it")
+    return SettingsError(f"target {uri!r} has no table yet: its first batch creates it")
 
 
-def lost_every_time(uri: str, scn: int, attempts: int, why: object = None) -> ConsumerError:
-    """Return the error for a commit that other writers got ahead of, as often as it was tried."""
-    reason = "" if why is None else f" ({why})"
+def _lost_every_time(uri: str, scn: int, attempts: int, reason: str) -> ConsumerError:
+    """Return the error for a commit that other writers got ahead of at every attempt."""
+    why = f" ({reason})" if reason else ""
     return ConsumerError(
         scn,
-        f"{uri}: other writers won {attempts} times{reason}; let fewer write at once, or raise "
+        f"{uri}: other writers won {attempts} times{why}; let fewer write at once, or raise "
         "attempts",
     )
 
 
 def read_files(spark: SparkSession, schema: pa.Schema, files: Sequence[str]) -> DataFrame:
-    """Return Parquet files of a schema as a DataFrame; none = no row."""
+    """Return Parquet files of a schema as a DataFrame; no files means no rows."""
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     if not files:
         return spark.createDataFrame([], columns)

@@ -1,8 +1,8 @@
-"""A table of MySQL or MariaDB, digested where it is; see `SourceTable`.
+"""A table of MySQL or MariaDB, digested by the server; see `SourceTable`.
 
-Chunks of an integer key are found by the primary key's index, one statement
-each. Buckets of another key are one pass over the table. Columns are read as the
-relay's own scan reads them, so that values are those of the stream.
+With an integer key, each chunk is one statement that uses the primary key's
+index. With another key, the digests of all buckets take one pass over the table.
+Columns are read as the relay's own scan reads them, so values equal the stream's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
-from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests
-from databus.client.spark.verify.conditions import of_chunks, where
+from databus.client.spark.verify.conditions import where
 from databus.client.spark.verify.mysql_texts import MysqlTexts
-from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, shape_of, spark_values
 from databus.client.spark.verify.texts import TEXTS, Form, base_type, form_of
 from databus.conf.settings import PhysicalSourceSettings
@@ -29,7 +28,7 @@ from databus.relay.sources.mysql.tables.captured_tables import split_name
 from databus.relay.sources.mysql.tables.ddl_tokens import quote
 from databus.schemas.errors import SettingsError, SourceStoppedError
 
-# A pass over a large table takes its time before the first answer.
+# A pass over a large table returns its first row late.
 _LONGEST_ANSWER_S = 6 * 3600.0
 _SESSION = (
     "SET SESSION character_set_results = NULL, sql_mode = '', time_zone = '+00:00',"
@@ -40,15 +39,13 @@ _TOUCHED = frozenset({"datetime", "timestamp"})
 _FETCHED_ROWS = 5_000
 
 
-class MysqlTable:
+class MysqlTable(SourceTable):
     """One table of one server."""
 
     def __init__(self, physical: PhysicalSourceSettings, source: str, selection: Selection) -> None:
-        self.physical_source = physical.name
-        self._source = source
+        super().__init__(physical, source, selection)
         self._address = address_of(physical)
         self._name = quote(*split_name(source))
-        self._where = f"({selection.where})" if selection.where else ""
         self._scan = MysqlTableScan(physical)
         self._connection: Any = None
         try:
@@ -71,60 +68,37 @@ class MysqlTable:
         self._values = spark_values(self.shape)
         self._key = quote(self.shape.key[0].name)
 
-    def close(self) -> None:
-        """Close the connections."""
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
-        self._scan.close()
 
-    def visible_scn(self) -> int:
-        """Return an SCN up to which everything is visible; see `TableScan`."""
-        return self._scan.visible_scn()
-
-    def newest_scn(self) -> int:
-        """Return where the binlog ends now."""
-        return self._scan.newest_scn()
-
-    def estimate_rows(self) -> int:
-        """Return the server's estimate."""
-        return self._scan.estimate_rows(self._source)
-
-    def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
-        """Return the last key and the digest of the rows behind a key."""
+    def _next_chunk_query(self, condition: str, rows: int) -> str:
         key = self._key
-        condition = where("" if after is None else f"{key} > {after}", self._where)
-        ((last, count, digest),) = self._ask(
+        # FORCE INDEX: any other plan would sort the table for each chunk.
+        return (
             f"SELECT MAX(k), COUNT(*), BIT_XOR(d) FROM (SELECT {key} AS k, {self._digest} AS d "
             f"FROM {self._name} FORCE INDEX (PRIMARY){condition} ORDER BY {key} LIMIT {rows}) AS c"
         )
-        return None if last is None else int(last), ChunkDigest(int(count), int(digest))
 
-    def bucket_digests(self, count: int) -> Digests:
-        """Return the digests of all buckets, in one pass over the table."""
-        rows = self._ask(
+    def _buckets_query(self, count: int) -> str:
+        return (
             f"SELECT b, COUNT(*), BIT_XOR(d) FROM (SELECT {self._bucket} MOD {count} AS b, "
             f"{self._digest} AS d FROM {self._name}{where(self._where)}) AS c GROUP BY b"
         )
-        return {int(b): ChunkDigest(int(rows), int(digest)) for b, rows, digest in rows}
-
-    def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
-        """Yield the rows of some chunks."""
-        for condition in of_chunks(chunks, numbers, self._key, self._bucket):
-            yield from self._read(condition)
 
     def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
         """Yield the rows that have these keys."""
         return self._read(self._is_one_of(keys))
 
     def touch(self, keys: Sequence[Key], column: str) -> None:
-        """Write the time of now into a DATETIME or TIMESTAMP of these rows."""
+        """Write the current time into a DATETIME or TIMESTAMP column of these rows."""
         defined = {one.name: base_type(one.sql_type) for one in self._all_columns}
         if defined.get(column) not in _TOUCHED:
             has = [name for name, kind in defined.items() if kind in _TOUCHED]
             raise SettingsError(
-                f"{self._source}: --touch-column {column} is no DATETIME or TIMESTAMP of it; "
-                f"{', '.join(has) or 'none'} is"
+                f"{self._source}: --touch-column {column} is not a DATETIME or TIMESTAMP column; "
+                f"those are: {', '.join(has) or 'none'}"
             )
         self._ask(
             f"UPDATE {self._name} SET {quote(column)} = CURRENT_TIMESTAMP(6) "
@@ -164,7 +138,7 @@ class MysqlTable:
         literal = _literal(column, value)
         if literal:
             return f"{quote(column.name)} = {literal}"
-        # Its text, which no index has: slow, and right.
+        # Compare texts: no index helps, but the result is exact.
         text = TEXTS[form_of(column, "mysql")](value)
         return f"{self._texts.text(column)} = '{text}'"
 
@@ -189,7 +163,7 @@ class MysqlTable:
 
 
 def _literal(column: AvroColumn, value: Any) -> str:
-    """Return a key's value as SQL that an index can find; empty when there is none."""
+    """Return a key's value as a SQL literal that an index can find; "" if there is none."""
     form = form_of(column, "mysql")
     if column.kind is Kind.TIME or base_type(column.sql_type) == "bit" or form is Form.DOUBLE:
         return ""

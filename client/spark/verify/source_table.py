@@ -1,15 +1,16 @@
 """A table in its own database, as a comparison reads it: digests of chunks, and rows.
 
-Nothing is written but by `touch`, no lock is taken that a writer waits for, and
-every statement is a transaction of its own.
+Only `touch` writes. No lock blocks a writer, and every statement is a transaction
+of its own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from databus.client.spark.verify.chunks import (
     ChunkDigest,
@@ -19,16 +20,18 @@ from databus.client.spark.verify.chunks import (
     KeyRanges,
     bucket_count,
 )
+from databus.client.spark.verify.conditions import of_chunks, where
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.sources.kind import kind_of
+from databus.relay.sources.table_scan import TableScan
 from databus.schemas.errors import SettingsError, UnknownSourceError
 
 KEYS_OF_A_QUERY = 500
 
 
 class Selection(NamedTuple):
-    """Which part of a table: columns (none = all) and a condition in the database's SQL."""
+    """Part of a table: its columns (none = all) and a condition in the database's SQL."""
 
     columns: tuple[str, ...] = ()
     where: str = ""
@@ -37,52 +40,89 @@ class Selection(NamedTuple):
 EVERYTHING = Selection()
 
 
-class SourceTable(Protocol):
-    """One table of a database that is open; for one thread.
+class SourceTable(ABC):
+    """One open table of a database; for one thread.
 
     Rows have the columns of `shape`, in Spark's value space. Every method raises
     SourceError, whose text says what to do.
     """
 
-    physical_source: str
     shape: Shape
+    _scan: TableScan
+    # SQL of the quoted table name, the first key column, a row's digest and its key's digest.
+    _name: str
+    _key: str
+    _digest: str
+    _bucket: str
+
+    def __init__(self, physical: PhysicalSourceSettings, source: str, selection: Selection) -> None:
+        self.physical_source = physical.name
+        self._source = source
+        self._where = f"({selection.where})" if selection.where else ""
 
     def close(self) -> None:
-        """Let go of the database; may be called twice."""
+        """Close the connections; may be called twice."""
+        self._disconnect()
+        self._scan.close()
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Close the connection that digests are read on, if it is open."""
 
     def visible_scn(self) -> int:
         """Return an SCN up to which every transaction is visible to later reads."""
-        ...
+        return self._scan.visible_scn()
 
     def newest_scn(self) -> int:
-        """Return where the change log ends now: nothing that was read is newer."""
-        ...
+        """Return the SCN at the end of the change log: no row that was read is newer."""
+        return self._scan.newest_scn()
 
     def estimate_rows(self) -> int:
-        """Return about how many rows the table has."""
-        ...
+        """Return an estimate of the number of rows."""
+        return self._scan.estimate_rows(self._source)
 
     def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
-        """Return the last key and the digest of so many rows behind an integer key.
+        """Return the last key and the digest of the next `rows` rows behind an integer key.
 
-        Fewer rows are the last of the table; the key of none is None.
+        The last chunk has fewer rows; without any row the key is None.
         """
-        ...
+        condition = where("" if after is None else f"{self._key} > {after}", self._where)
+        ((last, count, digest),) = self._ask(self._next_chunk_query(condition, rows))
+        return None if last is None else int(last), ChunkDigest(int(count), int(digest))
+
+    @abstractmethod
+    def _next_chunk_query(self, condition: str, rows: int) -> str:
+        """Return SQL for the last key, the row count and the digest of a chunk."""
 
     def bucket_digests(self, count: int) -> Digests:
-        """Return the digests of all buckets that have rows."""
-        ...
+        """Return the digests of all buckets that have rows, in one pass over the table."""
+        rows = self._ask(self._buckets_query(count))
+        return {int(b): ChunkDigest(int(found), int(digest)) for b, found, digest in rows}
+
+    @abstractmethod
+    def _buckets_query(self, count: int) -> str:
+        """Return SQL for bucket number, row count and digest of each bucket."""
 
     def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
         """Yield the rows of some chunks."""
-        ...
+        for condition in of_chunks(chunks, numbers, self._key, self._bucket):
+            yield from self._read(condition)
 
+    @abstractmethod
     def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
         """Yield the rows that have these keys, at most KEYS_OF_A_QUERY of them."""
-        ...
 
+    @abstractmethod
     def touch(self, keys: Sequence[Key], column: str) -> None:
-        """Write the time of now into a column of these rows."""
+        """Write the current time into a column of these rows."""
+
+    @abstractmethod
+    def _read(self, condition: str) -> Iterator[Row]:
+        """Yield the rows that fulfil a condition, and the selection's."""
+
+    @abstractmethod
+    def _ask(self, query: str) -> Any:
+        """Return all rows of a query."""
 
 
 def physical_source_of(settings: RelaySettings, source: str) -> PhysicalSourceSettings:
@@ -119,9 +159,9 @@ def open_source_table(
 def digest_source(
     table: SourceTable, chunk_rows: int, count: Callable[[int], None]
 ) -> tuple[Chunks, Digests]:
-    """Share a table out into chunks of so many rows, and digest each.
+    """Split a table into chunks of about `chunk_rows` rows, and digest each.
 
-    `count` is told how many rows there were, chunk by chunk.
+    `count` is called with the number of rows of each chunk.
     """
     if not table.shape.has_key_ranges:
         buckets = KeyBuckets(bucket_count(table.estimate_rows(), chunk_rows))
@@ -148,7 +188,7 @@ def rows_of_keys(table: SourceTable, keys: Sequence[Key]) -> dict[Key, Row]:
     for at in range(0, len(keys), KEYS_OF_A_QUERY):
         for row in table.rows_of(keys[at : at + KEYS_OF_A_QUERY]):
             key = table.shape.key_of(row)
-            # To the database 'a' may be 'A', and here it is not.
+            # The database's collation may find 'A' for 'a'; here keys compare by bytes.
             if key in wanted:
                 found[key] = row
     return found

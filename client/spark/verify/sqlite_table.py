@@ -1,7 +1,7 @@
-"""A table of an SQLite database, digested where it is read; see `SourceTable`.
+"""A table of an SQLite database, digested in this process; see `SourceTable`.
 
-SQLite has no MD5: the digest is a function that is given to the connection.
-Each statement reads one state of the database, beside whoever writes.
+SQLite has no MD5, so the connection registers the digest as a function. Each
+statement reads one consistent state; writers go on meanwhile.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
-from databus.client.spark.verify.chunks import ChunkDigest, Chunks, Digests
-from databus.client.spark.verify.conditions import of_chunks, where
-from databus.client.spark.verify.source_table import Selection
+from databus.client.spark.verify.conditions import where
+from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, Shape, shape_of, spark_values
 from databus.client.spark.verify.texts import any_text, digest, row_text
 from databus.conf.settings import PhysicalSourceSettings
@@ -30,34 +29,32 @@ _NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 
 class _Xor:
-    """The XOR of numbers, as SQLite's aggregates are written."""
+    """The XOR of integers, as an aggregate of SQLite."""
 
     def __init__(self) -> None:
         self._found = 0
 
     def step(self, value: int) -> None:
-        """Take one number."""
+        """Add one number."""
         self._found ^= value
 
     def finalize(self) -> int:
-        """Return what came out, 0 for none."""
+        """Return the XOR; 0 without numbers."""
         return self._found
 
 
-class SqliteTable:
+class SqliteTable(SourceTable):
     """One table of one database file."""
 
     def __init__(self, physical: PhysicalSourceSettings, source: str, selection: Selection) -> None:
-        self.physical_source = physical.name
-        self._source = source
+        super().__init__(physical, source, selection)
         self._path = Path(parse_uri(physical.uri).path)
         self._name = quote(source.partition(".")[2] or source)
-        self._where = f"({selection.where})" if selection.where else ""
-        self._scan = SqliteTableScan(physical)
+        self._scan = scan = SqliteTableScan(physical)
         self._connection: sqlite3.Connection | None = None
         try:
-            self._scan.open()
-            table = self._scan.table(source)
+            scan.open()
+            table = scan.table(source)
             self.shape = shape_of(table, selection.columns)
             self._kinds = {column.name: column for column in shape_of(table).columns}
             with translated(physical.name, self._path, lambda: 0):
@@ -70,58 +67,34 @@ class SqliteTable:
         self._digest = f"databus_digest({', '.join(map(quote, self.shape.names))})"
         self._bucket = f"databus_key_digest({', '.join(map(quote, self.shape.key_names))})"
 
-    def close(self) -> None:
-        """Close the connections."""
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        self._scan.close()
 
-    def visible_scn(self) -> int:
-        """Return the newest committed row of the change log."""
-        return self._scan.visible_scn()
-
-    def newest_scn(self) -> int:
-        """Return the newest committed row of the change log."""
-        return self._scan.newest_scn()
-
-    def estimate_rows(self) -> int:
-        """Return how many rows there are."""
-        return self._scan.estimate_rows(self._source)
-
-    def next_chunk(self, after: int | None, rows: int) -> tuple[int | None, ChunkDigest]:
-        """Return the last key and the digest of the rows behind a key."""
+    def _next_chunk_query(self, condition: str, rows: int) -> str:
         key = self._key
-        condition = where("" if after is None else f"{key} > {after}", self._where)
-        ((last, count, found),) = self._ask(
+        return (
             f"SELECT max(k), count(*), databus_xor(d) FROM (SELECT {key} AS k, "
             f"{self._digest} AS d FROM {self._name}{condition} ORDER BY {key} LIMIT {rows})"
         )
-        return last, ChunkDigest(count, found)
 
-    def bucket_digests(self, count: int) -> Digests:
-        """Return the digests of all buckets, in one pass over the table."""
-        rows = self._ask(
+    def _buckets_query(self, count: int) -> str:
+        return (
             f"SELECT {self._bucket} % {count} AS b, count(*), databus_xor({self._digest}) "
             f"FROM {self._name}{where(self._where)} GROUP BY b"
         )
-        return {bucket: ChunkDigest(found, xor) for bucket, found, xor in rows}
-
-    def rows(self, chunks: Chunks, numbers: Sequence[int]) -> Iterator[Row]:
-        """Yield the rows of some chunks."""
-        for condition in of_chunks(chunks, numbers, self._key, self._bucket):
-            yield from self._read(condition)
 
     def rows_of(self, keys: Sequence[Key]) -> Iterator[Row]:
         """Yield the rows that have these keys."""
         return self._read(self._is_one_of(keys), [value for key in keys for value in key])
 
     def touch(self, keys: Sequence[Key], column: str) -> None:
-        """Write the time of now into a text column of these rows."""
+        """Write the current time into a text column of these rows."""
         found = self._kinds.get(column)
         if found is None or found.kind not in (Kind.STRING, Kind.ANY):
             raise SettingsError(
-                f"{self._source}: --touch-column {column} is no column of it that takes a text"
+                f"{self._source}: --touch-column {column} is not a column that takes a text"
             )
         update = f"UPDATE {self._name} SET {quote(column)} = {_NOW} WHERE {self._is_one_of(keys)}"
         values = [value for key in keys for value in key]
@@ -143,7 +116,7 @@ class SqliteTable:
         return connection
 
     def _is_one_of(self, keys: Sequence[Key]) -> str:
-        # A key of any kind is a text in Spark: the same text, of whatever it is here.
+        # Spark has the text of a key of kind ANY: compare with that text.
         terms = [
             f"databus_any({quote(c.name)})" if c.kind is Kind.ANY else quote(c.name)
             for c in self.shape.key

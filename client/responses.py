@@ -1,31 +1,15 @@
-"""What a server's HTTP answers mean: JSON bodies, headers, errors. Pure."""
+"""What a server's HTTP answers mean: JSON bodies and headers. Pure."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from databus.client.subscription import RegisteredSchema
-from databus.schemas.errors import (
-    BootstrapTooOldError,
-    BootstrapTooYoungError,
-    DatabusError,
-    InvalidParameterError,
-    OtherLogError,
-    SchemaError,
-    ScnNotFoundError,
-    ServerError,
-    UnknownCommandError,
-    UnknownSourceError,
-)
+from databus.schemas.errors import ServerError
 from databus.schemas.scn import MAX_SCN
 
-ERROR = "x-dbus-error"
-ERROR_MESSAGE = "x-dbus-error-message"
-CAUSE = "x-dbus-error-cause"
-CAUSE_MESSAGE = "x-dbus-error-cause-message"
 PENDING_EVENT_BYTES = "x-dbus-pending-event-size"
 RESUME = "x-databus-resume"
 AHEAD = "x-databus-ahead"
@@ -34,10 +18,6 @@ STORE_ID = "x-databus-store"
 MARK = "x-databus-mark"
 # Of a request: whose it is. As in databus/daemon/client_report.py, which is slow to import.
 CLIENT_ID = "x-databus-client"
-
-UNKNOWN_OLDEST = -1  # the server did not say
-_OLDEST = re.compile(r"oldest held is (\d+)")
-_ADVICE = re.compile(r"oldest held is \w+; (.+)", re.DOTALL)
 
 
 class StreamHeaders(NamedTuple):
@@ -57,55 +37,6 @@ class PageHeaders(NamedTuple):
 
     is_completed: bool = False  # the phase is over with this page
     pending_event_bytes: int | None = None
-
-
-def error_of(server: str, scn: int, status: int, headers: Mapping[str, str]) -> DatabusError | None:
-    """Return the error that an answer is, or None; `scn` is the one asked for.
-
-    The headers count, not the status: Databus answers 500 whatever the cause.
-    """
-    names = {headers.get(name, "").rpartition(".")[2] for name in (ERROR, CAUSE)} - {""}
-    if status == 200 and not names:
-        return None
-    text = headers.get(CAUSE_MESSAGE) or headers.get(ERROR_MESSAGE) or ""
-    if ScnNotFoundError.wire_name in names:
-        oldest = _OLDEST.search(text)
-        advice = _ADVICE.search(text)  # of damage: which file, and the way on
-        return ScnNotFoundError(
-            scn, int(oldest[1]) if oldest else UNKNOWN_OLDEST, advice[1] if advice else ""
-        )
-    if OtherLogError.wire_name in names:
-        return OtherLogError(f"{server}: {text}")
-    kinds = " caused by ".join(n for n in (headers.get(ERROR), headers.get(CAUSE)) if n)
-    return ServerError(server, " ".join(t for t in (f"status {status}", kinds, text) if t))
-
-
-def is_malformed(error: BaseException) -> bool:
-    """Say whether the server takes what was asked for nonsense: asking again cannot help."""
-    return isinstance(error, ServerError) and InvalidParameterError.wire_name in str(error)
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Say whether asking again cannot help until somebody changes the server."""
-    return isinstance(error, UnknownSourceError | SchemaError) or (
-        isinstance(error, ServerError) and UnknownSourceError.wire_name in str(error)
-    )
-
-
-def is_too_old(error: BaseException) -> bool:
-    """Say whether a bootstrap server is not as far yet: asking later helps."""
-    return isinstance(error, ServerError) and BootstrapTooOldError.wire_name in str(error)
-
-
-def is_too_young(error: BaseException) -> bool:
-    """Say whether a bootstrap server does not reach back so far: asking it again cannot help."""
-    return isinstance(error, ServerError) and BootstrapTooYoungError.wire_name in str(error)
-
-
-def is_unknown_command(error: BaseException) -> bool:
-    """Say whether the server has no such command."""
-    names = (UnknownCommandError.wire_name, "status 404")
-    return isinstance(error, ServerError) and any(name in str(error) for name in names)
 
 
 def read_scn(server: str, path: str, body: bytes) -> int:

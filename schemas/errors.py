@@ -12,9 +12,11 @@
     │   ├── UnknownSourceError        no such source id or name
     │   ├── ControlRefusedError       what an admin wants cannot be done now
     │   ├── UnusableSourceError       a physical source's files cannot be used; others are served
+    │   ├── OtherLogError             the checkpoint is of another log
     │   ├── ScnNotFoundError          the requested point is no longer held
     │   │   └── DamagedWindowsError   what follows it is damaged in the ring's file
     │   ├── BootstrapTooOldError      the bootstrap server is not as far yet: wait and ask again
+    │   │   └── RowsUnknownError      stored rows that no schema explains: they are read again
     │   └── BootstrapTooYoungError    the bootstrap server does not reach back so far
     ├── BootstrapError                a store cannot be read, written or served from
     │   └── StoreDamagedError         its file is not what was written
@@ -23,7 +25,8 @@
     ├── SchemaError
     │   ├── SchemaNotFoundError       no schema of that id, source or SCN
     │   ├── IncompatibleSchemaError   the reader cannot resolve it; names the field
-    │   └── ReloadNeededError         rows from before a schema change must be read again
+    │   ├── ReloadNeededError         rows from before a schema change must be read again
+    │   └── RestartNeededError        the next start of a query takes a schema change in
     ├── RowError                      a row that does not fit its table's schema
     ├── RingError
     │   ├── RingCorruptError          the file is damaged beyond what can be served
@@ -33,8 +36,10 @@
     │   └── SourceStoppedError        capture stopped; somebody must do what the text says
     ├── IllegalTransitionError        a state machine was to take a step that its table has not
     ├── ServerError                   a relay or bootstrap server answered with an error
+    │   └── NoAnswerError             none of several servers answered in time
     ├── ConsumerError                 a callback failed or overran its time budget
     └── SettingsError                 a setting is missing, unknown or out of range
+        └── ReadAgainError            what is read changed meanwhile: begin the reading again
 
 Each class has the HTTP status it is answered with (`status`) and the class
 name that goes on the wire (`wire_name`): Databus' own name where it has one,
@@ -48,10 +53,14 @@ from typing import Self
 
 
 class DatabusError(Exception):
-    """The root: every error this project raises on purpose."""
+    """The root: every error this project raises on purpose.
+
+    `server` is the URL of the server that answered with it; empty where it was raised here.
+    """
 
     status = 500
     wire_name = "RequestProcessingException"
+    server = ""
 
 
 class ProtocolError(DatabusError):
@@ -81,15 +90,28 @@ class WindowTooLargeError(ProtocolError):
 
 
 class RequestError(DatabusError):
-    """What a peer asked for cannot be answered as asked."""
+    """What a peer asked for cannot be answered as asked.
+
+    A client raises the class that the server raised (`schemas/error_headers.py`).
+    """
 
     status = 400
+
+    @classmethod
+    def answered(cls, server: str, text: str) -> Self:
+        """Return the error that a server answered; facts that no header carries are empty."""
+        error = cls.__new__(cls)
+        Exception.__init__(error, f"{server}: {text}")
+        error.server = server
+        return error
 
 
 class InvalidParameterError(RequestError):
     """A parameter is missing, malformed or beyond its limit."""
 
     wire_name = "InvalidRequestParamValueException"
+    parameter = ""
+    rule = ""
 
     def __init__(self, parameter: str, value: str, rule: str) -> None:
         shown = value if len(value) <= 80 else f"{value[:77]}..."
@@ -113,6 +135,7 @@ class UnknownSourceError(RequestError):
 
     status = 404
     wire_name = "UnknownSourceException"
+    source: str | int = ""
 
     def __init__(self, source: str | int, known: list[str]) -> None:
         super().__init__(f"unknown source {source!r}; known: {', '.join(known) or 'none'}")
@@ -320,17 +343,16 @@ class IncompatibleSchemaError(SchemaError):
 class ReloadNeededError(SchemaError):
     """What rows at rest are after a schema change cannot be told: they must be read again.
 
-    `scn` is of the change: they are to be read as of it, or later.
+    `scn` is of the change: they are to be read as of it, or later; 0 where it is not known.
     """
 
-    def __init__(self, source: str, table: str, scn: int, why: str) -> None:
-        super().__init__(
-            f"{source}: the rows of {table} from before scn {scn} must be read again: {why}. "
-            "databus spark sync does it by itself where it has --bootstrap; else: "
-            f"databus spark load {source} {table} --again --bootstrap URL"
-        )
-        self.source = source
+    def __init__(self, problem: str, scn: int = 0) -> None:
+        super().__init__(problem)
         self.scn = scn
+
+
+class RestartNeededError(SchemaError):
+    """A schema changed after a query was started; the query's next start takes the change in."""
 
 
 class RowError(DatabusError):
@@ -442,6 +464,10 @@ class ServerError(DatabusError):
         self.server = server
 
 
+class NoAnswerError(ServerError):
+    """None of several servers answered for as long as they were asked."""
+
+
 class ConsumerError(DatabusError):
     """A callback failed for good; `scn` is the window it failed in."""
 
@@ -452,6 +478,10 @@ class ConsumerError(DatabusError):
 
 class SettingsError(DatabusError):
     """A setting is missing, unknown or out of range."""
+
+
+class ReadAgainError(SettingsError):
+    """What is read has changed since the reading began: begin the reading again."""
 
 
 def _window_text(scn: int, timestamp_ns: int) -> str:

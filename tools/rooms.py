@@ -35,10 +35,10 @@ ROOMS = tuple(
     Room(*line.split(": ", 1))
     for line in """
 databus/__init__.py: the version
-schemas: SCNs, checkpoints, Avro rows, filters, errors
+schemas: SCNs, checkpoints, Avro rows, filters, errors, names on the wire
 schemas/event: one event: bytes in both versions, key, control events
 schemas/rendering.py: an event as a consumer asked for it
-schemas/protocol.py: parameters and headers of the protocol
+schemas/parameters.py: parameters that all servers read alike
 schemas/stream: streams and pages of events, read
 conf: the settings
 databus/daemon: HTTP, access, TLS, logs, files

@@ -30,7 +30,7 @@ from databus.daemon.http import CommandHandler
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError, InvalidParameterError
 from databus.schemas.event.metadata import with_metadata_schemas
-from databus.schemas.protocol import parse_protocol_version
+from databus.schemas.parameters import parse_protocol_version
 
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 

@@ -15,7 +15,7 @@ from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
-from databus.schemas.protocol import Parameters, parse_form, parse_json, parse_number
+from databus.schemas.parameters import Parameters, parse_form, parse_json, parse_number
 from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
 

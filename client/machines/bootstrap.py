@@ -59,18 +59,21 @@ from databus.client.machines.connection_messages import (
 from databus.client.machines.request_size import RequestSize
 from databus.client.machines.server_rotation import ServerOrder
 from databus.client.machines.states import BOOTSTRAPPING, Connection, StateMachine
-from databus.client.responses import is_malformed, is_too_old, is_too_young, is_unknown_command
 from databus.client.subscription import Registered, Subscription, bind
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
     CheckpointError,
     DatabusError,
     IllegalTransitionError,
+    InvalidParameterError,
     OtherLogError,
     SchemaError,
     SchemaNotFoundError,
     ServerError,
     SettingsError,
+    UnknownCommandError,
 )
 from databus.schemas.filters import filters_to_json
 
@@ -200,12 +203,13 @@ class BootstrapSession:
 
     def _take_failure(self, error: DatabusError) -> Instructions:
         state = self._machine.state
-        if state is Connection.REGISTERING_AT_BOOTSTRAP and is_unknown_command(error):
+        if state is Connection.REGISTERING_AT_BOOTSTRAP and isinstance(error, UnknownCommandError):
             return self._register(self._relay)
-        if is_too_old(error):
+        if isinstance(error, BootstrapTooOldError):
             return self._begin_after(error) if self._is_taken_back else self._try_later()
-        if is_malformed(error) or is_too_young(error) or isinstance(error, OtherLogError):
-            if state in (Connection.SNAPSHOT, Connection.CATCHUP) and is_too_young(error):
+        is_too_young = isinstance(error, BootstrapTooYoungError)
+        if is_too_young or isinstance(error, InvalidParameterError | OtherLogError):
+            if is_too_young and state in (Connection.SNAPSHOT, Connection.CATCHUP):
                 return self._begin_anew(error)
             self._refusals[self._server()] = error
             if all(server in self._refusals for server in self._servers):

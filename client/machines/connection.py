@@ -57,7 +57,6 @@ from databus.client.machines.request_size import RequestSize
 from databus.client.machines.server_rotation import ServerOrder
 from databus.client.machines.server_set import Servers
 from databus.client.machines.states import BOOTSTRAPPING, CONNECTION, Connection, StateMachine
-from databus.client.responses import is_malformed, is_refusal
 from databus.client.subscription import Registered, Subscription, bind, find_ids
 from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
@@ -65,11 +64,13 @@ from databus.schemas.errors import (
     DatabusError,
     IllegalTransitionError,
     IncompatibleSchemaError,
+    InvalidParameterError,
     OtherLogError,
     SchemaError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
+    UnknownSourceError,
 )
 
 # For relays that answer "nothing new" at once instead of holding the request.
@@ -180,8 +181,10 @@ class ConnectionMachine:
 
     def _try_next(self, error: DatabusError) -> Instructions:
         self._machine.fire("failed")
-        is_final = is_malformed(error) or isinstance(error, OtherLogError)
-        if is_final or (self._is_impatient and is_refusal(error)):
+        is_final = isinstance(error, InvalidParameterError | OtherLogError)
+        # Until somebody changes the relay: an impatient client does not wait for that.
+        is_refusal = isinstance(error, UnknownSourceError | SchemaError)
+        if is_final or (self._is_impatient and is_refusal):
             self._refused.add(self._server())
             if self._refused >= set(self._relays):
                 return self._fail(error)

@@ -31,7 +31,6 @@ from databus.client.puller.transport import Answer, OnChunk, make_transport
 from databus.client.puller.window_decoder import BufferItem, UnknownSchemaError, WindowDecoder
 from databus.client.responses import (
     STORE_ID,
-    error_of,
     read_mark,
     read_page_headers,
     read_schemas,
@@ -40,12 +39,8 @@ from databus.client.responses import (
     read_stream_headers,
 )
 from databus.conf.settings import ClientSettings
-from databus.schemas.errors import (
-    ProtocolError,
-    ServerError,
-    SettingsError,
-    WindowTooLargeError,
-)
+from databus.schemas.error_headers import read_error
+from databus.schemas.errors import ProtocolError, ServerError, SettingsError, WindowTooLargeError
 
 MAX_SMALL_ANSWER_BYTES = 64 << 20  # of /sources and /register
 PROTOCOL_VERSION = "3"
@@ -112,7 +107,7 @@ class ServerRequests:
         answer = await self._transport.get(
             server, path, parameters, timeout_s=timeout_s, max_bytes=max_bytes, on_chunk=on_chunk
         )
-        error = error_of(server, scn, answer.status, answer.headers)
+        error = read_error(server, scn, answer.status, answer.headers)
         if error is not None:
             raise error
         return answer

@@ -18,20 +18,16 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
-from tornado.httputil import (
-    HTTPHeaders,
-    HTTPMessageDelegate,
-    RequestStartLine,
-    ResponseStartLine,
-)
+from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
 from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 
 from databus import __version__
-from databus.client.responses import CLIENT_ID, ERROR
+from databus.client.responses import CLIENT_ID
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls
 from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
+from databus.schemas.protocol import ERROR
 
 READ_BYTES = 256 << 10
 MAX_HEADER_BYTES = 64 << 10

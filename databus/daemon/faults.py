@@ -19,7 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from socket import gaierror
 
-from databus.schemas.errors import ServerError, SourceStoppedError, SourceUnavailableError
+from databus.schemas.errors import (
+    RequestError,
+    ServerError,
+    SourceStoppedError,
+    SourceUnavailableError,
+)
 
 # Of this machine: room on a disk, rights, descriptors, memory, threads, a disk that does not
 # answer.
@@ -87,6 +92,8 @@ def is_transient(error: BaseException) -> bool:
             return False
         if isinstance(one, SourceUnavailableError | ServerError) or _passes(one):
             return True
+        if isinstance(one, RequestError) and one.server:
+            return True  # a server that refuses today may be set up otherwise tomorrow
     return False
 
 

@@ -28,11 +28,11 @@ from databus.conf.settings import HttpSettings
 from databus.daemon.access import Access, Asking, Role, check_permission
 from databus.daemon.fair_queue import Turns
 from databus.daemon.log_setup import about
+from databus.schemas.error_headers import error_headers, wire_names
 from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
     RequestError,
-    ScnNotFoundError,
     TooSlowError,
     UnauthorizedError,
     UnknownCommandError,
@@ -44,7 +44,6 @@ SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is
 FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
 FILTERS = ("filters", "filter", "subs")  # parameters that cost work by their length
-_NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
 
 Answer = TypeVar("Answer")
 
@@ -297,22 +296,12 @@ class ApiHandler(RequestHandler):
             self.set_header("WWW-Authenticate", "Bearer")
         if self._allowed:
             self.set_header("Allow", ", ".join(self._allowed))
-        name, cause = error.wire_name, None
-        if isinstance(error, ScnNotFoundError):
-            # Databus' client looks for this one only among the causes.
-            name, cause = DatabusError.wire_name, error.wire_name
-        self._set_error_headers(name, cause, str(error))
+        for header, value in error_headers(error).items():
+            self.set_header(header, value)
         self.set_header("Content-Type", "application/json; charset=UTF-8")
+        name, cause = wire_names(error)
         answer = {"error": name, "message": str(error)}
         self.finish(json.dumps(answer | ({"cause": cause} if cause else {})) + "\n")
-
-    def _set_error_headers(self, name: str, cause: str | None, message: str) -> None:
-        text = _NOT_IN_A_HEADER.sub(" ", message)[:1000]
-        self.set_header("x-dbus-error", name)
-        self.set_header("x-dbus-error-message", text)
-        if cause:
-            self.set_header("x-dbus-error-cause", cause)
-            self.set_header("x-dbus-error-cause-message", text)
 
 
 class CommandHandler(ApiHandler):

@@ -233,6 +233,7 @@ def not_found(scn: int, oldest: int) -> Act:
         handler.set_header("x-dbus-error-cause", "com.linkedin.databus.ScnNotFoundException")
         text = f"scn {scn} is gone; the oldest held is {oldest}"
         handler.set_header("x-dbus-error-cause-message", text)
+        handler.set_header("x-databus-oldest-scn", str(oldest))
 
     return act
 

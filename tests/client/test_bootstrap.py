@@ -17,9 +17,9 @@ from databus.client.consumer import Consumer, DataEvent, Op, Result
 from databus.client.puller.buffer_items import Phase
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
+    BootstrapTooYoungError,
     SchemaNotFoundError,
     ScnNotFoundError,
-    ServerError,
     SettingsError,
 )
 from databus.schemas.event.event import Event
@@ -308,7 +308,7 @@ def test_when_no_server_reaches_back_the_client_stops_with_the_servers_text(
             one.acts["/startSCN"].extend([too_young("deleted rows are known from 4 on")] * 9)
         copy = Copy()
         consume(make_client(relay, server, other), copy)
-        assert isinstance(copy.error, ServerError)
+        assert isinstance(copy.error, BootstrapTooYoungError)
         assert "deleted rows are known from 4 on" in str(copy.error)
         for one in (server, other):
             assert [path for path, _ in one.requests].count("/startSCN") == 1

@@ -12,7 +12,7 @@ import pytest
 
 from databus.relay.serving.databus.handlers import COMMANDS
 from databus.schemas import errors
-from databus.schemas.protocol import PROTOCOL_VERSIONS
+from databus.schemas.parameters import PROTOCOL_VERSIONS
 from databus.schemas.rendering import Output
 from tests.docs.shop import make_shop
 from tests.docs.terminal import Reader
@@ -28,7 +28,7 @@ PARAMETERS = re.findall(
     r"parse_\w+\(parameters, \"(\w+)\"|parameters(?:\.get\(|\[)\"(\w+)\"",
     "".join(
         (ROOT / path).read_text(encoding="utf-8")
-        for path in ("relay/serving/databus/parameters.py", "schemas/protocol.py")
+        for path in ("relay/serving/databus/parameters.py", "schemas/parameters.py")
     ),
 )
 

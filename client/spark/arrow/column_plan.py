@@ -24,11 +24,9 @@ from databus.client.spark.arrow.row_types import (
     is_as_text,
     row_schema,
 )
-from databus.schemas.errors import SchemaError
+from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
 
 _EXACT = Context(prec=10_000)
-# In the error of a row whose column has become of a type that does not hold its value.
-NEEDS_RELOAD: Final = "must be read again"
 
 
 class Piece(NamedTuple):
@@ -130,7 +128,7 @@ class Frame:
         if self.layout == "columns":
             return [field for field in self.target if field.name != CHANGE_COLUMN]
         if source not in self.target.names or source == CHANGE_COLUMN:
-            raise SchemaError(
+            raise RestartNeededError(
                 f"source {source} came after the query was started: restart the query to take it in"
             )
         return list(self.target.field(source).type)
@@ -254,7 +252,7 @@ class ColumnPlan:
             self._converts.append((at, convert, field.type))
         if places and on_new_column != "ignore":
             new = self.columns[min(places.values())]
-            raise SchemaError(
+            raise RestartNeededError(
                 f"{schema.source}, column {new.name!r}: it is new in schema version "
                 f"{schema.version}, and the query was started without it: restart the query to "
                 "take it in, or set onNewColumn=ignore to leave it out"
@@ -288,13 +286,13 @@ class ColumnPlan:
         if target == pa.string() and is_as_text(self.schema.source, column.name, as_text):
             return _text_convert(column)
         if not self._fits_a_new_start(column, stored, as_text):
-            raise SchemaError(
+            raise ReloadNeededError(
                 f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
                 f"version {self.schema.version} and {target} since, which does not hold it: rows "
-                f"from before {NEEDS_RELOAD}. Start the query with another checkpoint folder, or "
-                f"take the column as text with option columnsAsText={column.name}"
+                "from before must be read again. Start the query with another checkpoint folder, "
+                f"or take the column as text with option columnsAsText={column.name}"
             )
-        raise SchemaError(
+        raise RestartNeededError(
             f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
             f"version {self.schema.version}, and the query was started with {target}: restart the "
             f"query, with option columnsAsText={column.name} if no type holds both"

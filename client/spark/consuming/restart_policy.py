@@ -1,6 +1,7 @@
-"""When a query that failed is started again: the rules, by the error's text. Pure.
+"""When a query that failed is started again: the rules, by the class of the error. Pure.
 
-Of an error in one of Spark's processes only the text arrives. A schema change
+Of an error in one of Spark's processes only the traceback's text arrives, so the class is
+read from the line that names it, never guessed from the message. A schema change
 that the next start takes in is followed by that start at once. After servers
 that are away, or that have forgotten what a batch was to read (the next start
 reads a snapshot instead), and whatever went wrong within Spark itself (a worker that was
@@ -12,18 +13,53 @@ anything else is final, and so is what a target's database says of a value.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from databus.client.machines.backoff import BackOff
-from databus.schemas.errors import BootstrapTooOldError, BootstrapTooYoungError, ConsumerError
-
-_OURS = re.compile(r"(?:databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")
-_TAKEN_IN_BY_A_RESTART = "restart the query"
-_PASSING = (
-    "none has answered",
-    BootstrapTooYoungError.wire_name,
-    BootstrapTooOldError.wire_name,
-    "begin the reading again",
+from databus.schemas import errors
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
+    ConsumerError,
+    DatabusError,
+    NoAnswerError,
+    ReadAgainError,
+    RestartNeededError,
 )
+
+# The last line of a Python traceback, of an error that no start cures unless its class says so.
+_RAISED = re.compile(r"(databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")
+_PASSING = (BootstrapTooOldError, BootstrapTooYoungError, NoAnswerError, ReadAgainError)
+
+
+class Failure(NamedTuple):
+    """Why a query ended: the class of the error where it is the project's own, and its text.
+
+    `is_final` says that the error is of a kind that another start does not cure.
+    """
+
+    kind: type[DatabusError] | None
+    problem: str
+    is_final: bool
+
+    def is_a(self, kind: type[DatabusError]) -> bool:
+        """Say whether the error is of a class, or of one derived from it."""
+        return self.kind is not None and issubclass(self.kind, kind)
+
+
+def read_failure(text: str) -> Failure:
+    """Return what ended a query, given all that Spark says of it.
+
+    An error that was raised from another stands behind it: the last one counts.
+    """
+    raised = _RAISED.findall(text)
+    if not raised:
+        line = next((line.strip() for line in text.splitlines() if line.strip()), "no text")
+        return Failure(None, line, is_final=False)
+    name, problem = raised[-1]
+    kind = getattr(errors, name.rpartition(".")[2], None) if name.startswith("databus.") else None
+    is_passing = kind is not None and issubclass(kind, (RestartNeededError, *_PASSING))
+    return Failure(kind, problem.strip(), is_final=not is_passing)
 
 
 class Restarts:
@@ -42,22 +78,15 @@ class Restarts:
     def wait_s(self, text: str, source: str, scn: int) -> float:
         """Return after which time to start again; raises ConsumerError when not to.
 
-        `scn` is where the job was: it is said in the error.
+        `text` is all that Spark says of the failure. `scn` is where the job was: it is
+        said in the error.
         """
-        ours = _OURS.findall(text)
-        problem = problem_of(text)
+        failure = read_failure(text)
         self._failures += 1
-        is_schema = bool(ours) and _TAKEN_IN_BY_A_RESTART in problem
-        if ours and not is_schema and not any(text in problem for text in _PASSING):
-            raise ConsumerError(scn, f"{source}: {problem}")
+        if failure.is_final:
+            raise ConsumerError(scn, f"{source}: {failure.problem}")
         if self._failures > self._most:
-            raise ConsumerError(scn, f"{source}, {self._failures} times in a row: {problem}")
-        return 0.0 if is_schema else self._back_off.next_s()
-
-
-def problem_of(text: str) -> str:
-    """Return what of an error's text is ours, or else its first line."""
-    found = _OURS.findall(text)
-    if found:
-        return str(found[-1]).strip()
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no text")
+            raise ConsumerError(
+                scn, f"{source}, {self._failures} times in a row: {failure.problem}"
+            )
+        return 0.0 if failure.is_a(RestartNeededError) else self._back_off.next_s()

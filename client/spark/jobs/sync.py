@@ -22,9 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from databus.client.machines.backoff import BackOff
 from databus.client.spark import register
-from databus.client.spark.arrow.column_plan import NEEDS_RELOAD
 from databus.client.spark.consuming.apply import apply_changes
-from databus.client.spark.consuming.restart_policy import Restarts
+from databus.client.spark.consuming.restart_policy import Failure, Restarts, read_failure
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
 from databus.client.spark.monitoring.progress import batch_figures
@@ -152,7 +151,7 @@ class _Job:
             except PySparkException as error:
                 if self._other_target is not None:
                     raise self._other_target from error
-                if self._is_reload(str(error)):
+                if self._is_reload(read_failure(str(error))):
                     self._load_again(stop)
                     continue
                 scn = max(self._progress.scns.values(), default=0)
@@ -187,9 +186,9 @@ class _Job:
     def _reload_app(self) -> str:
         return f"reload:{self._source}"
 
-    def _is_reload(self, text: str) -> bool:
+    def _is_reload(self, failure: Failure) -> bool:
         """Say whether a query ended because rows must be read again, and somebody can do that."""
-        is_needed = self._reload is not None or NEEDS_RELOAD in text
+        is_needed = self._reload is not None or failure.is_a(ReloadNeededError)
         return is_needed and bool(self._options["bootstrapServers"])
 
     def _load_again(self, stop: threading.Event) -> None:
@@ -202,7 +201,7 @@ class _Job:
         log.warning("%s: the rows are read again: %s", self._source, why or "a changed type")
         servers = self._options["bootstrapServers"].split(",")
         beside = f"{self._uri}__databus_reload"
-        self._progress = replace(self._progress, reload=str(why or NEEDS_RELOAD))
+        self._progress = replace(self._progress, reload=str(why or "must be read again"))
         while not stop.is_set():
             self._report(self._progress)
             try:
@@ -218,7 +217,7 @@ class _Job:
                 continue
             except (PySparkException, DatabusError) as error:
                 text = f"{type(error).__module__}.{type(error).__name__}: {error}"
-                if BootstrapTooOldError.wire_name in text:
+                if read_failure(text).is_a(BootstrapTooOldError):
                     # It reads the rows again itself, which takes as long as it takes.
                     stop.wait(STORE_WAIT_S)
                     continue

@@ -11,9 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from databus.client.responses import is_unknown_command
 from databus.client.spark.planning.server_pool import ServerPool
-from databus.schemas.errors import DatabusError, ServerError, SourceStoppedError
+from databus.schemas.errors import (
+    DatabusError,
+    ServerError,
+    SourceStoppedError,
+    UnknownCommandError,
+)
 
 PATH = "/controlSources/status"
 STARTING = "starting"
@@ -89,7 +93,7 @@ class CaptureStates:
         try:
             answer = self._relays.get(PATH, {})
         except DatabusError as error:
-            if is_unknown_command(error):
+            if isinstance(error, UnknownCommandError):
                 return {}
             raise
         found = stopped_sources(answer.server, answer.json(), names)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from databus.client.responses import STORE_ID, is_too_young, read_scn
+from databus.client.responses import STORE_ID, read_scn
 from databus.client.spark.options import Named, SourceOptions, Start
 from databus.client.spark.planning.capture_states import STARTING, CaptureStates, Stopped
 from databus.client.spark.planning.offsets import AtScn, InSnapshot
@@ -31,7 +31,12 @@ from databus.client.spark.planning.requests import (
 )
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, ScnNotFoundError, UnknownSourceError
+from databus.schemas.errors import (
+    BootstrapTooYoungError,
+    DatabusError,
+    ScnNotFoundError,
+    UnknownSourceError,
+)
 from databus.schemas.scn import MAX_SCN
 
 ALL_ROWS = 1 << 40
@@ -201,7 +206,7 @@ class Measuring:
         try:
             answer = self._bootstraps.get("/startSCN", parameters)
         except DatabusError as error:
-            if since_scn > 0 and is_too_young(error):
+            if since_scn > 0 and isinstance(error, BootstrapTooYoungError):
                 return self.begin_snapshot(name, 0)
             raise
         return InSnapshot(

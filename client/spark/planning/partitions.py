@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from databus.client.responses import is_too_old, is_too_young
 from databus.client.spark.planning.measure_client import Measuring
 from databus.client.spark.planning.offsets import Place, after_rows
 from databus.client.spark.planning.ranges import (
@@ -23,7 +22,12 @@ from databus.client.spark.planning.ranges import (
     ranges_between,
     ranges_of_whole,
 )
-from databus.schemas.errors import DatabusError, ScnNotFoundError
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
+    DatabusError,
+    ScnNotFoundError,
+)
 
 LEAST_TASK_ROWS = 10_000  # fewer are read sooner than another task is begun
 
@@ -60,7 +64,7 @@ class TaskRanges:
         try:
             self._measuring.windows(one, one.from_scn, None)
         except DatabusError as error:
-            if is_too_young(error):
+            if isinstance(error, BootstrapTooYoungError):
                 return False
             if not _is_for_the_task(error):
                 raise
@@ -105,4 +109,4 @@ class TaskRanges:
 
 def _is_for_the_task(error: DatabusError) -> bool:
     """Say whether the task that reads a range waits it out, or says it better."""
-    return isinstance(error, ScnNotFoundError) or is_too_old(error) or is_too_young(error)
+    return isinstance(error, ScnNotFoundError | BootstrapTooOldError | BootstrapTooYoungError)

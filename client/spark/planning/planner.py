@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from databus.client.responses import is_too_old, is_too_young
 from databus.client.spark.options import Named, Start
 from databus.client.spark.planning.measure_client import Measuring
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, Places, after_rows
 from databus.client.spark.planning.requests import LogMeasure
 from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
     CheckpointError,
     DatabusError,
     ScnNotFoundError,
@@ -76,7 +77,7 @@ class Planner:
         except DatabusError as error:
             # A bootstrap server that is not as far yet: there is nothing to read now. Who
             # wants what there is and then to end must be told.
-            if is_too_old(error) and target is None:
+            if isinstance(error, BootstrapTooOldError) and target is None:
                 return place
             raise
 
@@ -145,7 +146,7 @@ class Planner:
             try:
                 return _moved(place, self._measuring.log_after(name, place.scn, rows, target))
             except DatabusError as refused:
-                if not is_too_young(refused):
+                if not isinstance(refused, BootstrapTooYoungError):
                     raise
         return self._begin_snapshot(name, place.scn, rows)
 
@@ -170,7 +171,7 @@ class Planner:
             for source in self._measuring.by_physical[name]:
                 self._measuring.snapshot_after(name, replace(place, source=source, row=0), 1)
         except DatabusError as error:
-            if not is_too_young(error):
+            if not isinstance(error, BootstrapTooYoungError):
                 raise
             return self._begin_snapshot(name, place.since_scn, rows)
         return AtScn(place.at_scn)

@@ -20,27 +20,41 @@ from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
 from databus.client.machines.backoff import BackOff
-from databus.client.responses import (
-    CLIENT_ID,
-    error_of,
-    is_malformed,
-    is_refusal,
-    is_too_old,
-    is_too_young,
-    is_unknown_command,
-    read_schemas,
-    read_sources,
-)
+from databus.client.responses import CLIENT_ID, read_schemas, read_sources
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.subscription import find_ids
 from databus.conf.settings import BackOffSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import explain_tls
-from databus.schemas.errors import DatabusError, ScnNotFoundError, ServerError, UnauthorizedError
+from databus.schemas.error_headers import read_error
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
+    DatabusError,
+    InvalidParameterError,
+    NoAnswerError,
+    SchemaError,
+    ScnNotFoundError,
+    ServerError,
+    UnauthorizedError,
+    UnknownCommandError,
+    UnknownSourceError,
+)
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 MAX_ANSWER_BYTES = 256 << 20
+
+# A refusal that asking the same server again at once does not change.
+_FINAL = (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
+    InvalidParameterError,
+    ScnNotFoundError,
+    SchemaError,
+    UnknownCommandError,
+    UnknownSourceError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,7 @@ class Server:
             break
         if status == UnauthorizedError.status:
             self.close()  # the next connection shows the token that is there by then
-        error_said = error_of(self.url, scn, status, headers)
+        error_said = read_error(self.url, scn, status, headers)
         if error_said is not None:
             raise error_said
         return Answer(self.url, headers, body)
@@ -169,7 +183,8 @@ class ServerPool:
         """Ask until one answers.
 
         Raises what the servers refused it with when all did; after the time for
-        trying again ServerError, with what was wrong with each.
+        trying again an error with what was wrong with each: NoAnswerError, or a
+        refusal that the caller can act on (`_joined`).
         """
         back_off = BackOff(BackOffSettings(), Random())
         end = self._clock() + self._retry_s
@@ -214,16 +229,17 @@ class ServerPool:
 
 def is_final(error: DatabusError) -> bool:
     """Say whether asking this server again cannot help."""
-    return (
-        isinstance(error, ScnNotFoundError)
-        or is_refusal(error)
-        or is_malformed(error)
-        or is_too_old(error)
-        or is_too_young(error)
-        or is_unknown_command(error)
-    )
+    return isinstance(error, _FINAL)
 
 
-def _joined(problems: Sequence[DatabusError], path: str, retry_s: float) -> ServerError:
-    texts = "; ".join(map(str, problems))
-    return ServerError("servers", f"none has answered {path} for {retry_s:g} s: {texts}")
+def _joined(problems: Sequence[DatabusError], path: str, retry_s: float) -> DatabusError:
+    """Return the error of servers none of which answered, with what was wrong with each.
+
+    Where one of them said that it is behind, or that it has forgotten, that is what the caller
+    can act on: the others may be away for long.
+    """
+    text = f"none has answered {path} for {retry_s:g} s: {'; '.join(map(str, problems))}"
+    for problem in problems:
+        if isinstance(problem, BootstrapTooOldError | BootstrapTooYoungError):
+            return type(problem).answered("servers", text)
+    return NoAnswerError("servers", text)

@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from databus.client.responses import PENDING_EVENT_BYTES, PHASE_COMPLETED, is_too_old
+from databus.client.responses import PENDING_EVENT_BYTES, PHASE_COMPLETED
 from databus.client.spark.arrow.event_batches import EventColumns, UnknownSchemaError
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, ProtocolError, ServerError, SettingsError
+from databus.schemas.errors import (
+    BootstrapTooOldError,
+    DatabusError,
+    ProtocolError,
+    ReadAgainError,
+    ServerError,
+)
 
 # Above this no answer is asked for: an event that is larger has come in no ring either.
 MAX_FETCH_BYTES = 256 << 20
@@ -87,7 +93,7 @@ class BootstrapPages:
             try:
                 return self._servers.get("/bootstrap", parameters, checkpoint.window_scn)
             except DatabusError as error:
-                if not is_too_old(error) or time.monotonic() >= end:
+                if not isinstance(error, BootstrapTooOldError) or time.monotonic() >= end:
                     raise
                 time.sleep(POLL_S)
 
@@ -98,7 +104,7 @@ class BootstrapPages:
 
     def _newer_schemas(self) -> list[WriterSchema]:
         if self._is_of_one_version:
-            raise SettingsError(
+            raise ReadAgainError(
                 f"{', '.join(self._sources)}: altered while it was read; begin the reading again "
                 "(with option asOf: at an scn from the ALTER on)"
             )

@@ -38,7 +38,7 @@ from databus.conf.loading import load_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.sources.kind import open_scan
 from databus.relay.sources.table_scan import NO_KEY_RANGES, Chunk, KeyRange, TableScan
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import ReadAgainError, SettingsError
 from databus.schemas.filters import AnyOf, EventFilter, NoFilter, RangeFilter
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
@@ -85,7 +85,7 @@ class DatabaseReader:
         wanted = _wanted_range(self._options.filters.get(self._source))
         if whole is None:
             if wanted is not None:
-                raise SettingsError(NO_KEY_RANGES.format(self._source))
+                raise ReadAgainError(NO_KEY_RANGES.format(self._source))
             return [DatabasePartition(database, table, None)]
         # What is inserted while the first tasks run belongs to a range, too.
         ends = wanted or KeyRange(min(whole.first, _LEAST), max(whole.last, _GREATEST))

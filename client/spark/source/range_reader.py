@@ -16,11 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.machines.position import place_order
-from databus.client.responses import (
-    RESUME,
-    is_too_young,
-    read_stream_headers,
-)
+from databus.client.responses import RESUME, read_stream_headers
 from databus.client.spark.arrow.event_batches import EventColumns
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.client.spark.options import SourceOptions, parse_options
@@ -30,6 +26,7 @@ from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.client.spark.source.bootstrap_pages import MAX_FETCH_BYTES, BootstrapPages, take_answer
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
+    BootstrapTooYoungError,
     DatabusError,
     ScnNotFoundError,
     ServerError,
@@ -207,7 +204,7 @@ class _Reading:
         except DatabusError as error:
             # The planner finds the same before it takes the snapshot for complete, and
             # begins another: what was given here, and what not, comes again in it.
-            if one.is_final or not is_too_young(error):
+            if one.is_final or not isinstance(error, BootstrapTooYoungError):
                 raise
 
     def _logged(self, one: LogRange, place: tuple[int, int]) -> Iterator[pa.RecordBatch]:

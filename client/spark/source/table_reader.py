@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
-from databus.client.responses import STORE_ID, is_too_old, is_too_young, read_scn
+from databus.client.responses import STORE_ID, read_scn
 from databus.client.spark.arrow.avro_columns import choose_columns
 from databus.client.spark.arrow.event_batches import EventColumns
 from databus.client.spark.arrow.predicate import RowCondition
@@ -50,9 +50,11 @@ from databus.client.spark.source.as_of import AsOf
 from databus.client.spark.source.bootstrap_pages import BootstrapPages
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
     DatabusError,
+    ReadAgainError,
     SchemaNotFoundError,
-    ServerError,
     SettingsError,
 )
 from databus.schemas.scn import MAX_SCN
@@ -148,12 +150,13 @@ class TableReader:
     def _explained(self, error: DatabusError) -> DatabusError:
         """Return a refusal with what to do about it."""
         as_of = self._options.as_of
-        if is_too_young(error):
-            what = "begin the reading again" if as_of is None else "choose a newer option asOf"
-            return SettingsError(f"{self._source}: {error}; {what}")
-        if is_too_old(error):
+        if isinstance(error, BootstrapTooYoungError):
+            if as_of is None:
+                return ReadAgainError(f"{self._source}: {error}; begin the reading again")
+            return SettingsError(f"{self._source}: {error}; choose a newer option asOf")
+        if isinstance(error, BootstrapTooOldError):
             what = "" if as_of is None else ", choose an older option asOf"
-            return ServerError(
+            return BootstrapTooOldError.answered(
                 "bootstrap servers", f"{self._source} cannot be read yet{what} or wait: {error}"
             )
         return error

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from databus.client.spark.targets.changes import META, changes_of, no_keys
 from databus.client.spark.targets.reshaping import constant, find, reshaping
 from databus.client.spark.targets.target import Target
-from databus.schemas.errors import ReloadNeededError, SchemaError
+from databus.schemas.errors import ReloadNeededError, RestartNeededError
 from databus.schemas.table_change import Kind, Step, Versions, change_of
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,8 @@ class Following:
         """Make the target's table that of the batch; return the batch's rows for it, and its key.
 
         `keys`: the columns that make a row unique, where somebody says so. Raises
-        SchemaError for a version that is not known yet, ReloadNeededError, and what
-        the target raises.
+        RestartNeededError for a version that is not known yet, ReloadNeededError, and
+        what the target raises.
         """
         self._check_known()
         held, known = target.schema(), self._noted(target)
@@ -98,11 +98,11 @@ class Following:
         return rows, plan.keys
 
     def _check_known(self) -> None:
-        """Raise SchemaError for rows of a version that the query was started without."""
+        """Raise RestartNeededError for rows of a version that the query was started without."""
         numbers = pc.unique(pc.struct_field(self._batch[META], "schema_version")).to_pylist()
         strange = [n for n in numbers if n is not None and n not in self._texts]
         if strange:
-            raise SchemaError(
+            raise RestartNeededError(
                 f"{self._source}: schema version {min(strange)} came after the query was started: "
                 "restart the query to follow it"
             )
@@ -196,7 +196,13 @@ def reload_needed(source: str, uri: str, step: Step) -> ReloadNeededError:
         for fate in step.fates
         if fate.kind is Kind.RELOAD
     ]
-    return ReloadNeededError(source, uri, step.scn, "; ".join([*types, step.why_reload]))
+    return ReloadNeededError(
+        f"{source}: the rows of {uri} from before scn {step.scn} must be read again: "
+        f"{'; '.join([*types, step.why_reload])}. "
+        "databus spark sync does it by itself where it has --bootstrap; else: "
+        f"databus spark load {source} {uri} --again --bootstrap URL",
+        step.scn,
+    )
 
 
 def widen(target: Target, rows: pa.Table, keys: Sequence[str]) -> None:

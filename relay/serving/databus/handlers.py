@@ -33,13 +33,9 @@ from databus.relay.serving.databus.parameters import (
 )
 from databus.relay.serving.databus.request_tracker import Reading
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
-from databus.schemas.errors import (
-    InvalidParameterError,
-    ScnNotFoundError,
-    UnknownCommandError,
-)
+from databus.schemas.errors import InvalidParameterError, ScnNotFoundError, UnknownCommandError
 from databus.schemas.event.metadata import with_metadata_schemas
-from databus.schemas.protocol import parse_protocol_version
+from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"

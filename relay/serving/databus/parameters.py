@@ -18,7 +18,7 @@ from databus.relay.ring.selection import Selection
 from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
-from databus.schemas.protocol import parse_bool, parse_form, parse_json, parse_number
+from databus.schemas.parameters import parse_bool, parse_form, parse_json, parse_number
 from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
 

@@ -48,12 +48,16 @@ from databus.client.responses import PageHeaders
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
     CheckpointError,
     IllegalTransitionError,
     OtherLogError,
+    RequestError,
     SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
+    UnknownCommandError,
     WindowTooLargeError,
 )
 from databus.schemas.filters import ModFilter
@@ -64,8 +68,8 @@ A, B = "http://a", "http://b"
 X, Y = "http://x:1", "http://y:2"
 SOURCES = ("shop.orders", "shop.customers")
 SCHEMAS = registered(ORDERS, CUSTOMERS)
-TOO_OLD = "status 503 BootstrapDatabaseTooOldException shop.orders is being seeded"
-TOO_YOUNG = "status 410 BootstrapDatabaseTooYoungException deleted rows are known from 9 on"
+TOO_OLD = (BootstrapTooOldError, "shop.orders is being seeded")
+TOO_YOUNG = (BootstrapTooYoungError, "deleted rows are known from 9 on")
 
 
 def at_start_scn(
@@ -100,6 +104,11 @@ def page(asked: GetPage, to: int = -1, scn: int = -1, offset: int = -1) -> PageA
 
 def failed(text: str, server: str = X) -> RequestFailed:
     return RequestFailed(ServerError(server, text))
+
+
+def refused(refusal: tuple[type[RequestError], str], server: str = X) -> RequestFailed:
+    kind, text = refusal
+    return RequestFailed(kind.answered(server, text))
 
 
 def kinds(instructions: Sequence[ConnectionInstruction]) -> list[str]:
@@ -349,13 +358,13 @@ def test_each_bootstrap_may_begin_anew_as_often_as_the_first() -> None:
     machine, asked = at_snapshot(bootstrap_order="classic")
     for is_last in (False, True):
         for _ in range(MOST_BEGINNINGS - 1):
-            only(machine.handle(failed(TOO_YOUNG)), BeginBootstrap)
+            only(machine.handle(refused(TOO_YOUNG)), BeginBootstrap)
             machine.handle(Waited())
             machine.handle(SchemasAnswered(SCHEMAS))
             asked = only(machine.handle(StartScnAnswered(10, "one")), GetPage)
         if not is_last:
             begin_another(machine, asked)
-    assert only(machine.handle(failed(TOO_YOUNG)), Fail)
+    assert only(machine.handle(refused(TOO_YOUNG)), Fail)
     assert machine.state is Connection.CLOSED
     assert machine.handle(ServersTaken(Servers((A,), (Y,)))) == []
     with pytest.raises(IllegalTransitionError, match="state closed has no step start"):
@@ -393,7 +402,7 @@ def test_a_checkpoint_of_other_sources_is_refused() -> None:
 def test_a_server_that_is_not_as_far_is_asked_again_later_and_that_is_no_failure() -> None:
     machine, _ = at_start_scn()
     for _ in range(20):
-        assert kinds(machine.handle(failed(TOO_OLD))) == ["Disconnect", "Wait"]
+        assert kinds(machine.handle(refused(TOO_OLD))) == ["Disconnect", "Wait"]
         machine.handle(Waited())
         only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
     only(machine.handle(StartScnAnswered(10)), GetPage)
@@ -415,7 +424,7 @@ def test_a_start_scn_that_its_own_server_has_not_come_to_begins_the_bootstrap_an
     machine, _ = at_start_scn()
     for _ in range(2 * MOST_BEGINNINGS):  # it is no reason to give up
         only(machine.handle(StartScnAnswered(1 << 62)), GetPage)
-        instructions = machine.handle(failed(TOO_OLD))
+        instructions = machine.handle(refused(TOO_OLD))
         assert kinds(instructions) == ["Tell", "BeginBootstrap", "Disconnect", "Wait"]
         machine.handle(Waited())
         only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
@@ -427,7 +436,7 @@ def test_a_target_scn_that_its_own_server_has_not_come_to_begins_the_bootstrap_a
     machine, first = at_snapshot(X, Y)
     machine.handle(page(only(machine.handle(page(first)), GetPage)))
     asked = only(machine.handle(TargetScnAnswered(1 << 62)), GetPage)
-    begun = only(machine.handle(failed(TOO_OLD, asked.server)), BeginBootstrap).checkpoint
+    begun = only(machine.handle(refused(TOO_OLD, asked.server)), BeginBootstrap).checkpoint
     assert (begun.bootstrap_since_scn, begun.bootstrap_target_scn) == (3, -1)
 
 
@@ -438,16 +447,16 @@ def test_a_target_scn_that_another_server_has_not_come_to_is_waited_for() -> Non
     machine.handle(failed("down", asked.server))
     assert only(machine.handle(Waited()), GetSchemas).server != asked.server
     only(machine.handle(SchemasAnswered(SCHEMAS)), GetPage)
-    assert kinds(machine.handle(failed(TOO_OLD))) == ["Disconnect", "Wait"]
+    assert kinds(machine.handle(refused(TOO_OLD))) == ["Disconnect", "Wait"]
     assert machine.position.checkpoint.bootstrap_target_scn == 20
 
 
 def test_every_server_is_asked_before_too_young_is_the_end() -> None:
     machine, asked = at_start_scn(X, Y)
-    assert kinds(machine.handle(failed(TOO_YOUNG))) == ["Disconnect", "Wait"]
+    assert kinds(machine.handle(refused(TOO_YOUNG))) == ["Disconnect", "Wait"]
     assert only(machine.handle(Waited()), GetSchemas).server != asked.server
     machine.handle(SchemasAnswered(SCHEMAS))
-    error = only(machine.handle(failed(TOO_YOUNG)), Fail).error
+    error = only(machine.handle(refused(TOO_YOUNG)), Fail).error
     assert "deleted rows are known from 9 on" in str(error)
 
 
@@ -471,7 +480,7 @@ def test_the_window_that_a_server_names_with_the_target_is_what_relays_are_shown
 
 def refuse_start(machine: ConnectionMachine) -> None:
     """Let the server in hand be too young for the start SCN, and the next one be asked for it."""
-    only(machine.handle(failed(TOO_YOUNG)), Wait)
+    only(machine.handle(refused(TOO_YOUNG)), Wait)
     only(machine.handle(Waited()), GetSchemas)
     only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
 
@@ -483,7 +492,7 @@ def test_a_server_that_was_taken_away_is_asked_again_when_it_is_back() -> None:
     assert machine.handle(ServersTaken(Servers((A,), (other,)))) == []
     assert machine.handle(ServersTaken(Servers((A,), (X, Y)))) == []
     asked_again = [machine.server]
-    while not any(isinstance(one, Fail) for one in machine.handle(failed(TOO_YOUNG))):
+    while not any(isinstance(one, Fail) for one in machine.handle(refused(TOO_YOUNG))):
         only(machine.handle(Waited()), GetSchemas)
         only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
         asked_again.append(machine.server)
@@ -497,7 +506,7 @@ def test_who_was_too_young_before_a_start_scn_was_found_is_asked_again_behind_it
     found = machine.server
     assert found != first.server
     only(machine.handle(StartScnAnswered(10, "one")), GetPage)
-    only(machine.handle(failed(TOO_YOUNG)), BeginBootstrap)
+    only(machine.handle(refused(TOO_YOUNG)), BeginBootstrap)
     while True:
         only(machine.handle(Waited()), GetSchemas)
         only(machine.handle(SchemasAnswered(SCHEMAS)), GetStartScn)
@@ -507,20 +516,20 @@ def test_who_was_too_young_before_a_start_scn_was_found_is_asked_again_behind_it
     # What the other one said was of another time: it may be set up anew by now.
     refuse_start(machine)
     assert machine.server == first.server
-    assert only(machine.handle(failed(TOO_YOUNG)), Fail)
+    assert only(machine.handle(refused(TOO_YOUNG)), Fail)
 
 
 def test_too_young_in_a_bootstrap_begins_it_anew_so_often() -> None:
     machine, _ = at_snapshot()
     for _ in range(MOST_BEGINNINGS - 1):
-        instructions = machine.handle(failed(TOO_YOUNG))
+        instructions = machine.handle(refused(TOO_YOUNG))
         begun = only(instructions, BeginBootstrap).checkpoint
         assert (begun.bootstrap_since_scn, begun.bootstrap_start_scn) == (3, -1)
         assert "bootstrap_store_id" not in begun.extra
         machine.handle(Waited())
         machine.handle(SchemasAnswered(SCHEMAS))
         machine.handle(StartScnAnswered(10, "one"))
-    assert only(machine.handle(failed(TOO_YOUNG)), Fail)
+    assert only(machine.handle(refused(TOO_YOUNG)), Fail)
 
 
 def test_a_snapshot_is_asked_of_its_server_several_times_before_another_begins_it_anew() -> None:
@@ -570,7 +579,7 @@ def test_a_server_that_knows_no_register_is_read_with_the_relays_schemas() -> No
     machine, _ = at_start_scn()
     machine.handle(failed("down"))
     machine.handle(Waited())
-    instructions = machine.handle(failed("status 404 UnknownCommandException register"))
+    instructions = machine.handle(refused((UnknownCommandError, "/register")))
     assert kinds(instructions) == ["UseBindings", "GetStartScn"]
     assert set(only(instructions, UseBindings).bindings) == {ORDERS_ID, CUSTOMERS_ID}
 

@@ -45,11 +45,14 @@ from databus.conf.settings import BackOffSettings, ClientSettings
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     IncompatibleSchemaError,
+    InvalidParameterError,
     OtherLogError,
     SchemaNotFoundError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
+    UnauthorizedError,
+    UnknownCommandError,
     UnknownSourceError,
     WindowTooLargeError,
 )
@@ -193,9 +196,9 @@ def test_a_patient_client_goes_from_relay_to_relay_for_ever_when_every_one_refus
     machine.handle(Started())
     refusals: list[Any] = [
         SourcesAnswered({"shop.people": 9}),
-        failed("status 400 UnknownSourceException shop.orders"),
-        failed("status 401 Unauthorized"),
-        failed("status 404 Not Found"),
+        RequestFailed(UnknownSourceError.answered(A, "shop.orders")),
+        RequestFailed(UnauthorizedError.answered(A, "no token")),
+        RequestFailed(UnknownCommandError.answered(A, "/sources")),
         failed("status 500 InternalError"),
     ]
     for refusal in refusals * 2:
@@ -215,7 +218,7 @@ def test_a_relay_that_is_down_is_no_refusal() -> None:
 
 def test_what_every_relay_takes_for_nonsense_fails() -> None:
     machine, _ = stream_machine()
-    error = ServerError(A, "status 400 InvalidRequestParamValueException filters: too long")
+    error = InvalidParameterError.answered(A, "filters: too long")
     assert only(machine.handle(RequestFailed(error)), Fail).error is error
 
 
@@ -626,7 +629,7 @@ def test_a_relay_that_was_behind_once_is_asked_again_after_another_has_served() 
 
 
 def test_a_relay_that_was_refused_once_may_refuse_again_after_another_has_served() -> None:
-    refusal = failed("status 400 InvalidRequestParamValueException sources")
+    refusal = RequestFailed(InvalidParameterError.answered(A, "sources"))
     machine, _ = stream_machine(A, B)
     for scn in (10, 20, 30):
         machine.handle(refusal)

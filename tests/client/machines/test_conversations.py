@@ -70,12 +70,17 @@ from databus.client.subscription import RegisteredSchema, Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
+    BootstrapTooOldError,
+    BootstrapTooYoungError,
     DatabusError,
     IllegalTransitionError,
+    InvalidParameterError,
     OtherLogError,
     ScnNotFoundError,
     ServerError,
     SettingsError,
+    UnknownCommandError,
+    UnknownSourceError,
 )
 from databus.schemas.scn import MAX_SCN
 from tests.client.shop import CUSTOMERS, CUSTOMERS_ID, ORDERS, ORDERS_ID, registered
@@ -96,11 +101,11 @@ SERVERS = (
 )
 ERRORS: tuple[DatabusError, ...] = (
     *[ServerError(A, "down")] * 4,
-    ServerError(A, "status 404 UnknownCommandException"),
-    ServerError(A, "status 400 InvalidRequestParamValueException"),
-    ServerError(A, "status 400 UnknownSourceException"),
-    ServerError(A, "status 503 BootstrapDatabaseTooOldException"),
-    ServerError(A, "status 410 BootstrapDatabaseTooYoungException"),
+    UnknownCommandError.answered(A, "no"),
+    InvalidParameterError.answered(A, "no"),
+    UnknownSourceError.answered(A, "no"),
+    BootstrapTooOldError.answered(A, "no"),
+    BootstrapTooYoungError.answered(A, "no"),
     OtherLogError("another log"),
     ScnNotFoundError(-1, 3),
 )

@@ -155,10 +155,9 @@ def test_a_wrong_token_is_told_by_what_to_do_and_tried_again(
     wrong = write_tokens(tmp_path / "wrong", ADMIN)
     for token in (wrong, None):
         shown = access(token, certificates.ca)
-        with pytest.raises(DatabusError, match=r"401.*token_file or token_env"):
+        with pytest.raises(DatabusError, match=r"https:.*token_file or token_env"):
             names_of(relay.url, shown)
         (text, *_) = errors_of_client(relay.url, shown)
-        assert "401" in text
         assert "token_file or token_env" in text
         assert ADMIN not in text
 

@@ -17,10 +17,9 @@ from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
     BootstrapTooOldError,
     BootstrapTooYoungError,
-    DatabusError,
     InvalidParameterError,
+    RequestError,
     ScnNotFoundError,
-    ServerError,
 )
 
 SOURCES = ("shop.orders", "shop.people")
@@ -31,9 +30,9 @@ def answer(value: Any, **headers: str) -> Answer:
     return Answer("http://fake", headers, bytearray(json.dumps(value).encode()))
 
 
-def refusal(kind: type[DatabusError], text: str = "") -> ServerError:
-    """Return what a bootstrap server's refusal reads like at the client."""
-    return ServerError("http://fake", f"status 410 {kind.wire_name} {text}")
+def refusal(kind: type[RequestError], text: str = "") -> RequestError:
+    """Return a server's refusal as its client raises it."""
+    return kind.answered("http://fake", text)
 
 
 @dataclass

@@ -20,9 +20,9 @@ from databus.client.spark.planning.ranges import (
     ranges_between,
 )
 from databus.schemas.errors import (
+    BootstrapTooOldError,
     CheckpointError,
     ScnNotFoundError,
-    ServerError,
     SettingsError,
     UnknownSourceError,
 )
@@ -222,7 +222,7 @@ def test_a_server_that_still_seeds_is_waited_for() -> None:
 
 def test_who_wants_to_end_is_told_that_a_server_still_seeds() -> None:
     bootstrap = FakeBootstrap(is_seeded=False)
-    with pytest.raises(ServerError, match="TooOld"):
+    with pytest.raises(BootstrapTooOldError):
         step(planner(FakeRelay(floor=80), bootstrap), None, 10, shop=100)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from databus.client.spark.source.table_reader import TableReader, split_rows
-from databus.schemas.errors import ServerError, SettingsError
+from databus.schemas.errors import BootstrapTooOldError, SettingsError
 from databus.schemas.scn import MAX_SCN
 from tests.client.spark.source.table_shop import TableShop, read, table_shop
 from tests.promises.running import wait_until
@@ -154,7 +154,9 @@ def test_keys_of_several_columns_and_values_of_any_type_are_read_as_they_were(
 
 def test_an_scn_that_has_not_come_yet_says_to_wait(shop: TableShop) -> None:
     options = shop.options(asOf=shop.scn() + 1000)
-    with pytest.raises(ServerError, match=r"shop\.orders cannot be read yet, choose an older"):
+    with pytest.raises(
+        BootstrapTooOldError, match=r"shop\.orders cannot be read yet, choose an older"
+    ):
         TableReader(options, TableReader.columns(options)).partitions()
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from databus.client.spark.arrow.column_plan import NEEDS_RELOAD
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, SCHEMAS, arrow_schema
 from databus.client.spark.source.change_stream import read_changes
 from databus.client.spark.source.table_reader import TableReader
 from databus.client.spark.targets.changes import changes_of, common_type
 from databus.client.spark.targets.following import Following
 from databus.client.spark.targets.target import Target, open_target
-from databus.schemas.errors import ReloadNeededError, SchemaError
+from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
 from tests.bootstrap.altering import Altered, same
 from tests.client.spark.source.queries import Query
 from tests.client.spark.targets.target_rows import table_of
@@ -56,15 +55,14 @@ class TargetJob:
                 try:
                     self._apply(ranges)
                     break
-                except (SchemaError, ReloadNeededError) as error:
+                except SchemaError as error:
                     ranges = self._again(error)
 
-    def _again(self, error: SchemaError | ReloadNeededError) -> list[str] | None:
-        if "restart the query" in str(error):
+    def _again(self, error: SchemaError) -> list[str] | None:
+        if isinstance(error, RestartNeededError):
             self._query.restart()
             return self._query.planned()
-        is_needed = isinstance(error, ReloadNeededError) or NEEDS_RELOAD in str(error)
-        if self._load is None or not is_needed:
+        if self._load is None or not isinstance(error, ReloadNeededError):
             raise error
         scn = min(self._loaded(self._load, kind) for kind in self.targets)
         self.reloads += 1

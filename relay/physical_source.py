@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.capture.capture import Capture
-from databus.relay.capture.log_monitor import LogWatch
+from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import MaxScnStore
-from databus.relay.capture.notifier import Bell
+from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import RESTING, CaptureStatus, State
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
 from databus.relay.source_status import RingStatus, SourceStatus
-from databus.relay.sources.log_status import Standing
+from databus.relay.sources.log_status import LogStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class PhysicalSource:
     reader: RingReader
     max_scn: MaxScnStore
     capture: Capture
-    watch: LogWatch
-    bell: Bell
+    log_monitor: LogMonitor
+    notifier: Notifier
 
     @property
     def name(self) -> str:
@@ -46,20 +46,20 @@ class PhysicalSource:
             capture=capture,
             ring=_ring_status(self.reader, damage),
             log=self._log_status(capture),
-            held_requests=self.bell.waiting,
+            held_requests=self.notifier.waiting,
             waiting_consumers=tuple(readers()) if in_error else (),
             is_draining=is_draining,
         )
 
-    def _log_status(self, capture: CaptureStatus) -> Standing:
+    def _log_status(self, capture: CaptureStatus) -> LogStatus:
         """Return what is known of the place in the database's log.
 
         How far behind it is, nobody knows while the database is not heard of, and a look
         from before a pause or an error says nothing of what came since.
         """
-        found = self.watch.standing
-        has_looked = self.watch.looked_at >= (capture.since or math.inf)
-        if capture.is_connected or (capture.state in RESTING and has_looked):
+        found = self.log_monitor.status
+        was_probed = self.log_monitor.probed_at >= (capture.since or math.inf)
+        if capture.is_connected or (capture.state in RESTING and was_probed):
             return found
         return replace(found, behind_bytes=None, behind_s=None)
 

@@ -20,16 +20,16 @@ from databus.daemon.log_setup import about
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import open_store
 from databus.relay.capture.capture import Capture
-from databus.relay.capture.log_monitor import LogWatch
+from databus.relay.capture.log_monitor import LogMonitor
 from databus.relay.capture.max_scn import FileMaxScn, MaxScnStore, SqliteMaxScn
-from databus.relay.capture.notifier import Bell
+from databus.relay.capture.notifier import Notifier
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.catalog import Catalog, make_catalog
 from databus.relay.clock import Clock
 from databus.relay.control import Control
 from databus.relay.monitoring.large_rows import LargeRows
-from databus.relay.monitoring.monitor import Observed
+from databus.relay.monitoring.monitor import Monitor
 from databus.relay.monitoring.traffic import Traffic
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.ring.reader import RingReader
@@ -38,7 +38,7 @@ from databus.relay.ring.schema_check import check_schemas
 from databus.relay.ring.watch import RingWatch
 from databus.relay.source_status import SourceStatus, Trouble, status_json
 from databus.relay.sources.kind import open_log_probe, open_source as open_kept_source
-from databus.relay.sources.log_status import LogLook
+from databus.relay.sources.log_status import LogProbe
 from databus.relay.sources.source import Source
 from databus.schemas.errors import (
     DatabusError,
@@ -54,7 +54,7 @@ _MOST_SAID = 3  # damaged stretches
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
-OpenLogProbe = Callable[[PhysicalSourceSettings], LogLook | None]
+OpenLogProbe = Callable[[PhysicalSourceSettings], LogProbe | None]
 CLOCK = Clock()
 
 
@@ -76,7 +76,7 @@ class Relay:
     ) -> None:
         self.settings = settings
         self.traffic = Traffic()
-        self.observed = Observed.of(p.name for p in settings.physical_sources)
+        self.monitor = Monitor.of(p.name for p in settings.physical_sources)
         self.is_closing = False
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_probe = open_log_probe
@@ -112,7 +112,7 @@ class Relay:
         """Start capturing every physical source."""
         for source in self.physical_sources.values():
             source.capture.start()
-            source.watch.start()
+            source.log_monitor.start()
         self.ring_watch.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -124,7 +124,7 @@ class Relay:
         # A list, so that every one gets its chance: `all` would stop at the first.
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
         for source in self.physical_sources.values():
-            source.watch.stop(max(0.0, end - time.monotonic()))
+            source.log_monitor.stop(max(0.0, end - time.monotonic()))
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
             # Otherwise a thread may still write: the process ends with it.
@@ -134,13 +134,13 @@ class Relay:
         """Answer every held request now, and hold none from now on."""
         self.is_closing = True
         for source in self.physical_sources.values():
-            source.bell.ring()
+            source.notifier.notify()
 
     def status_of(self, name: str) -> SourceStatus:
         """Return the status of a usable physical source at this moment."""
         return self.physical_sources[name].status(
             self._damage_of(name),
-            lambda: self.observed.clients.readers_of(name, self._clock.monotonic_s()),
+            lambda: self.monitor.clients.readers_of(name, self._clock.monotonic_s()),
             is_draining=self.control.is_draining(name),
         )
 
@@ -199,7 +199,7 @@ class Relay:
         self.physical_sources[name].reader.check.distrust(0, until)
 
     def _note_problem(self, physical_source: str, error: Exception) -> None:
-        self.observed.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)
+        self.monitor.problems.note(self._clock.wall_ns() / 1e9, physical_source, error)
 
     def _make_catalog(self) -> Catalog:
         catalog = make_catalog(self.settings.physical_sources, self.registry.sources())
@@ -251,21 +251,21 @@ class Relay:
             settings.before_images,
             settings.acknowledged_scns,
         )
-        bell = Bell()
+        notifier = Notifier()
         capture = Capture(
             settings,
             self._open_source,
             ring,
             encoder,
             max_scn,
-            bell.ring,
+            notifier.notify,
             self.settings.max_scn.flush_s,
             self._clock,
             partial(self._note_problem, name),
             LargeRows(self.settings.http.max_response_bytes, self.catalog.name_of),
         )
         wall_ns = self._clock.wall_ns
-        watch = LogWatch(
+        log_monitor = LogMonitor(
             name,
             self._open_log_probe(settings),
             lambda: capture.place.newest,
@@ -273,7 +273,7 @@ class Relay:
             reading_at=lambda: capture.place.reading_at,
             on_doubt=capture.place.cast_doubt,
         )
-        return PhysicalSource(settings, ring, reader, max_scn, capture, watch, bell)
+        return PhysicalSource(settings, ring, reader, max_scn, capture, log_monitor, notifier)
 
 
 def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnStore:

@@ -12,7 +12,7 @@ from typing import Any
 
 from databus.relay.capture.status import CaptureStatus, State
 from databus.relay.monitoring.history import Sample
-from databus.relay.sources.log_status import Standing
+from databus.relay.sources.log_status import LogStatus
 
 _MOST_WAITING = 10  # consumers that a text names
 _NOT_PROVED_YET = "its log is being opened; whether the database is well is not known yet"
@@ -73,7 +73,7 @@ class SourceStatus:
     name: str
     capture: CaptureStatus
     ring: RingStatus
-    log: Standing
+    log: LogStatus
     held_requests: int
     waiting_consumers: tuple[str, ...]  # that cannot go on before an error is mended
     is_draining: bool
@@ -146,7 +146,7 @@ def status_json(status: SourceStatus) -> dict[str, Any]:
     }
 
 
-def _log_json(log: Standing) -> dict[str, Any]:
+def _log_json(log: LogStatus) -> dict[str, Any]:
     return {
         "holding": log.holding.value,
         "behindBytes": log.behind_bytes,

@@ -1,8 +1,8 @@
-"""The loop shared fairly: work of a few milliseconds in one turn of it, the rest in the next ones.
+"""A fair queue for work on the event loop: a few milliseconds of work per turn of the loop.
 
-Fifty readers at full speed, or two hundred that are woken by one window, would
-otherwise each do all that they can in one turn, and whoever asks for anything
-else waits until all of them have. First come, first served.
+Fifty readers at full speed, or two hundred woken by one window, would otherwise do all
+their work in one turn of the loop, and every other request would wait for them. Work runs
+in the order in which it came.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import asyncio
 from collections import deque
 
 BUDGET_S = 0.004
-_LIKELY_S = 0.0005  # what a piece of work is taken to cost before any was done
-_SENDING_S = 0.0003  # and what comes after each: headers, the first bytes to the socket
-_WEIGHT = 0.1  # of the newest in the average
+_LIKELY_S = 0.0005  # assumed cost of a piece of work before the first measurement
+_SENDING_S = 0.0003  # added to each: writing headers and the first bytes to the socket
+_WEIGHT = 0.1  # of the newest measurement in the moving average
 
 
-class Turns:
-    """Says when a piece of work may be done. On the loop's thread only."""
+class FairQueue:
+    """Admits pieces of work in order. On the loop's thread only."""
 
     def __init__(self, budget_s: float = BUDGET_S) -> None:
         self._budget_s = budget_s
@@ -28,16 +28,16 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """Number of pieces of work that wait."""
         return len(self._waiting)
 
     @property
     def most(self) -> int:
-        """How many pieces of work are done in one turn of the loop."""
+        """Number of pieces of work admitted in one turn of the loop."""
         return max(1, int(self._budget_s / (self._average_s + _SENDING_S)))
 
     async def take(self) -> None:
-        """Return when it is one's turn: at once when there is room in this one."""
+        """Wait for admission: none while this turn of the loop has budget left."""
         loop = asyncio.get_running_loop()
         if not self._is_going:
             self._is_going, self._left = True, self.most
@@ -50,15 +50,15 @@ class Turns:
         await future
 
     def spent(self, seconds: float) -> None:
-        """Note how long a piece of work took."""
+        """Record how long a piece of work took."""
         self._average_s += _WEIGHT * (seconds - self._average_s)
 
     def _next(self) -> None:
-        """Begin another turn: wake the next ones; rest when nobody came in the last."""
+        """Admit the next ones; stop being scheduled after a turn without work."""
         self._left = most = self.most
         while self._waiting and self._left > 0:
             future = self._waiting.popleft()
-            if not future.done():  # else who waited is gone
+            if not future.done():  # a done future was cancelled by its request
                 future.set_result(None)
                 self._left -= 1
         self._is_going = self._left < most

@@ -26,7 +26,7 @@ from tornado.web import HTTPError, RequestHandler
 from databus import __version__
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Access, Asking, Role, check_permission
-from databus.daemon.fair_queue import Turns
+from databus.daemon.fair_queue import FairQueue
 from databus.daemon.log_setup import about
 from databus.schemas.error_headers import error_headers, wire_names
 from databus.schemas.errors import (
@@ -93,9 +93,9 @@ class ApiHandler(RequestHandler):
         return found
 
     @property
-    def turns(self) -> Turns:
+    def fair_queue(self) -> FairQueue:
         """How this server's requests share its loop."""
-        found: Turns = self.application.settings["turns"]
+        found: FairQueue = self.application.settings["fair_queue"]
         return found
 
     def role(self) -> Role:
@@ -230,12 +230,12 @@ class ApiHandler(RequestHandler):
         connection: Any = self.request.connection
         for one in slices:
             # Copying to fifty sockets at once would keep everybody else waiting.
-            await self.turns.take()
+            await self.fair_queue.take()
             if self._is_gone():
                 return
             began = time.perf_counter()
             sending = connection.write(one)
-            self.turns.spent(time.perf_counter() - began)
+            self.fair_queue.spent(time.perf_counter() - began)
             await self._within_idle_time(sending)
 
     async def _within_idle_time(self, sending: asyncio.Future[None]) -> None:

@@ -29,7 +29,7 @@ from tornado.web import Application
 from databus.conf.settings import HttpSettings, is_loopback
 from databus.daemon.access import Role
 from databus.daemon.descriptors import fit_connections
-from databus.daemon.fair_queue import Turns
+from databus.daemon.fair_queue import FairQueue
 from databus.daemon.http import ApiHandler, UnknownCommandHandler
 from databus.daemon.http_server import BoundedServer, ServerMetrics, listen, make_server
 from databus.daemon.tls import server_context
@@ -166,7 +166,7 @@ def make_application(service: Service, life: Life) -> Application:
         default_handler_args=limits,
         log_function=_log_nothing,
         access=make_access(service.http),
-        turns=Turns(),
+        fair_queue=FairQueue(),
         requests=set(),
     )
 

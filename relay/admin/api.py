@@ -176,13 +176,13 @@ class RelayApi:
         """Remember how things are now; once a second, on the loop."""
         at = self._at()
         samples = {status.name: status.sample(at) for status in self._relay.statuses()}
-        self._relay.observed.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
+        self._relay.monitor.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
 
     async def relay(self, call: Call) -> RelayView:
         """Return how the relay is as a whole."""
         relay = self._relay
         traffic = relay.traffic
-        served = relay.observed.served
+        served = relay.monitor.served
         troubles = relay.troubles
         return RelayView(
             name=call.asker.host,
@@ -193,7 +193,7 @@ class RelayApi:
             is_ready=relay.is_ready,
             troubles=[Trouble.model_validate(one, from_attributes=True) for one in troubles],
             role="admin" if call.asker.role is Role.ADMIN else "reader",
-            clients=len(relay.observed.clients),
+            clients=len(relay.monitor.clients),
             held_requests=traffic.held_requests,
             stream_requests=traffic.stream_requests,
             served_bytes=traffic.stream_bytes,
@@ -212,7 +212,7 @@ class RelayApi:
     async def history(self, call: Call) -> History:
         """Return figures over time."""
         source = self._find(call)
-        steps = self._relay.observed.histories[source.name].steps(call.query.seconds)
+        steps = self._relay.monitor.histories[source.name].steps(call.query.seconds)
         later = steps.samples[1:]
         return History(
             physical_source=source.name,
@@ -254,8 +254,8 @@ class RelayApi:
         source = self._find(call)
         await _in_thread(self._relay.control.restart, source, call.body.scn)
         source.reader.follow()
-        self._relay.observed.clients.forget_positions(source.name)
-        source.bell.ring()  # whoever is held looks again, where he is now
+        self._relay.monitor.clients.forget_positions(source.name)
+        source.notifier.notify()  # whoever is held looks again, where he is now
         return self._view(source)
 
     async def _do(self, call: Call, act: Callable[[PhysicalSource], None]) -> PhysicalSourceView:
@@ -283,7 +283,7 @@ class RelayApi:
         """Return everybody who has read of late."""
         rings, now_s, at = ring_marks(self._relay), self._now_s(), self._at()
         found = []
-        for client in self._relay.observed.clients:
+        for client in self._relay.monitor.clients:
             found.append(client_view(client, rings, self._names_of, now_s, at))
             if len(found) % _CLIENTS_A_TURN == 0:
                 await asyncio.sleep(0)  # 2000 of them would hold up everybody else
@@ -296,19 +296,19 @@ class RelayApi:
             raise InvalidParameterError("id", report.id, f"that of the path, {call.path['id']!r}")
         now_s, at = self._now_s(), self._at()
         caller = Caller(report.id, call.asker.address, call.asker.agent)
-        client = self._relay.observed.clients.reported(caller, report, now_s)
+        client = self._relay.monitor.clients.reported(caller, report, now_s)
         client.kept = kept_places(self._relay, client, report, call.asker.host)
         for registration in report.registrations:
             if registration.problem and registration.problem != client.last_error:
-                self._relay.observed.clients.failed(client, now_s, registration.problem)
-                self._relay.observed.problems.note_text(
+                self._relay.monitor.clients.failed(client, now_s, registration.problem)
+                self._relay.monitor.problems.note_text(
                     at, "", registration.problem, client=client.name, scn=registration.scn
                 )
         return client_view(client, ring_marks(self._relay), self._names_of, now_s, at)
 
     async def problems(self, _call: Call) -> Problems:
         """Return the last errors."""
-        noted = self._relay.observed.problems.newest_first()
+        noted = self._relay.monitor.problems.newest_first()
         return Problems(
             problems=[Problem.model_validate(one, from_attributes=True) for one in noted]
         )

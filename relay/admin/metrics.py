@@ -120,7 +120,7 @@ class RelayCollector(Collector):
             labels=_LABELS,
         )
         for status in statuses:
-            of_late = relay.observed.histories[status.name].rates(status.sample(at))
+            of_late = relay.monitor.histories[status.name].rates(status.sample(at))
             rates.add_metric([status.name], of_late.size_bytes)
             if status.ring.oldest_ns > 0:
                 ages.add_metric([status.name], max(0.0, at - status.ring.oldest_ns / 1e9))
@@ -183,7 +183,7 @@ OTHER = "other"
 
 
 @dataclass(slots=True)
-class _Figures:
+class _ClientStats:
     """The figures of all clients of one name."""
 
     bytes_per_s: float = 0.0
@@ -244,17 +244,17 @@ def client_metrics(relay: Relay) -> Iterator[Metric]:
     yield states
 
 
-def _collect(relay: Relay) -> tuple[dict[str, _Figures], dict[ClientState, int]]:
+def _collect(relay: Relay) -> tuple[dict[str, _ClientStats], dict[ClientState, int]]:
     clock = relay.clock
     rings, now_s, at = ring_marks(relay), clock.monotonic_s(), clock.wall_ns() / 1e9
-    figures: dict[str, _Figures] = {}
+    figures: dict[str, _ClientStats] = {}
     counts = dict.fromkeys(ClientState, 0)
     # The first come: whoever is named once keeps his series.
-    for client in sorted(relay.observed.clients, key=lambda client: client.first_seen_s):
+    for client in sorted(relay.monitor.clients, key=lambda client: client.first_seen_s):
         view = client_view(client, rings, lambda _key: (), now_s, at)
         counts[view.state] += 1
         name = view.name if view.name in figures or len(figures) < MOST_NAMES else OTHER
-        figures.setdefault(name, _Figures()).add(view)
+        figures.setdefault(name, _ClientStats()).add(view)
     return figures, counts
 
 

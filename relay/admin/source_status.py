@@ -19,7 +19,7 @@ from databus.relay.monitoring.history import SourceHistory
 from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.source_status import RingStatus, SourceStatus, finite
-from databus.relay.sources.log_status import Standing
+from databus.relay.sources.log_status import LogStatus
 
 _PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
 
@@ -52,7 +52,7 @@ def awaited(status: CaptureStatus) -> AwaitedSource | None:
 
 def ring_marks(relay: Relay) -> dict[str, RingMark]:
     """Return what clients' places are compared with, by physical source."""
-    histories, at = relay.observed.histories, relay.clock.wall_ns() / 1e9
+    histories, at = relay.monitor.histories, relay.clock.wall_ns() / 1e9
     return {
         name: ring_mark(source, relay.status_of(name), histories[name], at)
         for name, source in relay.physical_sources.items()
@@ -62,7 +62,7 @@ def ring_marks(relay: Relay) -> dict[str, RingMark]:
 def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
     """Return all that is told of a physical source; on the loop's thread."""
     status, settings = relay.status_of(name), relay.physical_sources[name].settings
-    history, clock = relay.observed.histories[name], relay.clock
+    history, clock = relay.monitor.histories[name], relay.clock
     sample = status.sample(clock.wall_ns() / 1e9)
     rates = history.rates(sample)
     capture = status.capture
@@ -87,7 +87,7 @@ def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
         events_per_s=rates.events,
         windows_per_s=rates.windows,
         bytes_per_s=rates.size_bytes,
-        drain=_drain_view(status, relay.observed.clients, clock.monotonic_s()),
+        drain=_drain_view(status, relay.monitor.clients, clock.monotonic_s()),
     )
 
 
@@ -121,7 +121,7 @@ def ring_view(ring: RingStatus, written_bytes_per_s: float) -> RingView:
     )
 
 
-def log_view(log: Standing) -> LogView:
+def log_view(log: LogStatus) -> LogView:
     """Return what the last look at the database's log found."""
     return LogView(
         holding=log.holding.value,

@@ -1,13 +1,12 @@
-"""A look at each database now and then: how far behind the relay is, and what is still there.
+"""Probes a source's database regularly: how far capture is behind, and what the log still has.
 
-On a thread of its own, because a server that is slow to answer must not hold up
-what is read from it, and because a log is purged also while capture is paused,
-in error or without a connection. What it compares is the newest window of the
-ring: that is where capture would go on.
+It has its own thread, because a slow server must not delay capture, and because a log is
+also purged while capture is paused, in error or disconnected. It compares the newest window
+of the ring with the database's log: that is where capture would continue.
 
-A log that was begun anew is not told to who reads the old one: the server lets that
-stream wait at its old place, alive and silent. So while nothing comes the looks come
-often, and a look that has a doubt has capture open its log again, and prove it.
+After `RESET MASTER` a server does not end the streams of the old log: they stay connected
+and silent. So while a stream brings nothing the probes come often, and a probe that doubts
+the log makes capture open it again, which checks that it is the same log.
 """
 
 from __future__ import annotations
@@ -19,48 +18,47 @@ from collections.abc import Callable
 from typing import Any
 
 from databus.daemon.log_setup import about
-from databus.relay.sources.log_status import Holding, LogLook, Standing
+from databus.relay.sources.log_status import Holding, LogProbe, LogStatus
 from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceError
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 60.0
+PROBE_EVERY_S = 60.0
 QUIET_EVERY_S = 4.0
 EARLY_S = 0.5
 
 
 def _never_silent() -> int | None:
-    """Say that no stream waits."""
+    """Return None: no stream is open."""
     return None
 
 
 def _ignore(_doubt: str) -> None:
-    """Tell nobody."""
+    """Do nothing with a doubt."""
 
 
-class LogWatch:
-    """Looks at one physical source's database, until it is stopped.
+class LogMonitor:
+    """Probes one physical source's database until it is stopped.
 
-    `newest` is called on the watch's thread, and so are `reading_at`, to where an open
-    stream was read (None = none is open), and `on_doubt`, with each doubt of a look.
-    Without a `look` there is nothing to watch. The public methods may be called from any
-    thread.
+    The monitor's thread calls `newest`, `reading_at` (the position up to which an open
+    stream was read; None = no stream is open) and `on_doubt` (with the reason).
+    Without a `probe` the monitor does nothing. All public methods are thread-safe.
     """
 
     def __init__(
         self,
         name: str,
-        look: LogLook | None,
+        probe: LogProbe | None,
         newest: Callable[[], Newest | None],
-        every_s: float = LOOK_EVERY_S,
+        every_s: float = PROBE_EVERY_S,
         wall_ns: Callable[[], int] = time.time_ns,
         reading_at: Callable[[], int | None] = _never_silent,
         on_doubt: Callable[[str], None] = _ignore,
         quiet_every_s: float = QUIET_EVERY_S,
     ) -> None:
         self._name = name
-        self._look = look
+        self._probe = probe
         self._newest = newest
         self._every_s = every_s
         self._wall_ns = wall_ns
@@ -68,53 +66,53 @@ class LogWatch:
         self._quiet_every_s = quiet_every_s
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._standing = Standing()
-        self._looked_at = 0.0
+        self._status = LogStatus()
+        self._probed_at = 0.0
 
     @property
-    def standing(self) -> Standing:
-        """What the last look found."""
-        return self._standing
+    def status(self) -> LogStatus:
+        """Result of the last probe."""
+        return self._status
 
     @property
-    def looked_at(self) -> float:
-        """When the last look began, in seconds since 1970; 0 before the first."""
-        return self._looked_at
+    def probed_at(self) -> float:
+        """Start of the last probe, in seconds since 1970; 0 before the first."""
+        return self._probed_at
 
     def start(self) -> None:
-        """Start looking; nothing when there is nothing to look at or it is started."""
-        if self._look is None or self._thread is not None:
+        """Start the thread, unless it runs or there is nothing to probe."""
+        if self._probe is None or self._thread is not None:
             return
-        name = f"log-watch-{self._name}"
+        name = f"log-monitor-{self._name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread, also in the middle of a look; returns whether it ended in time."""
+        """Cancel a running probe and end the thread; return False if it did not end in time."""
         self._stopped.set()
-        if self._look is None or self._thread is None:
+        if self._probe is None or self._thread is None:
             return True
-        self._look.cancel()
+        self._probe.cancel()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def look_now(self) -> Standing:
-        """Look, keep what was found and log what is new about it."""
-        if self._look is None:
-            return self._standing
-        before, began_at = self._standing, self._wall_ns() / 1e9
+    def probe_now(self) -> LogStatus:
+        """Probe once, store the result and log a change of state."""
+        if self._probe is None:
+            return self._status
+        before, began_at = self._status, self._wall_ns() / 1e9
         try:
-            found = self._look.look(self._newest)
+            found = self._probe.probe(self._newest)
         except SourceError as error:
-            found = Standing(warning=f"the database could not be asked about its log: {error}")
+            found = LogStatus(warning=f"the database could not be asked about its log: {error}")
         except Exception as error:
-            # A closed ring is one, when stopping took too long: nobody asks any more.
+            # After a stop that took too long the ring is closed, and `newest` raises.
             if self._stopped.is_set():
                 return before
-            log.exception("looking at the log of %s failed", self._name, extra=self._about())
-            found = Standing(warning=f"internal error: {error!r}; see the log")
+            log.exception("probing the log of %s failed", self._name, extra=self._about())
+            found = LogStatus(warning=f"internal error: {error!r}; see the log")
         if not self._stopped.is_set():
-            self._standing, self._looked_at = found, began_at
+            self._status, self._probed_at = found, began_at
             self._say(before, found)
             if found.doubt:
                 self._on_doubt(found.doubt)
@@ -122,16 +120,16 @@ class LogWatch:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            found = self.look_now()
-            # A ring that is empty yet: there is nothing to compare, and nobody was asked.
-            is_early = found == Standing()
+            found = self.probe_now()
+            # While the ring is empty there is nothing to compare, and the server was not asked.
+            is_early = found == LogStatus()
             if is_early:
                 self._stopped.wait(min(EARLY_S, self._every_s))
             else:
                 self._await_next()
 
     def _await_next(self) -> None:
-        """Wait until the next look is due: soon where a stream is open and brings nothing."""
+        """Wait until the next probe is due: sooner while an open stream brings nothing."""
         place, left_s = self._reading_at(), self._every_s
         while left_s > 0 and not self._stopped.wait(min(self._quiet_every_s, left_s)):
             before, place = place, self._reading_at()
@@ -139,8 +137,8 @@ class LogWatch:
                 return
             left_s -= self._quiet_every_s
 
-    def _say(self, before: Standing, found: Standing) -> None:
-        """Log a change of state; the figures in a warning are others at each look."""
+    def _say(self, before: LogStatus, found: LogStatus) -> None:
+        """Log a change of state only: the numbers in a warning differ in every probe."""
         was, now = (before.holding, bool(before.warning)), (found.holding, bool(found.warning))
         if was == now:
             return

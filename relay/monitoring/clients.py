@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from databus.daemon.client_report import MAX_ID, ClientReport
-from databus.relay.monitoring.history import Recent
+from databus.relay.monitoring.history import RateCounter
 
 MOST_CLIENTS = 2000
 MOST_STREAMS = 50  # of one client: sets of sources that it reads apart
@@ -83,7 +83,7 @@ class Stream:
     is_kept: bool = False
     began: int | None = None
     asked_s: float = 0.0
-    progress: Recent = field(default_factory=Recent)
+    progress: RateCounter = field(default_factory=RateCounter)
 
     def comes_back(self, position: int) -> bool:
         """Say whether a request begins with what the last answer had: it did not get on with it."""
@@ -110,7 +110,7 @@ class Client:
     requests: int = 0
     open_requests: int = 0
     served_bytes: int = 0
-    served: Recent = field(default_factory=Recent)
+    served: RateCounter = field(default_factory=RateCounter)
     streams: dict[StreamKey, Stream] = field(default_factory=dict)
     kept: dict[KeptKey, Stream] = field(default_factory=dict)
     last_error: str = ""
@@ -265,7 +265,7 @@ class ClientTable:
         for client in self._clients.values():
             for name, stream in client.all_streams():
                 if name == physical_source:
-                    stream.position, stream.began, stream.progress = None, None, Recent()
+                    stream.position, stream.began, stream.progress = None, None, RateCounter()
 
     def waiting_for(self, physical_source: str, scn: int, tail: int, now_s: float) -> list[str]:
         """Return the names of clients heard of lately that are not done up to an SCN.

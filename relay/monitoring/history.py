@@ -133,7 +133,7 @@ def _rate(before: Sample, after: Sample, counter: Callable[[Sample], int]) -> fl
 SECONDS = 5  # a rate is over so many ticks
 
 
-class Recent:
+class RateCounter:
     """What a counter was at the last ticks."""
 
     __slots__ = ("_ticks",)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from databus.relay.monitoring.clients import ClientTable
 from databus.relay.monitoring.errors import ProblemLog
-from databus.relay.monitoring.history import Recent, Sample, SourceHistory
+from databus.relay.monitoring.history import RateCounter, Sample, SourceHistory
 
 log = logging.getLogger(__name__)
 
@@ -22,16 +22,16 @@ EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Monitor:
     """What is remembered; of fixed size, whatever happens."""
 
     histories: Mapping[str, SourceHistory]
     clients: ClientTable = field(default_factory=ClientTable)
     problems: ProblemLog = field(default_factory=ProblemLog)
-    served: Recent = field(default_factory=Recent)
+    served: RateCounter = field(default_factory=RateCounter)
 
     @classmethod
-    def of(cls, physical_sources: Iterable[str]) -> Observed:
+    def of(cls, physical_sources: Iterable[str]) -> Monitor:
         """Return the memory of a relay with these physical sources."""
         return cls({name: SourceHistory() for name in physical_sources})
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.doctor.checks import Check, error
-from databus.relay.sources.log_status import LogLook
+from databus.relay.sources.log_status import LogProbe
 from databus.relay.sources.source import Source
 from databus.relay.sources.table_scan import TableScan
 from databus.relay.sources.uri import parse_uri
@@ -84,7 +84,7 @@ class SourceKind:
     check: Callable[[CheckRequest], list[Check]]
     read_columns: Callable[[PhysicalSourceSettings, str], Table] | None = None
     scan: Callable[[PhysicalSourceSettings], TableScan] | None = None
-    probe_log: Callable[[PhysicalSourceSettings], LogLook] | None = None
+    probe_log: Callable[[PhysicalSourceSettings], LogProbe] | None = None
     repair_history: Callable[[PhysicalSourceSettings, Path, RepairRequest], Repaired] | None = None
     digest: str = ""
 
@@ -120,7 +120,7 @@ def open_scan(settings: PhysicalSourceSettings) -> TableScan:
     return scan(settings)
 
 
-def open_log_probe(settings: PhysicalSourceSettings) -> LogLook | None:
+def open_log_probe(settings: PhysicalSourceSettings) -> LogProbe | None:
     """Return the probe of the database's log; None when only the relay purges that log."""
     probe_log = kind_of(settings.uri).probe_log
     return None if probe_log is None else probe_log(settings)

@@ -25,7 +25,7 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogStatus:
     """What a look at the database found; None = not known.
 
     `hours_left` is an estimate of how long the server keeps what is to be read
@@ -50,10 +50,10 @@ class Findings:
     warnings: tuple[str, ...] = ()
 
 
-class LogLook(Protocol):
+class LogProbe(Protocol):
     """Looks at one database; used by one thread but for `cancel`."""
 
-    def look(self, newest: Callable[[], Newest | None]) -> Standing:
+    def probe(self, newest: Callable[[], Newest | None]) -> LogStatus:
         """Compare the newest transaction that the relay holds with what the database has.
 
         Raises SourceError when it cannot be asked.

@@ -17,7 +17,7 @@ from databus.daemon.http_server import BoundedServer
 from databus.daemon.service import Service, serve
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
-from databus.relay.sources.log_status import LogLook, Standing
+from databus.relay.sources.log_status import LogProbe, LogStatus
 from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
@@ -147,13 +147,13 @@ class Answer:
         self.body = response.read()
 
 
-class FakeLook:
+class FakeLogProbe:
     """Looks at a database, and always finds the same."""
 
-    def __init__(self, found: Standing) -> None:
+    def __init__(self, found: LogStatus) -> None:
         self._found = found
 
-    def look(self, newest: Callable[[], Newest | None]) -> Standing:
+    def probe(self, newest: Callable[[], Newest | None]) -> LogStatus:
         newest()
         return self._found
 
@@ -167,7 +167,7 @@ class ServedRelay:
     def __init__(
         self,
         folder: Path,
-        log_look: LogLook | None = None,
+        log_probe: LogProbe | None = None,
         *,
         is_frozen: bool = False,
         **changes: Any,
@@ -176,7 +176,7 @@ class ServedRelay:
         self._is_frozen = is_frozen  # the databases, until `source().answers` is set
         self.settings = relay_settings(folder, **changes)
         self.relay = Relay(
-            self.settings, self._open_source, open_log_probe=lambda _settings: log_look
+            self.settings, self._open_source, open_log_probe=lambda _settings: log_probe
         )
         self.server = ServiceThread(make_service(self.relay))
         self.url = self.server.url

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.log_status import Holding, LogStatus
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceUnavailableError
 from tests.relay.fakes import (
     ORDERS,
     PERSON,
-    FakeLook,
+    FakeLogProbe,
     ServedRelay,
     insert,
     transaction,
@@ -36,8 +36,8 @@ SHOP = {
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[ServedRelay]:
     """A relay with one window, a reader who has it, and a database that has just gone."""
-    held = FakeLook(Standing(Holding.HELD, 0, 0.0, 9.0))
-    served = ServedRelay(tmp_path, log_look=held, physical_sources=[SHOP])
+    held = FakeLogProbe(LogStatus(Holding.HELD, 0, 0.0, 9.0))
+    served = ServedRelay(tmp_path, log_probe=held, physical_sources=[SHOP])
     try:
         served.put(transaction(1, insert(1)))
         asked = {"sources": "1,2", "size": 1 << 20, "checkPoint": Checkpoint.at(1).to_json()}
@@ -95,8 +95,8 @@ def test_metrics_say_not_connected_and_leave_out_what_is_not_known(relay: Served
 @pytest.fixture
 def frozen(tmp_path: Path) -> Iterator[ServedRelay]:
     """A relay whose database has let nobody in yet."""
-    held = FakeLook(Standing(Holding.HELD, 0, 0.0, 9.0))
-    served = ServedRelay(tmp_path, log_look=held, is_frozen=True, physical_sources=[SHOP])
+    held = FakeLogProbe(LogStatus(Holding.HELD, 0, 0.0, 9.0))
+    served = ServedRelay(tmp_path, log_probe=held, is_frozen=True, physical_sources=[SHOP])
     try:
         yield served
     finally:

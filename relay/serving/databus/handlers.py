@@ -31,7 +31,7 @@ from databus.relay.serving.databus.parameters import (
     parse_source_list,
     parse_stream_request,
 )
-from databus.relay.serving.databus.request_tracker import Reading
+from databus.relay.serving.databus.request_tracker import RequestTracker
 from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 from databus.schemas.errors import InvalidParameterError, ScnNotFoundError, UnknownCommandError
 from databus.schemas.event.metadata import with_metadata_schemas
@@ -62,10 +62,10 @@ class RelayHandler(CommandHandler):
         while True:
             began = time.perf_counter()
             answer = step()
-            self.turns.spent(time.perf_counter() - began)
+            self.fair_queue.spent(time.perf_counter() - began)
             if answer is not None:
                 return answer
-            await self.turns.take()
+            await self.fair_queue.take()
 
 
 class SourcesHandler(RelayHandler):
@@ -112,16 +112,16 @@ class StreamHandler(RelayHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with events and where to go on."""
-        with Reading(self.relay, self._caller()) as self._reading:
+        with RequestTracker(self.relay, self._caller()) as self._tracker:
             parameters = self.parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
-            self._reading.asks(parameters.get("filters", ""))
+            self._tracker.asks(parameters.get("filters", ""))
             response = await self._respond(request)
             if self._gone.is_set():
                 return
             for name, value in response_headers(response).items():
                 self.set_header(name, value)
-            self._reading.serves(len(response.body))
+            self._tracker.serves(len(response.body))
             await self.send(response.body, request.form.content_type)
 
     def _caller(self) -> Caller:
@@ -148,7 +148,7 @@ class StreamHandler(RelayHandler):
                 # Before the look at the ring, so that nothing falls in between.
                 rings = [
                     listening.enter_context(
-                        self.relay.physical_source(s.physical_source).bell.listen()
+                        self.relay.physical_source(s.physical_source).notifier.subscribe()
                     )
                     for s in request.selections
                 ]
@@ -165,11 +165,11 @@ class StreamHandler(RelayHandler):
         job: Job = jobs[0]
         if request.is_together:
             job = TogetherJob(jobs, request.form.size_bytes)
-        await self.turns.take()
+        await self.fair_queue.take()
         try:
             job.start()
         finally:
-            self._reading.looks(jobs)
+            self._tracker.looks(jobs)
         return await self.in_steps(job.step)
 
     async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
@@ -311,7 +311,7 @@ class StatsHandler(RelayHandler):
     def _clients(self) -> dict[str, dict[str, int]]:
         return {
             client.caller.id: {"streamRequests": client.requests, "bytes": client.served_bytes}
-            for client in self.relay.observed.clients
+            for client in self.relay.monitor.clients
         }
 
 

@@ -11,18 +11,18 @@ from databus.relay.serving.databus.stream import StreamJob
 from databus.schemas.errors import DatabusError, ScnNotFoundError
 
 
-class Reading:
+class RequestTracker:
     """Notes a request from its begin to its end; a context manager."""
 
     def __init__(self, relay: Relay, caller: Caller) -> None:
         self._relay = relay
-        self._clients = relay.observed.clients
+        self._clients = relay.monitor.clients
         self._filters = ""
         self._jobs: Sequence[StreamJob] = ()
         self._served_bytes = 0
         self._client = self._clients.begin(caller, self._now_s())
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> RequestTracker:
         return self
 
     def __exit__(
@@ -94,7 +94,7 @@ class Reading:
     def _note(self, error: DatabusError) -> None:
         names = dict.fromkeys(job.selection.physical_source for job in self._jobs)
         at = self._relay.clock.wall_ns() / 1e9
-        self._relay.observed.problems.note(at, ", ".join(names), error, self._client.name)
+        self._relay.monitor.problems.note(at, ", ".join(names), error, self._client.name)
 
     def _now_s(self) -> float:
         return self._relay.clock.monotonic_s()

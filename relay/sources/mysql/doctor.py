@@ -31,7 +31,7 @@ from databus.relay.sources.mysql.server.log_retention import (
     Place,
     ServerLog,
     keeping_of,
-    standing_of,
+    log_status_of,
 )
 from databus.relay.sources.mysql.server.replica import clash_text, replica_host, replica_id
 from databus.relay.sources.mysql.server.start_position import LogFile, Start, start_at_setting
@@ -204,13 +204,13 @@ class _Look:
             self._say(*errors(subject, [problem], f"capture begins at {start}"))
             return
         log = ServerLog(files, keeping_of(variables), self._now_s)
-        standing = standing_of(Place(position), log, settings.purge_warning_hours)
-        if standing.holding is Holding.GONE:
-            self._say(error(subject, standing.warning))
-        elif standing.warning:
-            self._say(warning(subject, standing.warning))
+        status = log_status_of(Place(position), log, settings.purge_warning_hours)
+        if status.holding is Holding.GONE:
+            self._say(error(subject, status.warning))
+        elif status.warning:
+            self._say(warning(subject, status.warning))
         else:
-            behind = f"{standing.behind_bytes} bytes behind the end of the log"
+            behind = f"{status.behind_bytes} bytes behind the end of the log"
             self._say(ok(subject, f"capture goes on in a file that the server has, {behind}"))
 
     def _check_tls(self, address: MysqlAddress) -> None:

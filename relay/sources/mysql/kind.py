@@ -11,7 +11,7 @@ from databus.relay.sources.mysql.history_repair import repair_history
 from databus.relay.sources.mysql.scan.tables import MysqlTableScan
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import address_of
-from databus.relay.sources.mysql.server.log_probe import MysqlLogLook
+from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.mysql.tables.captured_tables import Names
 from databus.schemas.errors import UnknownSourceError
@@ -49,7 +49,7 @@ KIND = SourceKind(
     check=check_server,
     read_columns=_read_columns,
     scan=MysqlTableScan,
-    probe_log=MysqlLogLook,
+    probe_log=MysqlLogProbe,
     repair_history=_repair_history,
     digest="databus.client.spark.verify.mysql_table:MysqlTable",
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from databus.daemon.fair_queue import Turns
+from databus.daemon.fair_queue import FairQueue
 
 
-async def turns_of(turns: Turns, count: int) -> list[int]:
+async def rounds_of(queue: FairQueue, count: int) -> list[int]:
     """Let so many take a turn at once; return in which turn of the loop each had it."""
     now = 0
     found: list[int] = []
 
     async def work() -> None:
-        await turns.take()
+        await queue.take()
         found.append(now)
 
     async def count_turns() -> None:
@@ -27,34 +27,34 @@ async def turns_of(turns: Turns, count: int) -> list[int]:
 
 
 def test_little_work_is_done_at_once() -> None:
-    assert asyncio.run(turns_of(Turns(), 3)) == [0, 0, 0]
+    assert asyncio.run(rounds_of(FairQueue(), 3)) == [0, 0, 0]
 
 
 def test_much_work_is_spread_over_turns() -> None:
-    turns = Turns(budget_s=0.004)
+    queue = FairQueue(budget_s=0.004)
     for _ in range(200):
-        turns.spent(0.0017)
-    assert turns.most == 2
-    found = asyncio.run(turns_of(turns, 20))
+        queue.spent(0.0017)
+    assert queue.most == 2
+    found = asyncio.run(rounds_of(queue, 20))
     assert found == sorted(found)
     assert max(found.count(turn) for turn in found) == 2
-    assert turns.waiting == 0
+    assert queue.waiting == 0
 
 
 def test_work_longer_than_a_turn_is_done_one_by_one() -> None:
-    turns = Turns()
+    queue = FairQueue()
     for _ in range(200):
-        turns.spent(1.0)
-    found = asyncio.run(turns_of(turns, 5))
+        queue.spent(1.0)
+    found = asyncio.run(rounds_of(queue, 5))
     assert len(set(found)) == 5
 
 
 def test_whoever_leaves_while_he_waits_takes_nobodys_turn() -> None:
     async def leave() -> int:
-        turns = Turns()
+        queue = FairQueue()
         for _ in range(200):
-            turns.spent(1.0)
-        tasks = [asyncio.create_task(turns.take()) for _ in range(5)]
+            queue.spent(1.0)
+        tasks = [asyncio.create_task(queue.take()) for _ in range(5)]
         await asyncio.sleep(0)
         for task in tasks[1:4]:
             task.cancel()

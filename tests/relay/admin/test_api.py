@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.log_status import Holding, LogStatus
 from databus.relay.sources.source import RowChange
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import SourceStoppedError
@@ -21,7 +21,7 @@ from tests.relay.fakes import (
     ORDERS,
     PERSON,
     Answer,
-    FakeLook,
+    FakeLogProbe,
     ServedRelay,
     connect,
     insert,
@@ -89,9 +89,9 @@ def the_client(relay: ServedRelay) -> dict[str, Any]:
 
 
 @pytest.fixture
-def standing(tmp_path: Path) -> Iterator[ServedRelay]:
-    found = Standing(Holding.HELD, behind_bytes=77, behind_s=1.5, hours_left=float("inf"))
-    served = ServedRelay(tmp_path, FakeLook(found))
+def probed(tmp_path: Path) -> Iterator[ServedRelay]:
+    found = LogStatus(Holding.HELD, behind_bytes=77, behind_s=1.5, hours_left=float("inf"))
+    served = ServedRelay(tmp_path, FakeLogProbe(found))
     yield served
     served.close()
 
@@ -124,10 +124,10 @@ def test_an_empty_ring_has_no_scn(relay: ServedRelay) -> None:
     assert (ring["minScn"], ring["maxScn"], ring["oldestAt"], ring["sleepS"]) == (None,) * 4
 
 
-def test_where_it_stands_in_the_databases_log_is_told(standing: ServedRelay) -> None:
-    put_some(standing, 1)
-    wait_until(lambda: the_source(standing)["log"]["holding"] == "held")
-    log = the_source(standing)["log"]
+def test_where_it_stands_in_the_databases_log_is_told(probed: ServedRelay) -> None:
+    put_some(probed, 1)
+    wait_until(lambda: the_source(probed)["log"]["holding"] == "held")
+    log = the_source(probed)["log"]
     assert (log["behindBytes"], log["behindS"], log["hoursLeft"]) == (77, 1.5, None)
 
 

@@ -64,7 +64,7 @@ def test_a_client_that_hangs_is_late_in_the_metrics_too(relay: ServedRelay) -> N
 
 
 def test_clients_beyond_so_many_names_are_one(relay: ServedRelay) -> None:
-    clients = relay.relay.observed.clients
+    clients = relay.relay.monitor.clients
     for number in range(MOST_NAMES + 50):
         client = clients.begin(Caller(f"c{number}", "10.0.0.1", ""), float(number))
         clients.end(client, float(number), 10)
@@ -76,7 +76,7 @@ def test_clients_beyond_so_many_names_are_one(relay: ServedRelay) -> None:
 
 
 def test_a_name_with_quotes_and_line_ends_stays_one_label(relay: ServedRelay) -> None:
-    clients = relay.relay.observed.clients
+    clients = relay.relay.monitor.clients
     caller = Caller('a"b\\c\nd', "10.0.0.1", "")
     clients.end(clients.begin(caller, 0.0), 0.0)
     assert ("databus_relay_client_served_bytes", caller.id) in figures(relay)

@@ -2,32 +2,32 @@ from __future__ import annotations
 
 import asyncio
 
-from databus.relay.capture.notifier import Bell
+from databus.relay.capture.notifier import Notifier
 
 
 def test_a_ring_wakes_who_listens() -> None:
-    bell = Bell()
+    notifier = Notifier()
 
-    async def listen() -> None:
-        with bell.listen() as news:
-            bell.ring()
+    async def subscribe() -> None:
+        with notifier.subscribe() as news:
+            notifier.notify()
             await asyncio.wait_for(news, 5)
 
-    asyncio.run(listen())
-    assert bell.waiting == 0
+    asyncio.run(subscribe())
+    assert notifier.waiting == 0
 
 
 def test_a_bell_that_rang_as_its_loop_ended_wakes_those_on_the_next_loop() -> None:
-    bell = Bell()
+    notifier = Notifier()
 
     async def ring_and_end() -> None:
-        with bell.listen():
+        with notifier.subscribe():
             asyncio.get_running_loop().stop()  # after this turn: nothing rung now is heard
-            bell.ring()
+            notifier.notify()
 
-    async def listen() -> bool:
-        with bell.listen() as news:
-            bell.ring()
+    async def subscribe() -> bool:
+        with notifier.subscribe() as news:
+            notifier.notify()
             done, _ = await asyncio.wait([news], timeout=5)
             return bool(done)
 
@@ -36,4 +36,4 @@ def test_a_bell_that_rang_as_its_loop_ended_wakes_those_on_the_next_loop() -> No
     loop.run_forever()
     loop.close()
     assert task.done()
-    assert asyncio.run(listen())
+    assert asyncio.run(subscribe())

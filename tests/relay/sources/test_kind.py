@@ -25,7 +25,7 @@ from databus.relay.sources.kind import (
     read_columns,
     repair_history,
 )
-from databus.relay.sources.mysql.server.log_probe import MysqlLogLook
+from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import decode
@@ -189,5 +189,5 @@ def test_a_source_of_sqlite_files_does_not_load_the_driver_of_mysql() -> None:
 
 
 def test_only_a_server_that_purges_its_log_is_probed() -> None:
-    assert kind_of("mysql://me@host").probe_log is MysqlLogLook
+    assert kind_of("mysql://me@host").probe_log is MysqlLogProbe
     assert kind_of("sqlite:shop.db").probe_log is None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.log_status import Holding, LogStatus
 from databus.relay.sources.mysql.server.catalog import ServerCatalog
 from databus.relay.sources.mysql.server.connection import (
     CONNECT_TIMEOUT_S,
@@ -27,7 +27,7 @@ from databus.relay.sources.mysql.server.log_retention import (
     Place,
     ServerLog,
     keeping_of,
-    standing_of,
+    log_status_of,
 )
 from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceStoppedError
@@ -39,7 +39,7 @@ _RESETS = "SHOW GLOBAL STATUS LIKE 'Com_reset'"
 _RESET_SINCE = "a RESET statement was given to the server, which may have begun its log anew"
 
 
-class MysqlLogLook:
+class MysqlLogProbe:
     """Looks at one server's log."""
 
     def __init__(self, settings: PhysicalSourceSettings) -> None:
@@ -50,20 +50,20 @@ class MysqlLogLook:
         self._is_cancelled = False
         self._resets: int | None = None
 
-    def look(self, newest: Callable[[], Newest | None]) -> Standing:
+    def probe(self, newest: Callable[[], Newest | None]) -> LogStatus:
         """Compare the newest transaction with what the server has; raises SourceError."""
-        standing, resets = Standing(), 0
+        status, resets = LogStatus(), 0
         # Twice: what is gone may be what capture was reading as the server was asked.
         for _ in range(2):
             place = _place_of(newest(), self._settings.epoch)
             if place is None:
-                return Standing()
+                return LogStatus()
             found = self._ask()
-            standing = standing_of(place, found, self._settings.purge_warning_hours)
+            status = log_status_of(place, found, self._settings.purge_warning_hours)
             resets = found.resets
-            if standing.holding is not Holding.GONE:
+            if status.holding is not Holding.GONE:
                 break
-        return self._doubted(standing, resets)
+        return self._doubted(status, resets)
 
     def cancel(self) -> None:
         """End a look that waits for the server."""
@@ -74,15 +74,15 @@ class MysqlLogLook:
                 with contextlib.suppress(OSError, AttributeError):
                     self._connection._sock.shutdown(socket.SHUT_RDWR)
 
-    def _doubted(self, standing: Standing, resets: int) -> Standing:
+    def _doubted(self, status: LogStatus, resets: int) -> LogStatus:
         """Add a doubt when there was a reset since the last look.
 
         A log that was begun anew may have come to the very place that was read to.
         """
         before, self._resets = self._resets, resets
-        if standing.doubt or before is None or resets <= before:
-            return standing
-        return replace(standing, behind_bytes=None, behind_s=None, doubt=_RESET_SINCE)
+        if status.doubt or before is None or resets <= before:
+            return status
+        return replace(status, behind_bytes=None, behind_s=None, doubt=_RESET_SINCE)
 
     def _ask(self) -> ServerLog:
         catalog = ServerCatalog(self._address, self._settings, 0)

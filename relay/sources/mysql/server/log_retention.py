@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.log_status import Holding, LogStatus
 from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, LogFile, reach_of
 from databus.schemas.scn import BinlogPosition
 
@@ -78,15 +78,15 @@ def keeping_of(variables: Mapping[str, str]) -> Keeping:
     return Keeping(expiry_s, int(_number(variables, "max_binlog_total_size")))
 
 
-def standing_of(place: Place, log: ServerLog, warning_hours: float) -> Standing:
+def log_status_of(place: Place, log: ServerLog, warning_hours: float) -> LogStatus:
     """Say how far behind the log's end a place is, and how long it will be there."""
     found = _find(place.position, log.files)
     if found is None:
         gone = _gone_text(place.position, log.files)
         if _ends_before(place.position, log.files):
             problem = f"{gone}; it ends before that place, so it was reset or replaced"
-            return Standing(Holding.GONE, warning=problem, doubt=problem)
-        return Standing(Holding.GONE, warning=f"{gone}: {_MAY_BRING_THE_REST}")
+            return LogStatus(Holding.GONE, warning=problem, doubt=problem)
+        return LogStatus(Holding.GONE, warning=f"{gone}: {_MAY_BRING_THE_REST}")
     later = log.files[found + 1 :]
     size_bytes = log.files[found].size_bytes
     behind_bytes = size_bytes - place.position.offset + sum(f.size_bytes for f in later)
@@ -95,17 +95,17 @@ def standing_of(place: Place, log: ServerLog, warning_hours: float) -> Standing:
         # It is being written: its clock starts only when it is not any more.
         expiry_s = log.keeping.expiry_s
         hours_left = expiry_s / _HOUR_S if expiry_s else math.inf
-        return Standing(Holding.HELD, behind_bytes, behind_s, hours_left)
+        return LogStatus(Holding.HELD, behind_bytes, behind_s, hours_left)
     held_bytes = size_bytes + sum(f.size_bytes for f in later)
     left = _hours_left(log.keeping, behind_s, behind_bytes, held_bytes)
     if left is None or left >= _least_hours(log.keeping, warning_hours):
-        return Standing(Holding.HELD, behind_bytes, behind_s, left)
+        return LogStatus(Holding.HELD, behind_bytes, behind_s, left)
     warning = (
         f"the server may purge {log.files[found].name} in {left:.1f} hours, and "
         f"capture has yet to read it: it is {behind_bytes} bytes behind the log, which the server "
         f"keeps {log.keeping.text}; let it catch up, or let the server keep its log for longer"
     )
-    return Standing(Holding.NEAR_PURGE, behind_bytes, behind_s, left, warning)
+    return LogStatus(Holding.NEAR_PURGE, behind_bytes, behind_s, left, warning)
 
 
 def _find(position: BinlogPosition, files: Sequence[LogFile]) -> int | None:

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from databus.relay.sources.log_status import Holding, Standing
+from databus.relay.sources.log_status import Holding, LogStatus
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.event.v2 import encode
 from databus.schemas.stream.stream_reader import walk
@@ -19,7 +19,7 @@ from tests.relay.fakes import (
     ORDERS,
     PERSON,
     Answer,
-    FakeLook,
+    FakeLogProbe,
     ServedRelay,
     connect,
     get,
@@ -155,13 +155,13 @@ def test_a_held_request_is_answered_at_once_when_data_comes(relay: ServedRelay) 
     )
     started = time.monotonic()
     asking.start()
-    bell = relay.relay.physical_sources["shop"].bell
-    wait_until(lambda: bell.waiting > 0)
+    notifier = relay.relay.physical_sources["shop"].notifier
+    wait_until(lambda: notifier.waiting > 0)
     relay.put(transaction(6, insert(6)))
     asking.join()
     assert time.monotonic() - started < 5
     assert scns(answers[0]) == [6]
-    assert bell.waiting == 0
+    assert notifier.waiting == 0
 
 
 def test_a_held_request_ends_empty_when_nothing_comes(relay: ServedRelay) -> None:
@@ -178,7 +178,7 @@ def test_a_held_request_for_the_future_is_answered_when_it_comes(relay: ServedRe
         target=lambda: answers.append(relay.stream(checkPoint=AT_5, wait=20_000))
     )
     asking.start()
-    wait_until(lambda: relay.relay.physical_sources["shop"].bell.waiting > 0)
+    wait_until(lambda: relay.relay.physical_sources["shop"].notifier.waiting > 0)
     put_some(relay, 4, 7)
     asking.join()
     assert scns(answers[0])[0] == 6
@@ -187,14 +187,14 @@ def test_a_held_request_for_the_future_is_answered_when_it_comes(relay: ServedRe
 
 def test_a_held_request_whose_client_leaves_is_let_go(relay: ServedRelay) -> None:
     put_some(relay)
-    bell = relay.relay.physical_sources["shop"].bell
+    notifier = relay.relay.physical_sources["shop"].notifier
     with connect(relay.url) as sock:
         sock.sendall(
             f"GET /stream?sources=1&size=1000&wait=20000&checkPoint={AT_5} HTTP/1.1\r\n"
             "Host: a\r\n\r\n".encode()
         )
-        wait_until(lambda: bell.waiting > 0)
-    wait_until(lambda: bell.waiting == 0)
+        wait_until(lambda: notifier.waiting > 0)
+    wait_until(lambda: notifier.waiting == 0)
     assert relay.get("/admin").body == b"GOOD"
 
 
@@ -321,11 +321,11 @@ def test_metrics_tell_of_the_ring_and_the_source(relay: ServedRelay) -> None:
 def test_health_and_metrics_tell_what_the_last_look_at_the_database_found(
     tmp_path: Path,
 ) -> None:
-    near = Standing(Holding.NEAR_PURGE, 1100, 60.0, 2.5, "purged soon")
-    served = ServedRelay(tmp_path, log_look=FakeLook(near))
+    near = LogStatus(Holding.NEAR_PURGE, 1100, 60.0, 2.5, "purged soon")
+    served = ServedRelay(tmp_path, log_probe=FakeLogProbe(near))
     try:
-        watch = served.relay.physical_sources["shop"].watch
-        wait_until(lambda: watch.standing == near)
+        log_monitor = served.relay.physical_sources["shop"].log_monitor
+        wait_until(lambda: log_monitor.status == near)
         capture = served.relay.physical_sources["shop"].capture
         wait_until(lambda: capture.status.is_connected)
         status = as_json(served.get("/health"))
@@ -426,7 +426,7 @@ def test_a_request_for_what_is_yet_to_come_is_held_until_it_is_there(relay: Serv
         )
     )
     asking.start()
-    wait_until(lambda: relay.relay.physical_sources["shop"].bell.waiting > 0)
+    wait_until(lambda: relay.relay.physical_sources["shop"].notifier.waiting > 0)
     relay.put(*(transaction(scn, insert(scn)) for scn in (6, 7, 8)))
     asking.join(10)
     (answer,) = answers

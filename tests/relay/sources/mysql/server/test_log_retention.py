@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from databus.demo.private_mariadb import PrivateMariaDB
-from databus.relay.sources.log_status import Holding, Standing
-from databus.relay.sources.mysql.server.log_probe import MysqlLogLook
+from databus.relay.sources.log_status import Holding, LogStatus
+from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
 from databus.relay.sources.mysql.server.log_retention import (
     Keeping,
     Place,
     ServerLog,
     keeping_of,
-    standing_of,
+    log_status_of,
 )
 from databus.relay.sources.mysql.server.start_position import LogFile
 from databus.relay.sources.source import Newest
@@ -40,16 +40,16 @@ FILES = [LogFile("b.000003", 1000), LogFile("b.000004", 1000), LogFile("b.000005
 KEPT_10_DAYS = Keeping(10 * DAY_S)
 
 
-def standing(
+def status(
     file: int,
     offset: int,
     hours_ago: float | None,
     keeping: Keeping = KEPT_10_DAYS,
     warning_hours: float = 24.0,
-) -> Standing:
+) -> LogStatus:
     timestamp_s = 0.0 if hours_ago is None else NOW_S - hours_ago * HOUR_S
     place = Place(BinlogPosition(0, file, offset), timestamp_s)
-    return standing_of(place, ServerLog(FILES, keeping, NOW_S), warning_hours)
+    return log_status_of(place, ServerLog(FILES, keeping, NOW_S), warning_hours)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def standing(
 def test_the_hours_left_count_from_the_last_that_was_read(
     place: tuple[int, int, float | None], keeping: Keeping, hours_left: float | None
 ) -> None:
-    found = standing(*place, keeping)
+    found = status(*place, keeping)
     assert found.hours_left == (None if hours_left is None else pytest.approx(hours_left))
 
 
@@ -93,7 +93,7 @@ def test_the_hours_left_count_from_the_last_that_was_read(
 def test_how_far_capture_is_behind_is_counted_to_the_end_of_the_log(
     place: tuple[int, int, float | None], behind_bytes: int, behind_s: float | None
 ) -> None:
-    found = standing(*place)
+    found = status(*place)
     assert (found.behind_bytes, found.behind_s) == (behind_bytes, behind_s)
 
 
@@ -114,13 +114,13 @@ def test_how_far_capture_is_behind_is_counted_to_the_end_of_the_log(
 def test_a_purge_that_is_near_is_a_warning(
     hours_ago: float, keeping: Keeping, warning_hours: float, holding: Holding
 ) -> None:
-    found = standing(4, 400, hours_ago, keeping, warning_hours)
+    found = status(4, 400, hours_ago, keeping, warning_hours)
     assert found.holding is holding
     assert bool(found.warning) is (holding is not Holding.HELD)
 
 
 def test_the_warning_says_which_file_how_long_and_what_to_do() -> None:
-    text = standing(4, 400, 230.0).warning
+    text = status(4, 400, 230.0).warning
     assert "may purge b.000004 in 10.0 hours" in text
     assert "1100 bytes behind" in text
     assert "keeps for 240 h" in text
@@ -128,7 +128,7 @@ def test_the_warning_says_which_file_how_long_and_what_to_do() -> None:
 
 @pytest.mark.parametrize(("file", "offset"), [(2, 900), (6, 4), (5, 501), (4, 3)])
 def test_what_is_gone_is_told_with_both_ends(file: int, offset: int) -> None:
-    found = standing(file, offset, 1.0)
+    found = status(file, offset, 1.0)
     assert found.holding is Holding.GONE
     assert f"file number {file}, offset {offset}" in found.warning
     assert "reaches from b.000003:4 to b.000005:500" in found.warning
@@ -142,7 +142,7 @@ def test_what_is_gone_is_told_with_both_ends(file: int, offset: int) -> None:
 def test_a_log_that_ends_before_the_place_is_doubted_and_one_that_was_purged_is_not(
     file: int, offset: int, *, ends_before: bool
 ) -> None:
-    found = standing(file, offset, 1.0)
+    found = status(file, offset, 1.0)
     assert bool(found.doubt) is ends_before
     assert ("was reset or replaced" in found.warning) is ends_before
     assert ("may be the last" in found.warning) is (file == 2)
@@ -207,33 +207,33 @@ def run(server: PrivateMariaDB, *statements: str) -> None:
 
 def test_a_real_log_is_held_near_its_purge_and_gone(server: PrivateMariaDB, tmp_path: Path) -> None:
     run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
-    look = MysqlLogLook(settings_for(server, tmp_path, ["d.t"]))
-    at_start = look._ask()
+    probe = MysqlLogProbe(settings_for(server, tmp_path, ["d.t"]))
+    at_start = probe._ask()
     place = BinlogPosition(0, at_start.files[-1].number, 4).to_scn()
 
-    def look_from(hours_ago: float) -> Standing:
+    def probe_from(hours_ago: float) -> LogStatus:
         newest = Newest(place, int((at_start.now_s - hours_ago * HOUR_S) * 1e9))
-        return look.look(lambda: newest)
+        return probe.probe(lambda: newest)
 
-    first = look_from(1.0)
+    first = probe_from(1.0)
     assert (first.holding, first.hours_left) == (Holding.HELD, 240.0)
     assert first.behind_bytes is not None
     assert first.behind_bytes == at_start.files[-1].size_bytes - 4
     assert first.behind_s == pytest.approx(HOUR_S, abs=60)
 
     run(server, "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (1)", "FLUSH BINARY LOGS")
-    assert look_from(1.0).hours_left == pytest.approx(239.0, abs=0.1)
-    near = look_from(230.0)
+    assert probe_from(1.0).hours_left == pytest.approx(239.0, abs=0.1)
+    near = probe_from(230.0)
     assert near.holding is Holding.NEAR_PURGE
     assert near.hours_left == pytest.approx(10.0, abs=0.1)
 
     last = f"binlog.{at_start.files[-1].number + 2:06}"
     run(server, f"PURGE BINARY LOGS TO '{last}'")
-    gone = look_from(1.0)
+    gone = probe_from(1.0)
     assert gone.holding is Holding.GONE
     # MariaDB may keep one more, in which a transaction is not on disk for sure.
     assert re.search(rf"reaches from binlog\.\d+:4 to {last}:\d+", gone.warning)
-    assert look.look(lambda: None) == Standing()
+    assert probe.probe(lambda: None) == LogStatus()
 
 
 def test_a_real_log_that_was_reset_is_doubted_also_where_it_is_as_long_as_it_was(
@@ -241,20 +241,20 @@ def test_a_real_log_that_was_reset_is_doubted_also_where_it_is_as_long_as_it_was
 ) -> None:
     run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "RESET MASTER")
     run(server, "INSERT INTO d.t VALUES (1)")
-    look = MysqlLogLook(settings_for(server, tmp_path, ["d.t"]))
-    end = look._ask().files[-1]
+    probe = MysqlLogProbe(settings_for(server, tmp_path, ["d.t"]))
+    end = probe._ask().files[-1]
     newest = Newest(BinlogPosition(0, end.number, end.size_bytes).to_scn(), 1)
-    assert look.look(lambda: newest).behind_bytes == 0
+    assert probe.probe(lambda: newest).behind_bytes == 0
 
     run(server, "RESET MASTER", "INSERT INTO d.t VALUES (2)")
-    assert look._ask().files == [end]
-    same = look.look(lambda: newest)
+    assert probe._ask().files == [end]
+    same = probe.probe(lambda: newest)
     assert "a RESET statement was given to the server" in same.doubt
     assert (same.behind_bytes, same.behind_s) == (None, None)
-    assert look.look(lambda: newest).doubt == ""  # told once: the log was opened again
+    assert probe.probe(lambda: newest).doubt == ""  # told once: the log was opened again
 
     run(server, "RESET MASTER")
-    shorter = look.look(lambda: newest)
+    shorter = probe.probe(lambda: newest)
     assert (shorter.holding, shorter.behind_bytes) == (Holding.GONE, None)
     assert "it ends before that place" in shorter.doubt
 
@@ -263,47 +263,47 @@ def test_a_real_log_that_was_reset_is_doubted_also_where_it_is_as_long_as_it_was
 def test_what_capture_has_just_passed_is_not_called_gone(
     mariadb: PrivateMariaDB, tmp_path: Path
 ) -> None:
-    look = MysqlLogLook(settings_for(mariadb, tmp_path, ["d.t"]))
-    file = look._ask().files[-1]
+    probe = MysqlLogProbe(settings_for(mariadb, tmp_path, ["d.t"]))
+    file = probe._ask().files[-1]
     places = iter([(file.number - 1, 4), (file.number, 4)])
 
     def newest() -> Newest:
         number, offset = next(places)
         return Newest(BinlogPosition(0, number, offset).to_scn(), 1)
 
-    assert look.look(newest).holding is Holding.HELD
+    assert probe.probe(newest).holding is Holding.HELD
 
 
 @pytest.mark.mariadb
 def test_a_place_of_another_server_is_not_looked_for(
     mariadb: PrivateMariaDB, tmp_path: Path
 ) -> None:
-    look = MysqlLogLook(settings_for(mariadb, tmp_path, ["d.t"], epoch=1))
-    assert look.look(lambda: Newest(BinlogPosition(0, 1, 4).to_scn(), 1)) == Standing()
+    probe = MysqlLogProbe(settings_for(mariadb, tmp_path, ["d.t"], epoch=1))
+    assert probe.probe(lambda: Newest(BinlogPosition(0, 1, 4).to_scn(), 1)) == LogStatus()
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_source(tmp_path: Path) -> None:
     with StalledServer() as server:
         settings = server.settings(tmp_path)
     with pytest.raises(SourceUnavailableError, match="connecting"):
-        MysqlLogLook(settings).look(lambda: Newest(1 << 32 | 4, 1))
+        MysqlLogProbe(settings).probe(lambda: Newest(1 << 32 | 4, 1))
 
 
 def test_a_look_at_a_server_that_does_not_answer_can_be_cancelled(tmp_path: Path) -> None:
     errors: list[SourceError] = []
 
-    def look_at(look: MysqlLogLook) -> None:
+    def run(probe: MysqlLogProbe) -> None:
         try:
-            look.look(lambda: Newest(1 << 32 | 4, 1))
+            probe.probe(lambda: Newest(1 << 32 | 4, 1))
         except SourceError as error:
             errors.append(error)
 
     with StalledServer() as server:
-        look = MysqlLogLook(server.settings(tmp_path))
-        thread = threading.Thread(target=look_at, args=(look,))
+        probe = MysqlLogProbe(server.settings(tmp_path))
+        thread = threading.Thread(target=run, args=(probe,))
         thread.start()
         assert server.was_asked.wait(10)
-        look.cancel()
+        probe.cancel()
         thread.join(5)
         assert not thread.is_alive()
     assert len(errors) == 1

@@ -1,8 +1,7 @@
-"""The client: three state machines, a puller, dispatchers, consumers, checkpoints.
+"""The client: reads relays and bootstrap servers and delivers changes to consumers.
 
-The way in is `DatabusClient`; what applications name is exported here, and
-imported when it is first asked for: Spark's workers want other modules of this
-package, and start often.
+`DatabusClient` is the entry point. Public names are exported here and imported at their
+first use: Spark's workers need other modules of this package, and start often.
 """
 
 from importlib import import_module

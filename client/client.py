@@ -1,4 +1,4 @@
-"""The way in: `DatabusClient`.
+"""`DatabusClient`, the entry point for applications.
 
     client = DatabusClient(relays=["http://127.0.0.1:11115"], checkpoint_dir="state")
 
@@ -8,12 +8,12 @@
 
     client.run()
 
-or, with a consumer of one's own, `client.register(MyConsumer(), ["shop.orders"])`;
-or a loop, `for window in client.windows("shop.orders")`, and the same with
+or, with a consumer object, `client.register(MyConsumer(), ["shop.orders"])`; or, in a
+loop, `for window in client.windows("shop.orders")`, which is also available as
 `async for window in client.windows_async("shop.orders")`.
 
-Threads: one for the network, one dispatcher for each registration with
-callbacks. All methods may be called from any thread.
+Threads: one for the network, and one dispatcher per registration with callbacks. All
+methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _WATCH_S = 1.0
 
 
 class DatabusClient:
-    """Reads changes from relays and hands them over, at least once and in order."""
+    """Reads changes from relays and delivers them at least once and in order."""
 
     def __init__(
         self,
@@ -103,15 +103,14 @@ class DatabusClient:
         client_id: str = "",
         **options: Any,
     ) -> None:
-        """Take relay URLs and any of `ClientSettings`' keys as options, or the settings.
+        """Take relay URLs and keys of `ClientSettings` as options, or `settings`.
 
-        `checkpoints` keeps checkpoints elsewhere than in `checkpoint_dir`. An
-        impatient client fails when every relay refuses what it asks for,
-        instead of asking again until somebody changes the relays.
-        `on_registered` is called on the network's thread with what a server
-        said of ids and schemas, before any event of theirs is read. `client_id`
-        is whom relays see asking (letters, digits and `_.:-`, 64 at most);
-        without it a new one. Raises SettingsError.
+        `checkpoints` stores checkpoints elsewhere than in `checkpoint_dir`. With
+        `is_impatient` the client fails when every relay rejects its request, instead of
+        retrying until the relays change. `on_registered` is called on the network thread
+        with a server's ids and schemas, before the first event that uses them.
+        `client_id` identifies the client to relays (letters, digits and `_.:-`, at most
+        64); the default is a new random id. Raises SettingsError.
         """
         self.settings = settings = settings_of(settings, relays, options)
         ServerAccess(settings.access).check()
@@ -150,12 +149,11 @@ class DatabusClient:
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
     ) -> None:
-        """Give every change of the sources to the consumer, or to each of several.
+        """Deliver every change of the sources to a consumer, or to each of several.
 
-        `name` and the exact list of sources name the checkpoint. Registering
-        the same again adds consumers. `filters` and `reader_schemas` (Avro
-        schema texts) are by source. Raises SettingsError, and when the client
-        runs CheckpointError.
+        `name` and the exact list of sources identify the checkpoint. Registering the same
+        again adds consumers. `filters` and `reader_schemas` (Avro schema texts) are by
+        source. Raises SettingsError, and CheckpointError if the client is running.
         """
         subscription = make_subscription(sources, filters, reader_schemas, name)
         consumers = [consumer] if isinstance(consumer, Consumer) else list(consumer)
@@ -166,8 +164,8 @@ class DatabusClient:
             known, already = self._wanted.get(key, (subscription, []))
             if known != subscription:
                 raise SettingsError(
-                    f"registration {name!r} of {', '.join(sources)} has other filters or schemas "
-                    "already; give this one another name"
+                    f"registration {name!r} of {', '.join(sources)} exists with other filters or "
+                    "schemas; use another name"
                 )
             self._wanted[key] = (subscription, [*already, *consumers])
             is_running = self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
@@ -181,7 +179,7 @@ class DatabusClient:
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
     ) -> Callable[[EventCallback], EventCallback]:
-        """Decorate a function that is to be called with each event of the sources."""
+        """Return a decorator: the function is called with each event of the sources."""
 
         def decorate(function: EventCallback) -> EventCallback:
             consumer = FunctionConsumer(function)
@@ -199,10 +197,10 @@ class DatabusClient:
         reader_schemas: Mapping[str, str] | None = None,
         name: str = "default",
     ) -> Iterator[DataWindow]:
-        """Iterate over windows; the checkpoint advances when the next one is asked for.
+        """Iterate over windows; requesting the next one advances the checkpoint.
 
-        Starts the client if need be. Ends when the client is stopped; raises
-        the error that ends the reading.
+        Starts the client if necessary. The iteration ends when the client is stopped, and
+        raises the error that ends reading.
         """
         registration = self._open_windows(make_subscription(sources, filters, reader_schemas, name))
         assert registration.iterator is not None
@@ -233,48 +231,48 @@ class DatabusClient:
 
     @property
     def state(self) -> Lifecycle:
-        """What the client is doing."""
+        """State of the client."""
         return self._lifecycle.state
 
     @property
     def error(self) -> BaseException | None:
-        """The error that suspended it, or None."""
+        """The error that suspended the client, or None."""
         return self._lifecycle.error
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it runs (or was paused by somebody) and no error has stopped it."""
+        """Whether the client runs, or is paused, and no error has stopped it."""
         return self.state in (Lifecycle.RUNNING, Lifecycle.PAUSED)
 
     def status(self) -> list[RegistrationStatus]:
-        """Return how each registration is."""
+        """Return the status of each registration."""
         return [registration.status for registration in self.registrations]
 
     @property
     def registrations(self) -> list[Registration]:
-        """What is being read, for whoever shows it."""
+        """The running registrations."""
         with self._lock:
             return list(self._registrations.values())
 
     @property
     def url(self) -> str:
-        """Where its own HTTP server listens; empty where it has none, or before the start."""
+        """URL of the client's own HTTP server; "" without one, or before the start."""
         return "" if self._server is None else self._server.url
 
     @property
     def told(self) -> Told:
-        """What its relays said of late: how far behind it is, and which sources it waits for."""
+        """Last answers of the relays: the client's lag, and the sources it waits for."""
         return self._reporter.told
 
     def silence_of(self, registration: Registration) -> Silence | None:
-        """Return since when, by `time.time`, no server answers a registration; None if one does."""
+        """Return since when (`time.time`) no server answers a registration; None if one does."""
         found = registration.silence(self.told.silence)
         if found is None:
             return None
         return found._replace(since_s=time.time() - self._context.clock() + found.since_s)
 
     def report(self) -> ClientReport:
-        """Return what the client tells of itself, every `report_every_s` to its relay, too."""
+        """Return the client's report, which its relay gets every `report_every_s`."""
         return ClientReport(
             id=self.id,
             name=self.name[:_MAX_NAME],
@@ -288,24 +286,23 @@ class DatabusClient:
         )
 
     def start(self) -> None:
-        """Begin to read and to call back; does nothing when it has begun.
+        """Start reading and making callbacks; do nothing if started already.
 
-        Raises CheckpointError when a checkpoint is damaged, and is stopped then;
-        SettingsError when its own HTTP server cannot listen, or when it was
-        stopped: make another client.
+        Raises CheckpointError if a checkpoint is damaged, and stops. Raises SettingsError if
+        the client's HTTP server cannot listen, or if the client was stopped.
         """
         if self.state is Lifecycle.SHUT_DOWN:
             raise SettingsError("this client was stopped; make another one")
         try:
             self._handle(Start())
         except BaseException:
-            self.stop()  # or it would seem to run, and read nothing
+            self.stop()  # otherwise it would seem to run but read nothing
             raise
 
     def run(self) -> None:
-        """Start, and return when it is stopped, with Ctrl-C too; raises the error that suspends it.
+        """Start, wait for `stop` or Ctrl-C, and return; raise the error that suspends the client.
 
-        What Ctrl-C interrupts is this waiting, in the main thread; no callback is cut short.
+        Ctrl-C interrupts only this wait in the main thread, never a callback.
         """
         error = None
         try:
@@ -320,10 +317,10 @@ class DatabusClient:
             raise error
 
     def stop(self, timeout_s: float = STOP_S) -> None:
-        """End: finish the windows in hand, write the checkpoints, join the threads.
+        """Finish the current windows, write the checkpoints and join the threads.
 
-        From within a callback it only asks for that. A callback that does not
-        come back within `timeout_s` is left behind on its thread, and logged.
+        A callback that calls this only requests it. A callback that does not return within
+        `timeout_s` is abandoned on its thread, and logged.
         """
         self._handle(ShutDown())
         self._ended.set()
@@ -332,16 +329,16 @@ class DatabusClient:
         for registration in registrations:
             if not registration.join(timeout_s):
                 name = registration.subscription.name
-                log.error("%s: a callback has not come back; its thread is left behind", name)
+                log.error("%s: a callback has not returned; its thread is abandoned", name)
         if not any(registration.is_this_thread for registration in registrations):
             self._loop.stop()
 
     def pause(self) -> None:
-        """Make no callbacks until `resume`; the buffer fills, then the reading stops."""
+        """Make no callbacks until `resume`; reading stops when the buffer is full."""
         self._handle(Pause())
 
     def resume(self) -> None:
-        """Go on after `pause`, or after an error, with the window that failed."""
+        """Continue after `pause`, or after an error with the failed window."""
         self._handle(Resume())
 
     def use_servers(
@@ -350,7 +347,7 @@ class DatabusClient:
         bootstrap_servers: Sequence[str] = (),
         must_pick_again: bool = False,
     ) -> None:
-        """Read from these servers from now on; a request in flight ends first."""
+        """Use these servers from now on; a request in flight is finished first."""
         servers = Servers(tuple(relays), tuple(bootstrap_servers))
         with self._lock:
             self._servers = servers
@@ -365,7 +362,7 @@ class DatabusClient:
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    # What the lifecycle asks for
+    # Carrying out the lifecycle's instructions
 
     def _handle(self, message: LifecycleMessage) -> None:
         with self._lock:
@@ -402,7 +399,7 @@ class DatabusClient:
                     registration.stop()
 
     def _start_wanted(self) -> None:
-        """Start what was registered and does not run yet; all of it loads before any starts."""
+        """Start new registrations; all load their checkpoints before the first one starts."""
         with self._lock:
             started = []
             for key, (subscription, consumers) in self._wanted.items():
@@ -439,11 +436,11 @@ class DatabusClient:
     def _take_error(self, registration: Registration, error: DatabusError) -> None:
         registration.error = error
         name = registration.subscription.name
-        log.error("%s: stopped by an error that needs somebody: %s", name, error)
+        log.error("%s: stopped by an error: %s", name, error)
         self._handle(Suspend(error))
 
     async def _watch(self) -> None:
-        """Look out for callbacks that do not come back, and at the statistics."""
+        """Sample the statistics, and detect callbacks that do not return."""
         interval_s = min(_WATCH_S, self.settings.callback_budget_s / 4)
         while True:
             await asyncio.sleep(interval_s)
@@ -477,21 +474,21 @@ def _make_server(
 ) -> ClientServer | None:
     if settings.http is None:
         return None
-    # Most clients have none, and what it is made of is slow to import.
+    # Imported only here: most clients have no server, and its modules load slowly.
     from databus.client.monitoring.http import ClientServer
 
     return ClientServer(client, settings.http, loop)
 
 
 def _report_died(error: BaseException) -> None:
-    """Log a defect of ours: reading goes on without reports."""
+    """Log a defect in reporting; reading continues."""
     log.error("no more reports to relays: %r", error, exc_info=error)
 
 
 def _in_use(subscription: Subscription) -> SettingsError:
     return SettingsError(
-        f"registration {subscription.name!r} of {', '.join(subscription.sources)} is being read "
-        "already; give this one another name"
+        f"registration {subscription.name!r} of {', '.join(subscription.sources)} is already being "
+        "read; use another name"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a consumer is: callbacks, their results, and the event that they are given.
+"""The consumer interface: callbacks, their results, and the events passed to them.
 
 Per window:
 
@@ -8,19 +8,19 @@ Per window:
     on_end_data_event_sequence(scn)
     on_checkpoint(scn)
 
-Before the first event of another version of a table's schema comes
-`on_schema_change(source, before, after, needs_reload)`.
+`on_schema_change(source, before, after, needs_reload)` comes before the first event of a
+new version of a table's schema.
 
-A DDL statement on one of the registration's tables gives `on_ddl(event)` in its
-place among the rows, between the sources' runs, to who overrides it.
+A DDL statement on one of the registration's tables makes the call `on_ddl(event)` at its
+position among the rows, between the sources' runs, if that callback is overridden.
 
-An empty window (other tables' changes) gives `on_checkpoint` alone. Events come
-at least once, in commit order, whole windows; after `on_rollback(scn)` every
-window after `scn` comes again. All callbacks of one registration are made on
-one thread, its dispatcher's.
+An empty window (changes of other tables only) calls `on_checkpoint` alone. Events are
+delivered at least once, in commit order, in whole windows; after `on_rollback(scn)` every
+window after `scn` is delivered again. All callbacks of one registration run on one thread,
+its dispatcher's.
 
-A client that no relay can serve any more, or that starts from nothing, reads
-from a bootstrap server first:
+A client without a checkpoint, or whose position no relay holds any more, first reads from a
+bootstrap server:
 
     on_start_bootstrap()
       per page:
@@ -31,10 +31,10 @@ from a bootstrap server first:
         on_bootstrap_checkpoint(scn)
     on_stop_bootstrap()
 
-First the rows as they stand (the snapshot; `scn` is the one it is consistent
-from), then the changes since (the catch-up; `scn` is how far the page leads).
-A page is no transaction: while a snapshot is read, rows may be older or newer
-than each other, and only at `on_stop_bootstrap` they are those of one moment.
+First come the current rows (the snapshot; it is consistent from `scn` on), then the changes
+since then (the catch-up; a page reaches up to `scn`). A page is not a transaction: during a
+snapshot some rows may be newer than others, and only at `on_stop_bootstrap` are all rows as
+of one moment.
 """
 
 from __future__ import annotations
@@ -78,25 +78,23 @@ __all__ = ["Consumer", "DataEvent", "DdlEvent", "Op", "Result"]
 
 
 class Result(Enum):
-    """What a callback says; None is SUCCESS."""
+    """The result of a callback; None means SUCCESS."""
 
     SUCCESS = "success"
-    # Write a checkpoint at the end of this window, without waiting for the usual time.
+    # Write a checkpoint at the end of this window, whether one is due or not.
     CHECKPOINT = "checkpoint"
-    # Write none at the end of this window: what it brought is not safe yet. A
-    # later window's checkpoint covers it.
+    # Write no checkpoint at the end of this window: its data is not safe yet. The
+    # checkpoint of a later window covers it.
     SKIP_CHECKPOINT = "skip_checkpoint"
-    ERROR = "error"  # roll back to the last window that succeeded, and come again
+    ERROR = "error"  # roll back to the last successful window, and deliver this one again
     ERROR_FATAL = "error_fatal"  # stop the client
 
 
 class DataEvent:
-    """One row change, or that all rows of a table are gone (`is_truncate`).
+    """One row change, or the removal of all rows of a table (`is_truncate`).
 
-    Decodes the row when it is first asked for.
-
-    `index` counts the events of the window from 0. May be kept after the
-    callback, and read from any thread.
+    The row is decoded at the first access. `index` counts the events of the window from 0.
+    An event may be kept after the callback and read from any thread.
     """
 
     __slots__ = ("_event", "_metadata", "_row", "_source", "index")
@@ -115,7 +113,7 @@ class DataEvent:
 
     @property
     def src_id(self) -> int:
-        """The source's id at the server that sent it."""
+        """The source's id at the server that sent the event."""
         return self._source.src_id
 
     @property
@@ -125,7 +123,7 @@ class DataEvent:
 
     @property
     def key(self) -> int | bytes:
-        """The row's key: a number, or the text form of the key columns; empty for all rows."""
+        """The row's key: a number, or the key columns as text; empty for a truncate."""
         return self._event[KEY]
 
     @property
@@ -135,20 +133,20 @@ class DataEvent:
 
     @property
     def is_delete(self) -> bool:
-        """Whether the row is gone, `row` is then how it was; or all rows, see `is_truncate`."""
+        """Whether the row was deleted; `row` is then the old row. True for a truncate too."""
         return self._event[OPCODE] == Opcode.DELETE
 
     @property
     def is_truncate(self) -> bool:
-        """Whether all rows of the table are gone (TRUNCATE, DROP); `row` is then empty."""
+        """Whether all rows of the table were removed (TRUNCATE, DROP); `row` is then empty."""
         return self._event[ROW_DIGEST] == NO_ROW_DIGEST
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row after the change (of a delete: before it), column → value.
+        """The row after the change (before it, for a delete), column → value.
 
-        A column that the source did not log has no key: see `absent`. Raises
-        ProtocolError or IncompatibleSchemaError when it cannot be decoded.
+        Columns that the source did not log are missing: see `absent`. Raises ProtocolError
+        or IncompatibleSchemaError if the row cannot be decoded.
         """
         row = self._row
         if row is None:
@@ -179,15 +177,15 @@ class DataEvent:
 
     @property
     def has_absent(self) -> bool:
-        """Whether a column of the row, or of the row before, was not logged."""
+        """Whether a column of `row` or `before` was not logged."""
         notes = self._notes
         return notes is not None and bool(notes.absent or notes.before_absent)
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The columns that `row` lacks because the source did not log their values.
+        """The columns missing from `row` because the source did not log their values.
 
-        That is not null: they are as they were.
+        This does not mean null: their values have not changed.
         """
         notes = self._notes
         if notes is None or not notes.absent:
@@ -197,13 +195,13 @@ class DataEvent:
 
     @property
     def raw(self) -> Mapping[str, str]:
-        """By column: the server's own text of a value that has no place in `row`, as zero dates."""
+        """Column → the server's text of a value that `row` cannot hold, such as a zero date."""
         notes = self._notes
         return {} if notes is None else notes.raw
 
     @property
     def metadata(self) -> EventMetadata | None:
-        """What the relay says beyond the row; None from a relay that is not of this project."""
+        """The metadata that the relay adds to the row; None from relays of other projects."""
         if self._metadata is None:
             digest = self._event[METADATA_DIGEST]
             if digest not in METADATA_DIGESTS:
@@ -213,7 +211,7 @@ class DataEvent:
 
     @property
     def op(self) -> Op:
-        """What happened. Without metadata an insert cannot be told from an update: update."""
+        """The kind of change. Without metadata an insert is reported as an update."""
         metadata = self.metadata
         if metadata is not None:
             return metadata.op
@@ -223,7 +221,7 @@ class DataEvent:
 
     @property
     def before(self) -> dict[str, Any] | None:
-        """The row before an update, or None where the relay does not send it."""
+        """The row before an update, or None if the relay does not send it."""
         metadata = self.metadata
         if metadata is None or metadata.before is None:
             return None
@@ -241,7 +239,7 @@ class DataEvent:
         return 0 if self.is_truncate else self._source.versions[self._event[ROW_DIGEST]]
 
     def wire_bytes(self) -> bytes:
-        """Return the event as it came: its version 2 bytes."""
+        """Return the event's version 2 bytes, as received."""
         return wire_bytes(self._event)
 
     def __repr__(self) -> str:
@@ -252,25 +250,25 @@ class DataEvent:
 class DdlEvent(NamedTuple):
     """A DDL statement, as the source logged it."""
 
-    sources: tuple[str, ...]  # whose tables it is about; others than the registration's too
-    database: str  # the default one where it was executed, "" = none
+    sources: tuple[str, ...]  # of the tables it concerns, other registrations' too
+    database: str  # the default database of the statement, "" = none
     statement: str
     scn: int  # of its window
     timestamp_ns: int
 
 
 class Consumer:
-    """A consumer: inherit, and override the callbacks you want.
+    """Base class of consumers: override the callbacks you need.
 
-    Each returns a `Result`, or None for SUCCESS. An exception, or coming back
-    after `callback_budget_s`, counts as ERROR.
+    Each returns a `Result`, or None for SUCCESS. An exception counts as ERROR, and so does
+    a callback that takes longer than `callback_budget_s`.
     """
 
     def on_start_consumption(self) -> Result | None:
-        """Called once, before anything else."""
+        """Consumption starts; called once, before all other callbacks."""
 
     def on_stop_consumption(self) -> Result | None:
-        """Called once, after everything else."""
+        """Consumption has ended; called once, after all other callbacks."""
 
     def on_start_data_event_sequence(self, scn: int) -> Result | None:
         """A window with events begins."""
@@ -282,45 +280,45 @@ class Consumer:
         """A row has changed."""
 
     def on_ddl(self, event: DdlEvent) -> Result | None:
-        """A table of the registration's was altered, created, dropped or emptied."""
+        """A table of the registration was altered, created, dropped or truncated."""
 
     def on_schema_change(
         self, source: str, before: str, after: str, needs_reload: bool
     ) -> Result | None:
-        """A table was altered, and rows that were not written since are others by that.
+        """A table was altered, which also changes rows that were not written since.
 
-        Called once for each version, before the first event of it; `before` and
-        `after` are the schemas' texts. What rows of before are now says
-        `databus.schemas.table_change.step(before, after).row(row)`, unless
-        `needs_reload`: then only the database knows, and a bootstrap brings them.
+        Called once per version, before its first event; `before` and `after` are the
+        schema texts. `databus.schemas.table_change.step(before, after).row(row)` converts
+        a row of the old version, unless `needs_reload`: then only the database knows the
+        new values, and a bootstrap delivers them.
         """
 
     def on_end_source(self, source: str) -> Result | None:
-        """No more events of this source for now."""
+        """This run of events of the source has ended."""
 
     def on_end_data_event_sequence(self, scn: int) -> Result | None:
-        """The window is whole."""
+        """All events of the window have been delivered."""
 
     def on_checkpoint(self, scn: int) -> Result | None:
-        """A checkpoint may be written here: nothing up to `scn` will have to come again."""
+        """A checkpoint may be written here: a restart continues after `scn`."""
 
     def on_rollback(self, scn: int) -> Result | None:
-        """Every window after `scn` comes again (-1: all)."""
+        """Every window after `scn` is delivered again (-1: all windows)."""
 
     def on_error(self, error: BaseException) -> Result | None:
-        """The client stops because of this error."""
+        """An error stops the client."""
 
-    # A bootstrap makes the same calls under other names. One who does not tell
-    # old rows from new ones need not override them.
+    # A bootstrap makes the same calls under other names. A consumer that treats snapshot
+    # rows like changes need not override them.
 
     def on_start_bootstrap(self) -> Result | None:
-        """Pages follow: rows as they stand, then changes; after a restart, the rest of them."""
+        """Pages follow: current rows, then changes; after a restart, the remaining pages."""
 
     def on_stop_bootstrap(self) -> Result | None:
-        """What was read is now the source as of one SCN; windows follow again."""
+        """All rows are now as of one SCN; windows follow again."""
 
     def on_start_bootstrap_sequence(self, scn: int) -> Result | None:
-        """As `on_start_data_event_sequence`."""
+        """As `on_start_data_event_sequence`, for a page."""
         return self.on_start_data_event_sequence(scn)
 
     def on_start_bootstrap_source(self, source: str) -> Result | None:
@@ -344,10 +342,10 @@ class Consumer:
         return self.on_checkpoint(scn)
 
     def on_bootstrap_rollback(self, scn: int) -> Result | None:
-        """As `on_rollback`; -1: the bootstrap begins anew, so empty the target.
+        """As `on_rollback`; -1 = the bootstrap restarts, so empty the target.
 
-        For a row that was delivered and deleted since may not come again. With
-        another `scn` only what came since the last `on_bootstrap_checkpoint`,
-        or after `scn`, comes again.
+        A row that was delivered and has been deleted since may not come again. With another
+        `scn` only the events after the last `on_bootstrap_checkpoint`, or after `scn`, are
+        delivered again.
         """
         return self.on_rollback(scn)

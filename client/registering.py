@@ -1,4 +1,4 @@
-"""What an application gives: settings; sources, filters and schemas; or just a function."""
+"""Checks the application's arguments: settings, sources, filters, schemas or a plain function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EventCallback = Callable[[DataEvent], Result | None]
 
 
 class FunctionConsumer(Consumer):
-    """A consumer that is one function."""
+    """A consumer that calls one function per event."""
 
     def __init__(self, function: EventCallback) -> None:
         if inspect.iscoroutinefunction(function):
@@ -25,7 +25,7 @@ class FunctionConsumer(Consumer):
                 f"{function.__qualname__} is a coroutine function; callbacks are plain functions: "
                 "use `async for window in client.windows_async(…)`"
             )
-        # The attribute hides the method: no call in between on the hot path.
+        # The attribute hides the method, which saves a call on the hot path.
         self.on_data_event = function  # type: ignore[method-assign, assignment]
 
 
@@ -35,7 +35,7 @@ def make_subscription(
     reader_schemas: Mapping[str, str] | None = None,
     name: str = "default",
 ) -> Subscription:
-    """Check a registration's wishes; raises SettingsError."""
+    """Return a checked subscription; raise SettingsError."""
     if isinstance(sources, str) or not sources:
         raise SettingsError(f"sources = {sources!r}: give a list of at least one source name")
     if len(set(sources)) != len(sources):
@@ -50,7 +50,7 @@ def make_subscription(
 def settings_of(
     settings: ClientSettings | None, relays: Sequence[str], options: Mapping[str, Any]
 ) -> ClientSettings:
-    """Return the settings that were given, or those made of their keys; raises SettingsError."""
+    """Return the given settings, or settings built from `options`; raise SettingsError."""
     if settings is None:
         return build_settings({"relays": tuple(relays), **options}, ClientSettings)
     if relays or options:

@@ -1,6 +1,6 @@
-"""One registration at work: its buffer, its puller, and who takes the windows out.
+"""One running registration: its buffer, its puller, and the consumer of its windows.
 
-Either a dispatcher with consumers, or an iterator of windows.
+The consumer is either a dispatcher that makes callbacks, or an iterator of windows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OnError = Callable[["Registration", DatabusError], None]
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What all registrations of one client share."""
+    """Settings and services that all registrations of one client share."""
 
     settings: ClientSettings
     store: CheckpointStore
@@ -48,7 +48,7 @@ class ClientContext:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatus:
-    """How one registration is, for people and health checks."""
+    """Status of one registration, for people and health checks."""
 
     name: str
     sources: tuple[str, ...]
@@ -60,7 +60,7 @@ class RegistrationStatus:
 
 
 class Registration:
-    """One registration, started and stopped by its client."""
+    """One registration. Its client starts and stops it."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Registration:
         servers: Servers,
         context: ClientContext,
     ) -> None:
-        """Hold and load the checkpoint; raises CheckpointError when it is in use or damaged.
+        """Lock and load the checkpoint; raise CheckpointError if it is in use or damaged.
 
-        Without consumers the windows come from `iterator`.
+        Without consumers, `iterator` yields the windows.
         """
         self.subscription = subscription
         self._context = context
@@ -109,13 +109,13 @@ class Registration:
             )
 
     def start(self) -> None:
-        """Begin to read and to call back."""
+        """Start reading and making callbacks."""
         if self.dispatcher is not None:
             self.dispatcher.start()
         self._pull()
 
     def hold(self) -> None:
-        """Make no more callbacks for now."""
+        """Make no callbacks until `release`."""
         if self.dispatcher is not None:
             self.dispatcher.hold()
 
@@ -126,22 +126,22 @@ class Registration:
             self.dispatcher.release()
 
     def retry(self) -> None:
-        """Read again if the reading had stopped."""
+        """Start reading again if it has stopped."""
         if not self._is_reading:
             if self._failed is not None:
                 self._failed.is_retried = True
             self._pull()
 
     def change_servers(self, message: ServerSetChangeMessage) -> None:
-        """Tell the puller of a change of the server set."""
+        """Pass a change of the server set to the puller."""
         self._context.loop.call(self._puller.change_servers, message)
 
     def overdue(self) -> ConsumerError | None:
-        """Return the error to stop with when a callback does not come back."""
+        """Return the error to stop with when a callback does not return."""
         return None if self.dispatcher is None else self.dispatcher.dispatch.overdue()
 
     def stop(self) -> None:
-        """Ask all of it to end."""
+        """Ask puller and dispatcher to end."""
         if self._cancel is not None:
             self._cancel()
         if self.dispatcher is not None:
@@ -150,74 +150,74 @@ class Registration:
             self.iterator.stop()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the dispatcher's end; False when it does not come in time."""
+        """Wait for the dispatcher to end; return False after the timeout."""
         if self.dispatcher is None:
             return True
         is_over = self.dispatcher.join(timeout_s)
         if not self.dispatcher.has_begun:
-            self.let_go()  # nobody else will
+            self.let_go()  # the thread, which would do it at its end, never ran
         return is_over
 
     def let_go(self) -> None:
-        """Let others have the checkpoint; whoever is done with it last says so, on any thread."""
+        """Release the lock on the checkpoint, once. Thread-safe."""
         with self._holding:
             let_go, self._let_go = self._let_go, _nothing
         let_go()
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether it is one of its callbacks that asks."""
+        """Whether the caller is one of its callbacks."""
         return self.dispatcher is not None and self.dispatcher.is_this_thread
 
     @property
     def relay(self) -> str | None:
-        """The relay that was last asked for events and answered."""
+        """The relay that last answered an event request."""
         return self._puller.relay
 
     @property
     def has_heard(self) -> bool:
-        """Whether a server has ever answered a request for events."""
+        """Whether a server has ever answered an event request."""
         return self._puller.reach.has_heard
 
     def silence(self, others: Silence | None) -> Silence | None:
-        """Return since when no server answers; `others`: what is known from other requests."""
+        """Return the silence of its servers; `others` is the silence seen by other requests."""
         return self._puller.silence(others)
 
     @property
     def connection(self) -> Connection:
-        """How far it has come with a server."""
+        """State of the connection machine."""
         return self._puller.state
 
     @property
     def problem(self) -> str:
-        """What is wrong; empty when nothing is."""
+        """The current problem, or ""."""
         error = self.error or self._puller.last_problem
         return self.unsaved if error is None else str(error)
 
     @property
     def unsaved(self) -> str:
-        """Why the newest checkpoint is not written yet; empty when it is."""
-        taker = self.dispatcher or self.iterator
-        return "" if taker is None else taker.keeper.problem
+        """Why the newest checkpoint is not written yet, or ""."""
+        consuming = self.dispatcher or self.iterator
+        return "" if consuming is None else consuming.keeper.problem
 
     @property
     def kept_scn(self) -> int | None:
-        """After which window it would go on after a crash; None in a bootstrap, or if unknown."""
-        taker = self.dispatcher or self.iterator
-        kept = None if taker is None else taker.keeper.kept
+        """The SCN after which a restart would continue; None in a bootstrap, or if unknown."""
+        consuming = self.dispatcher or self.iterator
+        kept = None if consuming is None else consuming.keeper.kept
         return None if kept is None else restart_scn(kept)
 
     @property
     def status(self) -> RegistrationStatus:
-        """How it is now."""
+        """Current status."""
         problem = self._puller.last_problem
-        taker = self.dispatcher or self.iterator
+        consuming = self.dispatcher or self.iterator
         return RegistrationStatus(
             self.subscription.name,
             self.subscription.sources,
             self._puller.state.value,
             self._puller.server,
-            -1 if taker is None else taker.scn,
+            -1 if consuming is None else consuming.scn,
             self._buffer.held_bytes,
             (self.unsaved or None) if problem is None else str(problem),
         )
@@ -269,19 +269,19 @@ class Registration:
         )
 
     def _pull(self) -> None:
-        self._is_reading = True  # first: it may fail before `spawn` is back
+        self._is_reading = True  # set first: the task may fail before `spawn` returns
         self._cancel = self._context.loop.spawn(self._puller.run, self._puller_died)
 
     def _puller_died(self, error: BaseException) -> None:
-        """A defect of ours: never a silent end."""
+        """Report a defect: reading must not end silently."""
         wrapped = DatabusError(f"{self.subscription.name}: the puller ended: {error!r}")
         wrapped.__cause__ = error
         self._fail(wrapped)
 
     def _fail(self, error: DatabusError) -> None:
         self._is_reading = False
-        # Behind what was read before: that is consumed first, and consumers are told on
-        # the thread of their callbacks.
+        # Through the buffer: the windows read before are consumed first, and consumers get
+        # the error on the thread of their callbacks.
         self._failed = ReadingFailed(error)
         self._buffer.put([self._failed])
 

@@ -1,8 +1,7 @@
-"""What one registration reads: which sources, filtered how, with which schemas.
+"""The sources, filters and reader schemas of one registration.
 
-`bind` puts a relay's answers to `/sources` and `/register` against it: the
-result is everything that is needed to decode an event, or an error that says
-what does not fit. Pure.
+`bind` combines them with a relay's answers to `/sources` and `/register`. The result has
+everything needed to decode an event; an error says what does not fit. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NO_FILTER: Mapping[str, EventFilter] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Subscription:
-    """One registration's wishes. Its name and exact source list name its checkpoint."""
+    """What one registration reads. Name and exact source list identify its checkpoint."""
 
     sources: tuple[str, ...]
     name: str = "default"
@@ -48,18 +47,17 @@ class RegisteredSchema(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What a server said at registration: ids by source, and every schema."""
+    """A server's answers at registration: ids by source, and all schemas."""
 
     src_ids: Mapping[str, int]
     schemas: tuple[RegisteredSchema, ...]
 
 
 class SourceBinding(NamedTuple):
-    """A source as one relay knows it.
+    """A source at one relay.
 
-    By the digest that an event carries: `codecs` has what gives its row in the
-    reader's schema, `versions` which version of the source's schema it is.
-    `schemas` are the texts, as the server has them.
+    By the schema digest of an event: `codecs` decode its row into the reader's schema,
+    `versions` are the schema's version numbers. `schemas` are the server's schema texts.
     """
 
     name: str
@@ -92,11 +90,10 @@ def find_ids(wanted: Sequence[str], offered: Mapping[str, int]) -> dict[str, int
 def bind(
     subscription: Subscription, src_ids: Mapping[str, int], schemas: Iterable[RegisteredSchema]
 ) -> Bindings:
-    """Check every version of every source and return what decodes them.
+    """Check every version of every source and return the bindings that decode them.
 
-    Raises SchemaNotFoundError when a source has none, SchemaError when one
-    cannot be understood, IncompatibleSchemaError when the reader's own schema
-    cannot take what one of them writes.
+    Raises SchemaNotFoundError if a source has none, SchemaError if one cannot be parsed,
+    IncompatibleSchemaError if the reader schema cannot read rows of one of them.
     """
     found: dict[int, list[RegisteredSchema]] = {}
     for schema in schemas:

@@ -1,1 +1,1 @@
-"""Checkpoints: kept in files, listed, locked."""
+"""Checkpoints: storage, locking, retries of writes."""

@@ -1,8 +1,8 @@
-"""Writes one registration's checkpoints, and goes on when the disk is full.
+"""Writes one registration's checkpoints, and retries when the disk is full.
 
-What passes by itself is tried again for ever, with back-off; windows are handed over
-meanwhile, for at least once holds without a checkpoint too: whoever is killed then gets
-again what came since the last one that was written. `problem` says so as long as it is so.
+A transient error is retried for ever, with back-off. Windows are delivered meanwhile: at
+least once holds without a checkpoint too, only a killed process then repeats more windows.
+`problem` has the error until a write succeeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointKeeper:
-    """Used by the thread that consumes; `problem` and `kept` may be read by any."""
+    """Used by the consuming thread; any thread may read `problem` and `kept`."""
 
     def __init__(
         self,
@@ -35,27 +35,27 @@ class CheckpointKeeper:
         clock: Callable[[], float],
         kept: Checkpoint | None = None,
     ) -> None:
-        """Write to `store`; `kept` is what a restart would begin with before the first write."""
+        """Write to `store`; `kept` is the checkpoint that is stored already."""
         self.problem = ""
-        self.kept = kept  # the newest one written
+        self.kept = kept  # the last checkpoint written
         self._store = store
         self._subscription = subscription
         self._back_off = BackOff(back_off, rng)
         self._clock = clock
-        self._waiting: Checkpoint | None = None  # to be written
+        self._waiting: Checkpoint | None = None  # not written yet
         self._next_s = -math.inf
 
     @property
     def due_in_s(self) -> float | None:
-        """When to call `save` again although nothing new came; None = no need to."""
+        """Seconds until the next retry, by a call of `save`; None = nothing to retry."""
         if not self.problem:
             return None
         return max(0.0, self._next_s - self._clock())
 
     def save(self, checkpoint: Checkpoint | None, *, is_last: bool = False) -> None:
-        """Write a checkpoint, or the one that waits; raises CheckpointError if somebody must act.
+        """Write a checkpoint, or the pending one; raise CheckpointError unless transient.
 
-        The last one is tried now, and not again.
+        `is_last`: try now, whether or not a retry is due.
         """
         self._waiting = checkpoint or self._waiting
         if self._waiting is None or (self._clock() < self._next_s and not is_last):
@@ -76,12 +76,12 @@ class CheckpointKeeper:
 
     def _put_off(self, error: CheckpointError) -> None:
         if not self.problem:
-            log.warning("%s: %s; tried again", self._subscription.name, error)
-        self.problem = f"{error}; tried again, and what came since the last one comes twice if "
-        self.problem += "this process is killed before"
+            log.warning("%s: %s; retrying", self._subscription.name, error)
+        self.problem = f"{error}; retrying; if this process is killed before it succeeds, the "
+        self.problem += "windows since the last checkpoint are delivered again"
         self._next_s = self._clock() + self._back_off.next_s()
 
 
 def soonest(*waits_s: float | None) -> float | None:
-    """Return the shortest wait; None when there is none to be had."""
+    """Return the shortest wait that is not None; None without one."""
     return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)

@@ -1,12 +1,12 @@
-"""Where consumers' checkpoints are kept.
+"""Storage of consumers' checkpoints.
 
-A file is replaced whole: written under another name, fsync, rename, fsync of
-the directory. So after a crash there is the old one or the new one, and a file
-that cannot be read was damaged by something else: that is an error for
-somebody to look at, never a reason to start somewhere.
+A file is replaced as a whole: written under another name, fsync, rename, fsync of the
+directory. So a crash leaves the old file or the new one. A file that cannot be read was
+damaged by something else: that is an error for a person, never a reason to start from
+another position.
 
-One process, and one registration in it, holds a checkpoint file at a time: two that
-write one file would each go on from the other's place.
+A checkpoint file is locked by one registration of one process. Two that wrote the same file
+would continue from each other's position.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 _READABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _READABLE_CHARS = 60
 _PARTS = ("registration", "sources", "checkpoint")
-_PLACE = ("windowScn", "windowOffset")  # in every checkpoint that was ever written
+_PLACE = ("windowScn", "windowOffset")  # in every checkpoint of every version
 
 
 class Kept(NamedTuple):
-    """What a checkpoint's file says: whose it is, and where that is."""
+    """The content of a checkpoint file: name, sources and checkpoint of a registration."""
 
     name: str
     sources: tuple[str, ...]
@@ -44,20 +44,20 @@ class Kept(NamedTuple):
 
 
 class CheckpointStore(Protocol):
-    """Keeps one checkpoint for each registration and exact source list."""
+    """Stores one checkpoint per registration name and exact source list."""
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
-        """Return what was saved, or None; raises CheckpointError when it is damaged."""
+        """Return the saved checkpoint, or None; raise CheckpointError if it is damaged."""
         ...
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
-        """Save durably; raises CheckpointError when that fails."""
+        """Save durably; raise CheckpointError if that fails."""
 
 
 def save_in(
     store: CheckpointStore, name: str, sources: Sequence[str], checkpoint: Checkpoint
 ) -> None:
-    """Save durably; raises CheckpointError, whatever a store of somebody's own raises."""
+    """Save durably; raise CheckpointError, whatever an application's store raises."""
     try:
         store.save(name, sources, checkpoint)
     except CheckpointError:
@@ -67,9 +67,9 @@ def save_in(
 
 
 def hold_in(store: CheckpointStore, name: str, sources: Sequence[str]) -> Callable[[], None]:
-    """Keep everybody else from a registration's checkpoint; returns how to let go.
+    """Lock a registration's checkpoint and return a function that releases it.
 
-    Of a store of somebody's own nothing is held. Raises CheckpointError.
+    An application's own store is not locked. Raises CheckpointError.
     """
     if isinstance(store, FileCheckpoints):
         return take_lock(store.path(name, sources).with_suffix(".lock"))
@@ -77,13 +77,13 @@ def hold_in(store: CheckpointStore, name: str, sources: Sequence[str]) -> Callab
 
 
 class MemoryCheckpoints:
-    """Keeps checkpoints as long as the process lives."""
+    """Stores checkpoints in memory."""
 
     def __init__(self) -> None:
         self._checkpoints: dict[tuple[str, tuple[str, ...]], Checkpoint] = {}
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
-        """Return what was saved, or None."""
+        """Return the saved checkpoint, or None."""
         return self._checkpoints.get((name, tuple(sources)))
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
@@ -92,19 +92,19 @@ class MemoryCheckpoints:
 
 
 class FileCheckpoints:
-    """Keeps checkpoints in a directory, one JSON file each, and a lock file beside it."""
+    """Stores checkpoints in a directory: one JSON file each, with a lock file beside it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def path(self, name: str, sources: Sequence[str]) -> Path:
-        """Return the file of a registration: a readable beginning, and a digest of all of it."""
+        """Return the file of a registration: a readable prefix and a digest of its identity."""
         identity = json.dumps([name, list(sources)])
         readable = _READABLE.sub("_", name)[:_READABLE_CHARS].strip(".")
         return self.directory / f"{readable}-{sha256(identity.encode()).hexdigest()}.json"
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:
-        """Return what was saved, or None; raises CheckpointError when it is damaged."""
+        """Return the saved checkpoint, or None; raise CheckpointError if it is damaged."""
         path = self.path(name, sources)
         kept = read_file(path)
         if kept is None:
@@ -115,7 +115,7 @@ class FileCheckpoints:
         return kept.checkpoint
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:
-        """Save durably; raises CheckpointError when that fails."""
+        """Save durably; raise CheckpointError if that fails."""
         kept = {
             "registration": name,
             "sources": list(sources),
@@ -133,7 +133,7 @@ class FileCheckpoints:
 
 
 def read_file(path: Path) -> Kept | None:
-    """Return what a checkpoint's file keeps, None without a file; raises CheckpointError."""
+    """Return a checkpoint file's content; None without a file; raise CheckpointError."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -154,8 +154,8 @@ def read_file(path: Path) -> Kept | None:
 
 
 def _check_whole(path: Path, kept: dict[str, Any]) -> None:
-    """Raise when a file is not as it was written."""
-    # A damaged name would be one more that nobody knows, and what it named be missed.
+    """Raise ValueError if the file is not as it was written."""
+    # A damaged key looks like an unknown one, so unknown keys are errors.
     if set(kept) - {"crc"} != set(_PARTS):
         raise ValueError(f"it has {sorted(kept)}, not {', '.join(_PARTS)} and crc")
     if "crc" in kept:
@@ -164,7 +164,7 @@ def _check_whole(path: Path, kept: dict[str, Any]) -> None:
         return
     if not all(key in kept["checkpoint"] for key in _PLACE):
         raise ValueError(f"its checkpoint lacks {' or '.join(_PLACE)}")
-    log.info("checkpoint %s has no checksum yet: it gets one when it is saved next", path)
+    log.info("checkpoint %s has no checksum yet: the next save adds one", path)
 
 
 def _checksum(kept: dict[str, Any]) -> str:
@@ -176,21 +176,21 @@ def _checksum(kept: dict[str, Any]) -> str:
 def _damaged(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {path} cannot be read: {error}; restore it from a copy, or remove it to "
-        "start where `start` of the settings says, which may skip or repeat changes"
+        "start from the `start` setting, which may skip or repeat changes"
     )
 
 
 def take_lock(path: Path) -> Callable[[], None]:
-    """Lock the file, and say in it who did; returns how to let go.
+    """Lock the file, write our process id into it, and return a function that releases it.
 
-    Raises CheckpointError, naming the file and the process that has it.
+    Raises CheckpointError, which names the file and the process that holds it.
     """
     try:
         fd = open_locked(path)
     except FileHeldError as held:
         raise CheckpointError(
-            f"{path} is locked: process {held.content or 'that did not say its id'} reads this "
-            "registration; stop it, or give this one another `name` or checkpoint_dir"
+            f"{path} is locked: process {held.content or 'of unknown id'} reads this "
+            "registration; stop it, or use another `name` or checkpoint_dir"
         ) from None
     except OSError as error:
         raise _unusable(path, error) from error
@@ -203,7 +203,7 @@ def take_lock(path: Path) -> Callable[[], None]:
         raise _unusable(path, error) from error
 
     def let_go() -> None:
-        # A process forked meanwhile has the file open too: closing it here is not enough.
+        # A process forked since has the file open too, so closing it does not unlock it.
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
@@ -211,9 +211,9 @@ def take_lock(path: Path) -> Callable[[], None]:
 
 
 def _check_writable(folder: Path) -> None:
-    """Raise now what saving would meet: the lock's file may be there, and open, all the same."""
+    """Raise PermissionError if saving would fail: an existing lock file can be locked anyway."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "no file can be made in it", str(folder))
+        raise PermissionError(errno.EACCES, "cannot create files in it", str(folder))
 
 
 def _unusable(path: Path, error: OSError) -> CheckpointError:

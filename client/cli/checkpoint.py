@@ -1,4 +1,4 @@
-"""`databus checkpoint`: show, set and compare where consumers are."""
+"""`databus checkpoint`: show, set and compare the positions of consumers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def checkpoint() -> None:
 @checkpoint.command()
 @click.argument("place", type=click.Path(path_type=Path))
 @click.option("--name", help="Only the registration of this name.")
-@click.option("--relay", help="URL of a relay: how far behind it each one is.")
+@click.option("--relay", help="URL of a relay: also show the lag behind it.")
 @access_options
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def show(
@@ -56,11 +56,11 @@ def show(
     tls_ca: Path | None,
     is_json: bool,
 ) -> None:
-    """Show where each registration is whose checkpoint lies at PLACE.
+    """Show the checkpoint of each registration at PLACE.
 
     PLACE is a client's checkpoint folder or one file in it, or the checkpoint
-    folder of a Spark query. A registration that is at work is shown as of its
-    last write, which is half a second old at most.
+    folder of a Spark query. A running registration is shown as of its last
+    checkpoint, which is at most half a second old.
 
     Example: `databus checkpoint show checkpoints --relay http://127.0.0.1:11115`
     """
@@ -78,16 +78,16 @@ def show(
 @checkpoint.command("set")
 @click.argument("place", type=click.Path(path_type=Path))
 @click.argument("position")
-@click.option("--name", help="Which registration, where PLACE has several.")
+@click.option("--name", help="The registration, if PLACE has several.")
 @click.option(
     "--source",
     "sources",
     multiple=True,
-    help="Sources of a registration that has no checkpoint yet, in its order; repeatable.",
+    help="A source of a registration without a checkpoint, in its order; repeatable.",
 )
-@click.option("--relay", help="URL of a relay that has its sources; `latest` needs it.")
+@click.option("--relay", help="URL of a relay with its sources; required for `latest`.")
 @access_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def set_(
     place: Path,
     position: str,
@@ -100,8 +100,8 @@ def set_(
 ) -> None:
     """Move the checkpoint at PLACE to POSITION: an SCN, earliest, latest or beginning.
 
-    An SCN is that of the last window that counts as consumed. The client must
-    not be running. What was there is kept beside the file, with the time in its
+    An SCN names the last window that counts as consumed. The client must not be
+    running. The old checkpoint is kept beside the file, with the time in its
     name.
 
     Example: `databus checkpoint set checkpoints 4294967301 --name default
@@ -112,7 +112,7 @@ def set_(
     store = FileCheckpoints(folder)
     let_go = take_lock(store.path(found.name, found.sources).with_suffix(".lock"))
     try:
-        # Once more: it may have moved before it was ours.
+        # Read again: it may have changed before the lock was taken.
         path = store.path(found.name, found.sources)
         old = shown_at(path)[0] if path.exists() else found
         held = _range_for(old, relay, token_file, tls_ca)
@@ -124,7 +124,7 @@ def set_(
         store.save(found.name, found.sources, new)
     finally:
         let_go()
-    click.echo(f"moved {path}" + (f"; what was there: {backup.name}" if backup else ""))
+    click.echo(f"moved {path}" + (f"; the old checkpoint is {backup.name}" if backup else ""))
 
 
 @checkpoint.command()
@@ -136,7 +136,7 @@ def diff(a: str, b: str, token_file: Path | None, tls_ca: Path | None, is_json: 
     """Compare the checkpoints at A with those at B, or with a relay's newest window.
 
     A and B are folders or files; B may be the URL of a relay. Registrations are
-    paired by name and sources, two single files as they are.
+    paired by name and sources; two single files are always paired.
 
     Example: `databus checkpoint diff checkpoints backup/checkpoints`, or
     `databus checkpoint diff checkpoints http://127.0.0.1:11115`
@@ -159,7 +159,7 @@ def diff(a: str, b: str, token_file: Path | None, tls_ca: Path | None, is_json: 
 
 
 def ranges_of(server: Server) -> list[RelayRange]:
-    """Return what a relay holds of each physical source; raises ServerError."""
+    """Return the range of SCNs that a relay holds, by physical source; raise ServerError."""
     prev_scns = server.get("/relayCommand/getPrevScn")
     found = []
     try:
@@ -177,12 +177,12 @@ def ranges_of(server: Server) -> list[RelayRange]:
                 )
             )
     except (KeyError, TypeError, ValueError) as error:
-        raise ServerError(server.url, f"is no relay of this kind: {error!r}") from error
+        raise ServerError(server.url, f"is not a relay of this project: {error!r}") from error
     return found
 
 
 def range_in(one: Shown, ranges: Sequence[RelayRange]) -> RelayRange:
-    """Return what a relay holds for a registration; raises UnknownSourceError."""
+    """Return the range that a relay holds for a registration; raise UnknownSourceError."""
     for held in ranges:
         if one.physical_source == held.physical_source or set(one.sources) <= set(held.sources):
             return held
@@ -192,12 +192,12 @@ def range_in(one: Shown, ranges: Sequence[RelayRange]) -> RelayRange:
 
 
 def lag_in(one: Shown, ranges: Sequence[RelayRange]) -> Lag:
-    """Return how far a registration is behind; raises UnknownSourceError."""
+    """Return the lag of a registration; raise UnknownSourceError."""
     return lag_of(one.scn, one.time_ns, range_in(one, ranges))
 
 
 def to_json_value(one: Shown, lag: Lag | None) -> dict[str, Any]:
-    """Return a checkpoint as plain values."""
+    """Return a checkpoint as JSON values."""
     return {
         "registration": one.name,
         "sources": list(one.sources),
@@ -213,7 +213,7 @@ def to_json_value(one: Shown, lag: Lag | None) -> dict[str, Any]:
 
 
 def _registration(place: Path, name: str | None, sources: tuple[str, ...]) -> tuple[Path, Shown]:
-    """Return the folder and the one registration that is meant; raises CheckpointError."""
+    """Return the folder and the one registration selected; raise CheckpointError."""
     folder = place if place.is_dir() or place.suffix != ".json" else place.parent
     if sources:
         nowhere = Shown(name or "default", sources, "start", None, None, "", folder)
@@ -221,17 +221,17 @@ def _registration(place: Path, name: str | None, sources: tuple[str, ...]) -> tu
     found = [one for one in shown_at(place) if name in (None, one.name)]
     if any(one.is_spark for one in found):
         raise CheckpointError(
-            f"{place} is Spark's own: start the query with another checkpoint folder and "
+            f"{place} belongs to Spark: start the query with another checkpoint folder and "
             "the option `start` instead"
         )
     if len(found) != 1:
         names = ", ".join(f"{one.name} ({one.file.name})" for one in shown_at(place))
         raise CheckpointError(
-            f"{place}: which registration is meant? There are: {names}; say it with --name, or "
-            "name the file"
+            f"{place} has several registrations: {names}; select one with --name, or give its "
+            "file as PLACE"
         )
     if found[0].file != FileCheckpoints(folder).path(found[0].name, found[0].sources):
-        raise CheckpointError(f"{place} is a copy, which no client reads; name the one it is of")
+        raise CheckpointError(f"{place} is a copy, which no client reads; give the original file")
     return folder, found[0]
 
 
@@ -248,7 +248,9 @@ def _target(position: str, held: RelayRange | None) -> Checkpoint:
     if not wanted.is_latest:
         return wanted.checkpoint
     if held is None:
-        raise CheckpointError("latest is a relay's newest window: name the relay with --relay")
+        raise CheckpointError(
+            "latest is a relay's newest window: give the relay's URL with --relay"
+        )
     if held.max_scn < 0:
         raise CheckpointError("the relay has no window yet, so there is no latest one")
     return Checkpoint.at(held.max_scn, held.newest_ns or -1)
@@ -258,7 +260,7 @@ def _explain(old: Shown, new: Checkpoint, position: str, held: RelayRange | None
     at = "has no checkpoint yet" if old.scn is None and not old.phase else _place_text(old)
     click.echo(f"Registration {old.name!r} of {', '.join(old.sources)} {at}.")
     if old.mode in ("snapshot", "catch-up"):
-        click.echo("Its bootstrap ends here: rows that it has brought stay as they are.")
+        click.echo("Its bootstrap ends here; rows already delivered stay as they are.")
     for line in consequences(old.scn, new, position, held):
         click.echo(line)
 
@@ -269,7 +271,7 @@ def _place_text(one: Shown) -> str:
 
 
 def _keep_copy(path: Path) -> Path | None:
-    """Copy a checkpoint beside itself; None when there is none."""
+    """Copy a checkpoint file beside the original; return None without one."""
     if not path.exists():
         return None
     moment = datetime.fromtimestamp(time.time(), UTC)
@@ -277,7 +279,9 @@ def _keep_copy(path: Path) -> Path | None:
     try:
         shutil.copy2(path, copy)
     except OSError as error:
-        raise CheckpointError(f"no copy of {path} can be kept, so it stays: {error}") from error
+        raise CheckpointError(
+            f"{path} was not changed, because it cannot be copied first: {error}"
+        ) from error
     return copy
 
 

@@ -1,7 +1,7 @@
-"""How a place stands to a relay, and to another place: how far, which is ahead. Pure.
+"""The lag of a checkpoint behind a relay or another checkpoint. Pure.
 
-And what moving a checkpoint does to whom it belongs to: which windows come
-again, which are left out.
+Also the effects of moving a checkpoint: which windows are delivered again, and which are
+skipped.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from databus.schemas.checkpoint import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class RelayRange:
-    """What a relay holds of one physical source; SCNs below 0 = none.
+    """The range of one physical source that a relay holds; SCNs below 0 = none.
 
-    `prev_scn` is the newest window that it does not hold any more.
+    `prev_scn` is the newest window that has been overwritten.
     """
 
     physical_source: str
@@ -28,7 +28,7 @@ class RelayRange:
     newest_ns: int
 
     def holds(self, scn: int | None) -> bool:
-        """Whether reading can go on after a window; None = from the oldest there is."""
+        """Whether reading can continue after window `scn`; None = from the oldest window."""
         if scn is None:
             return True
         return scn >= self.prev_scn if self.prev_scn >= 0 else scn >= self.min_scn
@@ -36,7 +36,7 @@ class RelayRange:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a place is behind a relay; `behind_s` from commit to commit, None = not known."""
+    """Lag behind a relay; `behind_s` is between commit times, None = unknown."""
 
     physical_source: str
     oldest_scn: int
@@ -46,7 +46,7 @@ class Lag:
     is_held: bool
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the lag as JSON values."""
         return {
             "physicalSource": self.physical_source,
             "oldestScn": self.oldest_scn,
@@ -58,7 +58,7 @@ class Lag:
 
     @property
     def text(self) -> str:
-        """It in a few words."""
+        """The lag in a few words."""
         if not self.is_held:
             return f"not held: the oldest is {self.oldest_scn}"
         if self.behind_scn is None:
@@ -72,7 +72,7 @@ class Lag:
 
 
 def lag_of(scn: int | None, time_ns: int | None, held: RelayRange) -> Lag:
-    """Return how far a place is behind what a relay holds."""
+    """Return the lag of a position behind the range that a relay holds."""
     behind = None if scn is None or held.max_scn < 0 else held.max_scn - scn
     behind_s = None
     if behind is not None and behind <= 0:
@@ -83,43 +83,43 @@ def lag_of(scn: int | None, time_ns: int | None, held: RelayRange) -> Lag:
 
 
 def distance_text(a: int | None, b: int | None, names: tuple[str, str] = ("A", "B")) -> str:
-    """Say which of two places is ahead, and how far."""
+    """Return which of two positions is ahead, and how far, in words."""
     if a == b:
         return "same"
     if a is None or b is None:
         nowhere = names[0] if a is None else names[1]
-        return f"{nowhere} has not begun"
+        return f"{nowhere} has not started"
     ahead = names[0] if a > b else names[1]
     return f"{ahead} is {abs(a - b)} SCNs ahead"
 
 
 def consequences(old: int | None, new: Checkpoint, word: str, held: RelayRange | None) -> list[str]:
-    """Say what a consumer at `old` will see once its checkpoint is moved to `new`."""
+    """Return the effects on a consumer at `old` of moving its checkpoint to `new`."""
     to_scn = None if new.is_flexible else new.window_scn
     lines = _windows_moved(old, to_scn, word)
     if held is None:
-        lines.append("Whether a relay holds that place is not known: --relay URL looks.")
+        lines.append("Not checked whether a relay holds that position: give --relay URL to check.")
     elif not held.holds(to_scn):
         lines.append(
-            f"The relay does not hold it (its oldest window is {held.min_scn}): the consumer goes "
-            "to a bootstrap server, or stops with an error when its settings name none."
+            f"The relay does not hold it (its oldest window is {held.min_scn}): the consumer reads "
+            "from a bootstrap server, or stops with an error if its settings have none."
         )
     elif to_scn is not None and to_scn > held.max_scn:
         lines.append(
-            f"The relay has not come so far: its newest window is {held.max_scn}. Nothing comes "
-            f"before a window after {to_scn}."
+            f"The relay has not reached it: its newest window is {held.max_scn}. Nothing is "
+            f"delivered until there is a window after {to_scn}."
         )
     return lines
 
 
 def _windows_moved(old: int | None, to_scn: int | None, word: str) -> list[str]:
     if to_scn is None:
-        until = "" if old is None else f", up to {old} a second time"
-        return [f"It begins with the oldest window that a relay holds: those come again{until}."]
+        until = "" if old is None else f", those up to {old} a second time"
+        return [f"It starts with the oldest window that the relay holds{until}."]
     if old is None:
-        return [f"It had not begun. Windows up to {to_scn} are left out ({word})."]
+        return [f"It had not started. Windows up to {to_scn} are SKIPPED ({word})."]
     if to_scn == old:
-        return [f"It is after window {old} already: nothing comes again, nothing is left out."]
+        return [f"It is after window {old} already: nothing is repeated, nothing is skipped."]
     if to_scn < old:
-        return [f"Windows after {to_scn}, up to {old}, come AGAIN."]
-    return [f"Windows after {old}, up to {to_scn}, are LEFT OUT: they never come."]
+        return [f"Windows after {to_scn}, up to {old}, are delivered AGAIN."]
+    return [f"Windows after {old}, up to {to_scn}, are SKIPPED: they are never delivered."]

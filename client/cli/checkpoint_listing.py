@@ -1,7 +1,6 @@
-"""Checkpoints as they lie in a folder, for people: a client's, or those of a Spark query.
+"""Lists the checkpoints in a folder, of a client or of a Spark query.
 
-Nothing is changed here, and nobody is kept from anything: a checkpoint that is
-in use is read as it is at this moment.
+Nothing is changed or locked here: a checkpoint in use is shown as it is at this moment.
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ _MODES = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One checkpoint, as it is shown.
+    """One listed checkpoint.
 
-    `scn` is that of the last window that is done with, None where there is none
-    yet; `time_ns` that window's commit, None when not known; `phase` says how
-    far a snapshot or a window in pieces is. `holder` is the process that has
-    it in use, empty for nobody.
+    `scn` is the last consumed window, None without one; `time_ns` is its commit time, None
+    if unknown; `phase` describes an unfinished snapshot or window. `holder` is the process
+    that uses it, "" for none.
     """
 
     name: str
@@ -45,16 +43,16 @@ class Shown:
     phase: str
     file: Path
     holder: str = ""
-    physical_source: str = ""  # where the checkpoint itself says it
+    physical_source: str = ""  # if the checkpoint contains it
 
     @property
     def is_spark(self) -> bool:
-        """Whether it is of a Spark query, which keeps the place for each physical source."""
+        """Whether it belongs to a Spark query, which stores a position per physical source."""
         return bool(self.physical_source)
 
 
 def shown_at(place: Path) -> list[Shown]:
-    """Return the checkpoints of a folder, or the one of a file; raises CheckpointError."""
+    """Return the checkpoints in a folder, or the one in a file; raise CheckpointError."""
     if place.is_dir():
         if (place / "offsets").is_dir():
             return _of_spark(place)
@@ -62,16 +60,16 @@ def shown_at(place: Path) -> list[Shown]:
     elif place.exists():
         found = [_of_client(place)]
     else:
-        raise CheckpointError(f"{place}: there is no such folder or file; see checkpoint_dir")
+        raise CheckpointError(f"{place}: no such folder or file; see checkpoint_dir")
     if not found:
-        raise CheckpointError(f"{place}: there is no checkpoint in it")
+        raise CheckpointError(f"{place}: contains no checkpoint")
     return found
 
 
 def _of_client(path: Path) -> Shown:
     kept = read_file(path)
     if kept is None:
-        raise CheckpointError(f"{path}: there is no such file")
+        raise CheckpointError(f"{path}: no such file")
     checkpoint = kept.checkpoint
     scn, time_ns = done_scn(checkpoint), checkpoint.ts_ns
     return Shown(
@@ -87,7 +85,7 @@ def _of_client(path: Path) -> Shown:
 
 
 def done_scn(checkpoint: Checkpoint) -> int | None:
-    """Return the window up to which everything is consumed; None before the first one."""
+    """Return the last window up to which everything is consumed; None before the first."""
     if checkpoint.is_bootstrap:
         return checkpoint.bootstrap_since_scn if checkpoint.bootstrap_since_scn >= 0 else None
     scn = checkpoint.window_scn if checkpoint.is_whole_window else checkpoint.prev_scn
@@ -95,7 +93,7 @@ def done_scn(checkpoint: Checkpoint) -> int | None:
 
 
 def phase_of(checkpoint: Checkpoint) -> str:
-    """Say how far a bootstrap or a window is; empty between two windows."""
+    """Describe an unfinished bootstrap or window; "" between two windows."""
     start, target = checkpoint.bootstrap_start_scn, checkpoint.bootstrap_target_scn
     if checkpoint.mode is ConsumptionMode.SNAPSHOT:
         if not checkpoint.snapshot_source:
@@ -105,14 +103,14 @@ def phase_of(checkpoint: Checkpoint) -> str:
     if checkpoint.mode is ConsumptionMode.CATCHUP:
         return f"of {checkpoint.catchup_source}, scn {checkpoint.window_scn}, up to {target}"
     if checkpoint.is_flexible:
-        return "from the oldest that is held"
+        return "from the oldest window"
     if not checkpoint.is_whole_window:
         return f"{checkpoint.window_offset} events into window {checkpoint.window_scn}"
     return ""
 
 
 def _of_spark(folder: Path) -> list[Shown]:
-    """Return a query's places: after the last batch that is done."""
+    """Return a query's positions after its last committed batch."""
     batch = _newest_batch(folder / "commits")
     planned = _newest_batch(folder / "offsets")
     if planned is None:
@@ -125,7 +123,7 @@ def _of_spark(folder: Path) -> list[Shown]:
             said = f"batch {batch} done{done}" if batch is not None else "batch 0 is planned"
             found.append(_of_place(name, place, tuple(offset["sources"]), said, file))
     if not found:
-        raise CheckpointError(f"{folder}: the query reads nothing of format databus")
+        raise CheckpointError(f"{folder}: the query does not read the databus format")
     return found
 
 

@@ -52,7 +52,7 @@ STREAM_COLUMNS = 1 << 20  # a line is never folded
     help="Where to start: earliest, latest, or the SCN to start after.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object a line.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many rows.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many rows.")
 @access_options
 def tail(
     sources: tuple[str, ...],
@@ -63,10 +63,10 @@ def tail(
     token_file: Path | None,
     tls_ca: Path | None,
 ) -> None:
-    """Print the changes of each SOURCE as they come, until Ctrl-C.
+    """Print the changes of each SOURCE as they arrive, until Ctrl-C.
 
     All SOURCEs must belong to one physical source of the relay. No checkpoint
-    is kept.
+    is saved.
 
     Example: `databus tail shop.orders --from earliest --count 10`, or
     `databus tail shop.orders --json | jq .row`.
@@ -92,25 +92,25 @@ def _print(events: Iterator[DataEvent], is_json: bool) -> None:
             sys.stdout.write(json_of(event) + "\n")
         else:
             console.print(line_of(event), soft_wrap=True)
-        # Into a pipe too: whoever reads it wants the row now.
+        # Also into a pipe: its reader wants each row at once.
         sys.stdout.flush()
 
 
 @contextmanager
 def _ends_quietly() -> Iterator[None]:
-    """Take Ctrl-C and a reader that has gone (`| head`) for the end that they are."""
+    """End without a traceback on Ctrl-C, or when the reader of a pipe has gone (`| head`)."""
     try:
         yield
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
-        # Python would say so once more when it flushes at exit.
+        # Otherwise Python reports the broken pipe again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group()
 def client() -> None:
-    """Consume changes with a consumer of your own.
+    """Run your own consumer.
 
     Example: `databus client run -c client.toml --consumer shop.sync:changed --source shop.orders`
     """
@@ -137,7 +137,7 @@ def client() -> None:
 @click.option(
     "--name", default="default", show_default=True, help="Name of the registration's checkpoint."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what is only of interest at times, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log at level INFO.")
 @log_format_option
 def run(
     config: Path,
@@ -149,8 +149,8 @@ def run(
 ) -> None:
     """Call a consumer with every change until SIGTERM or Ctrl-C.
 
-    Exits with 1 when an error stops the client, and says which. With `[http]` in
-    the settings it serves /health, /metrics and /api/v1/client meanwhile; -v says where.
+    Exits with 1 and prints the error if an error stops the client. With `[http]` in
+    the settings it serves /health, /metrics and /api/v1/client; -v prints the URL.
 
     Example: `databus client run -c client.toml --consumer shop.sync:OrderSync
     --source shop.orders`.
@@ -169,7 +169,7 @@ def run(
 
 
 def load_consumer(target: str) -> Consumer | EventCallback:
-    """Import `module:object`, the working directory included; raises SettingsError."""
+    """Import `module:object`, also from the working directory; raise SettingsError."""
     module_name, _, attribute = target.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -189,7 +189,7 @@ def load_consumer(target: str) -> Consumer | EventCallback:
 @contextmanager
 def _stops_at_a_signal(running: DatabusClient) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:  # noqa: ARG001
-        # Not here: a handler must not wait for what it interrupted.
+        # On another thread: a signal handler must not wait for the code that it interrupted.
         threading.Thread(target=running.stop, name="databus-stop").start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -1,4 +1,4 @@
-"""How `databus tail` shows an event: a coloured line for people, JSON for programs."""
+"""Output of `databus tail`: a coloured line for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_VALUE_CHARS = 60
 
 
 def line_of(event: DataEvent) -> Text:
-    """Return one line: time, SCN, what happened to which row, its columns.
+    """Return one line: time, SCN, operation, source and columns.
 
-    Long values are shortened; an update shows what a changed column was before.
+    Long values are shortened; an update shows the old value of a changed column.
     """
     time = datetime.fromtimestamp(event.timestamp_ns / 1e9, UTC).astimezone()
     before = event.before or {}
@@ -44,7 +44,7 @@ def line_of(event: DataEvent) -> Text:
 
 
 def json_of(event: DataEvent) -> str:
-    """Return one line of JSON with everything; values as in `output=json_plain_value`."""
+    """Return the whole event as one line of JSON; values as in `output=json_plain_value`."""
     key = event.key
     fields: dict[str, Any] = {
         "scn": event.scn,

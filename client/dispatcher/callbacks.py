@@ -1,15 +1,12 @@
-"""The order of callbacks, and what follows from their results. No thread, no file, no clock
-of its own.
+"""The order of callbacks and the handling of their results. No threads, files or clock of its own.
 
-A window succeeds when every consumer of the registration has taken all of it.
-One that fails is rolled back for all of them and delivered again from its
-start: redelivery lies within one window while the process lives, and within
-one checkpoint when it does not.
+A window succeeds when every consumer of the registration has taken all of it. A window that
+fails is rolled back for all of them and delivered again from its start. So redelivery is
+limited to one window while the process lives, and to one checkpoint when it dies.
 
-Callbacks run in line: there is no other thread to hand an event to, for that
-would cost more than the event. So a callback that overruns its budget cannot
-be interrupted; it counts as ERROR when it comes back, and one that does not
-come back at all is what `overdue` is for.
+Callbacks run on the dispatcher's own thread: passing each event to another thread would
+cost more than the event. So a callback that overruns its budget cannot be interrupted. It
+counts as ERROR when it returns; `overdue` detects one that never returns.
 """
 
 from __future__ import annotations
@@ -32,18 +29,18 @@ Clock = Callable[[], float]
 Callback = Callable[..., Result | None]
 
 _SUCCESS = Result.SUCCESS
-# A run of one source's events and its name; or, without a name, a DDL statement.
+# A source's name and a run of its events; or None and a DDL statement.
 _Group = tuple[str | None, Sequence[Any]]
 _SRC_ID = itemgetter(SRC_ID)
 _NO_WINDOW = -1
 
-# A callback may take so many budgets before the watchdog gives it up: coming
-# back late is dealt with more gently, by a replay.
+# The watchdog gives a callback up after this many budgets. A callback that returns a little
+# late only causes a replay.
 GRACE = 1.5
 
 
 class Failure(NamedTuple):
-    """Why a window did not succeed."""
+    """Why a window failed."""
 
     problem: str
     is_fatal: bool = False
@@ -51,7 +48,7 @@ class Failure(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How one attempt at a window ended; `result` is what its checkpoint depends on."""
+    """How one delivery of a window ended; its checkpoint depends on `result`."""
 
     result: Result
     failure: Failure | None = None
@@ -61,9 +58,9 @@ _SUCCEEDED = Outcome(_SUCCESS)
 
 
 class _Callbacks(NamedTuple):
-    """One consumer's callbacks of a window, or the same ones of a page.
+    """One consumer's callbacks for a window, or for a page.
 
-    None = not overridden, so not called at all.
+    None = not overridden, so never called.
     """
 
     on_start_data_event_sequence: Callback | None
@@ -83,7 +80,7 @@ class _FailedError(Exception):
 
 
 class Dispatch:
-    """Makes the callbacks of one registration, and counts its failures."""
+    """Makes the callbacks of one registration and counts consecutive failures."""
 
     def __init__(
         self, consumers: Sequence[Consumer], budget_s: float, retries: int, clock: Clock
@@ -101,18 +98,18 @@ class Dispatch:
         self._retries = retries
         self._clock = clock
         self._failures = 0
-        # For the watchdog, which reads them on another thread. `_since_s` is
-        # written last and cleared first: a callback is never blamed for another's time.
+        # The watchdog reads these on another thread. `_since_s` is written last and cleared
+        # first, so that one callback is never blamed for the time of another.
         self._since_s: float | None = None
         self._callback: Callback | None = None
         self._scn = _NO_WINDOW
 
     def deliver(self, read: ReadWindow) -> Outcome:
-        """Make all callbacks of a window, once."""
+        """Make all callbacks of a window once."""
         return self._deliver(read, self._callbacks)
 
     def deliver_page(self, page: BootstrapPage) -> Outcome:
-        """Make all callbacks of a bootstrap's page, once."""
+        """Make all callbacks of a bootstrap page once."""
         return self._deliver(page, self._page_callbacks)
 
     def _deliver(
@@ -138,35 +135,35 @@ class Dispatch:
         return _SUCCEEDED if result is _SUCCESS else Outcome(result)
 
     def roll_back(self, scn: int) -> Outcome:
-        """Tell every consumer that all after `scn` comes again."""
+        """Tell every consumer that all windows after `scn` are delivered again."""
         return self._tell("on_rollback", scn)
 
     def roll_back_bootstrap(self, scn: int) -> Outcome:
-        """Tell every consumer that a page, or all of the bootstrap, comes again."""
+        """Tell every consumer that a page, or the whole bootstrap, is delivered again."""
         return self._tell("on_bootstrap_rollback", scn)
 
     def start_bootstrap(self) -> Outcome:
-        """Tell every consumer that rows as they stand follow."""
+        """Tell every consumer that a bootstrap starts."""
         return self._tell("on_start_bootstrap")
 
     def stop_bootstrap(self) -> Outcome:
-        """Tell every consumer that changes follow again."""
+        """Tell every consumer that the bootstrap has ended."""
         return self._tell("on_stop_bootstrap")
 
     def start(self) -> Outcome:
-        """Tell every consumer that it begins."""
+        """Tell every consumer that consumption starts."""
         return self._tell("on_start_consumption")
 
     def stop(self) -> Outcome:
-        """Tell every consumer that it is over."""
+        """Tell every consumer that consumption has ended."""
         return self._tell("on_stop_consumption")
 
     def report(self, error: BaseException) -> Outcome:
-        """Tell every consumer of the error that stops the client."""
+        """Tell every consumer the error that stops the client."""
         return self._tell("on_error", error)
 
     def judge(self, failure: Failure) -> ConsumerError | None:
-        """Return the error to stop with, or None when the window is to be replayed."""
+        """Return the error to stop with, or None to replay the window."""
         self._failures += 1
         if not failure.is_fatal and self._failures <= self._retries:
             return None
@@ -177,13 +174,13 @@ class Dispatch:
         return error
 
     def overdue(self) -> ConsumerError | None:
-        """Return the error to stop with when a callback does not come back; any thread."""
+        """Return the error to stop with when a callback does not return. Thread-safe."""
         since_s, callback, scn = self._since_s, self._callback, self._scn
         if since_s is None or self._clock() - since_s <= GRACE * self._budget_s:
             return None
         return ConsumerError(
             scn,
-            f"{_name(callback)} has not come back for {self._clock() - since_s:.1f} s; "
+            f"{_name(callback)} has not returned for {self._clock() - since_s:.1f} s; "
             f"callback_budget_s = {self._budget_s:g}",
         )
 
@@ -221,7 +218,7 @@ class Dispatch:
         return _strongest(results)
 
     def _call_events(self, callback: Callback, events: Sequence[DataEvent | DdlEvent]) -> Result:
-        """Make the callback of each event: the hot path, hence `_call` written out in it."""
+        """Make the callback of each event. Hot path, so `_call` is inlined."""
         clock, budget_s, result = self._clock, self._budget_s, _SUCCESS
         self._callback = callback
         event = events[0]
@@ -240,7 +237,7 @@ class Dispatch:
         return result
 
     def _call(self, callback: Callback, *arguments: object) -> Result:
-        """Make a callback; raises _FailedError."""
+        """Make a callback; raise _FailedError if it fails."""
         self._callback = callback
         try:
             since_s = self._since_s = self._clock()
@@ -267,10 +264,10 @@ class Dispatch:
 
 
 class CheckpointRule:
-    """When a checkpoint is written: at window ends, not more often than need be.
+    """Decides when a checkpoint is written: at a window's end, at most every `every_s`.
 
-    A window that was skipped (SKIP_CHECKPOINT) is never the one written; the
-    one before it still may be.
+    The checkpoint of a window with SKIP_CHECKPOINT is never written; that of the window
+    before it still may be.
     """
 
     def __init__(self, every_s: float, clock: Clock) -> None:
@@ -281,7 +278,7 @@ class CheckpointRule:
 
     @property
     def due_in_s(self) -> float | None:
-        """How long the one that waits may still wait; None when none does."""
+        """Seconds until the pending checkpoint is due; None without one."""
         if self._waiting is None:
             return None
         return max(0.0, self._due_s - self._clock())
@@ -289,9 +286,9 @@ class CheckpointRule:
     def after_window(
         self, checkpoint: Callable[[], Checkpoint], result: Result
     ) -> Checkpoint | None:
-        """Take a window's result; return the checkpoint to write now, if any.
+        """Handle a window's result; return the checkpoint to write now, if any.
 
-        `checkpoint` makes it: most are never written, so most are never made.
+        `checkpoint` creates it: most are never written, so most are never created.
         """
         if result is Result.SKIP_CHECKPOINT:
             return None
@@ -301,7 +298,7 @@ class CheckpointRule:
         return self.take(is_forced=True)
 
     def take(self, is_forced: bool = False) -> Checkpoint | None:
-        """Return the checkpoint that waits when it is due, or in any case."""
+        """Return the pending checkpoint if it is due or `is_forced`, else None."""
         waiting, now_s = self._waiting, self._clock()
         if waiting is None or (now_s < self._due_s and not is_forced):
             return None
@@ -312,11 +309,11 @@ class CheckpointRule:
 
 @dataclass(frozen=True, slots=True)
 class DataWindow:
-    """A whole window as a consumer sees it: `for window in client.windows(…)`.
+    """A whole window, as yielded by `for window in client.windows(…)`.
 
-    Or, where `phase` is not LIVE, a page of a bootstrap, which is no
-    transaction. `begins_bootstrap`: what pages brought before this one comes
-    again from the beginning, rows deleted meanwhile as deletes.
+    If `phase` is not LIVE it is a page of a bootstrap, which is not a transaction. With
+    `begins_bootstrap` a bootstrap starts or restarts here: after a restart all rows come
+    again, and those deleted since the first attempt come as deletes.
     """
 
     scn: int
@@ -327,7 +324,7 @@ class DataWindow:
 
 
 def group_events(read: ReadWindow | BootstrapPage) -> list[_Group]:
-    """Return the events in order, by runs of one source."""
+    """Return the events in order, grouped by runs of one source."""
     window, bindings = read.window, read.bindings
     groups: list[_Group] = []
     begin = 0
@@ -340,7 +337,7 @@ def group_events(read: ReadWindow | BootstrapPage) -> list[_Group]:
 
 
 def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[_Group]:
-    """Return the groups with the DDL statements on the registration's sources in between."""
+    """Return the groups, with the DDL statements on the registration's sources between them."""
     window = read.window
     names = {source.name for source in read.bindings.values()}
     waiting = [
@@ -364,29 +361,29 @@ def add_ddl(groups: Iterable[_Group], read: ReadWindow | BootstrapPage) -> list[
 
 
 def data_window(read: ReadWindow | BootstrapPage, begins_bootstrap: bool = False) -> DataWindow:
-    """Return a window or page for those who iterate."""
+    """Return a window or page in the form that iterators yield."""
     events = tuple(event for _, group in group_events(read) for event in group)
     phase = read.phase if isinstance(read, BootstrapPage) else Phase.LIVE
     window = read.window
     return DataWindow(window.scn, window.timestamp_ns, events, phase, begins_bootstrap)
 
 
-# Of the callbacks' results the strongest is the window's: once one consumer's
-# data is not safe, another's wish for a checkpoint cannot make it so.
+# The strongest result of the callbacks is the window's: while one consumer's data is not
+# safe, another one's request for a checkpoint cannot make it so.
 _STRENGTH = {Result.SUCCESS: 0, Result.CHECKPOINT: 1, Result.SKIP_CHECKPOINT: 2}
 
 
 def _strongest(results: Iterable[Result]) -> Result:
     strongest = _SUCCESS
     for result in results:
-        # Nearly all are: an enum's hash is slow.
+        # Nearly all results are SUCCESS, and hashing an enum is slow.
         if result is not _SUCCESS and _STRENGTH[result] > _STRENGTH[strongest]:
             strongest = result
     return strongest
 
 
 def _checked(returned: object) -> Result:
-    """Return a result that is not a failure; raises the others."""
+    """Return a successful result; raise _FailedError for any other."""
     if returned is Result.ERROR_FATAL:
         raise _FailedError(Failure("returned ERROR_FATAL", is_fatal=True))
     if returned is Result.ERROR:
@@ -420,13 +417,13 @@ _OF_A_PAGE = (
     "on_end_bootstrap_source",
     "on_end_bootstrap_sequence",
     "on_bootstrap_checkpoint",
-    "on_ddl",  # which no page has
+    "on_ddl",  # never called: pages have no DDL
     "on_schema_change",
 )
 
 
 def _page_callbacks_of(consumer: Consumer, live: _Callbacks) -> _Callbacks:
-    """Return the callbacks of a page: one that is not overridden is the window's."""
+    """Return the callbacks of a page; the window's replace those not overridden."""
     names = zip(_OF_A_PAGE, live, strict=True)
     return _Callbacks(*(_overridden(consumer, name) or of_window for name, of_window in names))
 

@@ -1,9 +1,8 @@
 """The thread that makes one registration's callbacks.
 
-Takes windows out of the buffer, lets `Dispatch` make the callbacks, writes the
-checkpoints that `CheckpointRule` says. When something needs somebody it says
-so and stays where it is, the window in its hand, until it is told to try
-again or to stop.
+It takes windows out of the buffer, lets `Dispatch` make the callbacks, and writes the
+checkpoints that `CheckpointRule` asks for. On an unrecoverable error it reports and waits,
+holding the current window, until it is told to retry or to stop.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Attempt = Callable[[], Failure | None]
 
 
 class _StoppedError(Exception):
-    """The thread is to end. Never leaves this file."""
+    """The thread must end. Never leaves this file."""
 
 
 class Dispatcher:
@@ -58,12 +57,12 @@ class Dispatcher:
         on_end: Callable[[], None] = lambda: None,
         stats: RegistrationStats | None = None,
     ) -> None:
-        """Deliver what comes into `buffer`; `position` is where the consumers are.
+        """Deliver the items of `buffer`; `position` is the consumers' position.
 
-        `on_end` is called on the thread, last of all. What is done is counted in `stats`.
+        `on_end` is called on the thread, as its last act. `stats` counts deliveries.
         """
         self.dispatch = dispatch
-        # Of the last window that succeeded; a bootstrap moves it when it is over.
+        # Of the last delivered window; a bootstrap moves it at its end.
         self.scn = position.scn
         dispatch.watch = SchemaWatch.of(position.checkpoint)
         self._subscription = subscription
@@ -82,7 +81,9 @@ class Dispatcher:
         self._stopping = threading.Event()
         self._released = threading.Event()
         self._released.set()
-        self._is_interrupted = False  # held or stopping: one look a window instead of two
+        self._is_interrupted = (
+            False  # held or stopping: one flag to check per window instead of two
+        )
         self._thread = threading.Thread(
             target=self._run, name=f"databus-dispatcher-{subscription.name}", daemon=True
         )
@@ -92,26 +93,26 @@ class Dispatcher:
         self._thread.start()
 
     def hold(self) -> None:
-        """Make no callbacks after those of the window in hand."""
+        """Make no callbacks after those of the current window."""
         self._is_interrupted = True
         self._released.clear()
 
     def release(self) -> None:
-        """Make callbacks again; after an error, those of the failed window first."""
+        """Make callbacks again; after an error, start with the failed window."""
         self._is_interrupted = self._stopping.is_set()
         self._released.set()
 
     def stop(self) -> None:
-        """Ask the thread to end after the window in hand."""
+        """Ask the thread to end after the current window."""
         self._stopping.set()
         self._is_interrupted = True
         self._released.set()
         self._buffer.close()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end; False when a callback does not come back in time.
+        """Wait for the thread to end; return False if a callback does not return in time.
 
-        From within a callback it does not wait: that would be for itself.
+        A callback that calls this does not wait: it would wait for itself.
         """
         if self.is_this_thread or not self.has_begun:
             return True
@@ -120,12 +121,12 @@ class Dispatcher:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its thread was ever started."""
+        """Whether the thread was started."""
         return self._thread.ident is not None
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether it is one of its callbacks that asks."""
+        """Whether the caller is one of its callbacks."""
         return self._thread is threading.current_thread()
 
     def _run(self) -> None:
@@ -135,7 +136,9 @@ class Dispatcher:
                     self._work()
                 except (_StoppedError, BufferClosedError):
                     raise
-                except Exception as error:  # a defect of ours or of the store: never a silent end
+                except (
+                    Exception
+                ) as error:  # a defect here or in the store must not end the thread silently
                     self._suspend(_internal(self.scn, error))
         except (_StoppedError, BufferClosedError):
             self._end()
@@ -143,7 +146,7 @@ class Dispatcher:
             self._on_end()
 
     def _work(self) -> None:
-        """Deliver what comes, beginning with what is in hand after a defect."""
+        """Deliver items; after a defect, start with the current one."""
         if not self._has_started:
             self._until_success(lambda: self.dispatch.start().failure)
             self._has_started = True
@@ -196,12 +199,12 @@ class Dispatcher:
     def _settle(
         self, item: ReadWindow | BootstrapPage, outcome: Outcome, began_s: float
     ) -> Failure | None:
-        """Count an attempt that succeeded, and write the checkpoint that follows from it."""
+        """Count a successful attempt and write the checkpoint that is due after it."""
         result, failure = outcome
         if failure is None:
             self._stats.took(item, began_s)
             seen = self.dispatch.watch.seen
-            # What was seen up to there, whenever it is written.
+            # The schema versions seen so far, even if it is written later.
             made = (lambda: with_seen(item.checkpoint(), seen)) if seen else item.checkpoint
             checkpoint = self._rule.after_window(made, result)
             if checkpoint is not None:
@@ -228,7 +231,7 @@ class Dispatcher:
         self._keep(item.checkpoint)
 
     def _keep(self, checkpoint: Checkpoint) -> None:
-        """Write it now: who starts again must not do so in the phase before."""
+        """Write a checkpoint now: a restart must not repeat the previous phase."""
         kept = with_seen(checkpoint, self.dispatch.watch.seen)
         self._write(self._rule.after_window(lambda: kept, Result.CHECKPOINT))
 
@@ -236,7 +239,7 @@ class Dispatcher:
         return self.dispatch.roll_back(self.scn).failure
 
     def _roll_back_item(self, item: BufferItem | None) -> Failure | None:
-        """Tell that what an attempt at the item may have brought comes again."""
+        """Roll the consumers back to before the item: it will be delivered again."""
         if isinstance(item, ReadWindow):
             return self._roll_back_window()
         if isinstance(item, BootstrapPage):
@@ -248,7 +251,7 @@ class Dispatcher:
             self._recover(failure, attempt, roll_back)
 
     def _recover(self, failed: Failure, attempt: Attempt, roll_back: Attempt | None = None) -> None:
-        """Roll back and attempt again, as often as the settings allow."""
+        """Roll back and retry, as often as the settings allow."""
         failure: Failure | None = failed
         while failure is not None:
             error = self.dispatch.judge(failure)
@@ -275,7 +278,7 @@ class Dispatcher:
                 self._suspend(error)
 
     def _suspend(self, error: DatabusError) -> None:
-        """Say what is wrong, and wait until somebody has seen to it."""
+        """Report the error and wait for `release` or `stop`."""
         self.hold()
         self._log(self.dispatch.report(error))
         self._on_error(error)
@@ -294,12 +297,12 @@ class Dispatcher:
             self._on_error(_internal(self.scn, error))
 
     def _log(self, outcome: Outcome) -> None:
-        """Log a failure of a callback after which there is nothing to try again."""
+        """Log the failure of a callback that is not retried."""
         failure = outcome.failure
         if failure is not None:
             name, listed = self._subscription.name, ",".join(self._subscription.sources)
             known, cause = about(source=listed, scn=self.scn), failure.cause
-            # A consumer's own errors are shown with their way, whatever they are.
+            # An exception of the consumer's own code is always logged with its traceback.
             trace = trace_of(cause) if isinstance(cause, DatabusError) else cause
             log.error("%s: %s", name, failure.problem, exc_info=trace, extra=known)
 

@@ -1,9 +1,9 @@
-"""Which version of each source's schema consumers have seen, and what changed since. Pure.
+"""Tracks which schema version of each source the consumers have seen. Pure.
 
-Consumers hold rows that were not written since an ALTER. Before the first event
-of a newer version, or with the statement itself, they are told of each version
-in between, once. What they have seen is kept with the checkpoint, so that a
-restart tells what came meanwhile, and nothing twice.
+Consumers hold rows that were not written since an ALTER. They are told each new version
+once: before its first event, or together with the DDL statement. The versions seen are
+stored in the checkpoint, so that a restart reports the versions that came meanwhile, and
+none twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEN_KEY = "schemas_seen"  # of a checkpoint: source → schema id
 
 
 class SchemaChange(NamedTuple):
-    """One version to the next of one source."""
+    """The step from one version of a source to the next."""
 
     source: str
     step: Step
@@ -32,11 +32,11 @@ class SchemaChange(NamedTuple):
 
 class _Seen(NamedTuple):
     versions: Mapping[str, str]  # by source
-    digests: Mapping[int, bytes]  # by id: of events that nothing is to be looked up for
+    digests: Mapping[int, bytes]  # by source id: digest of events that need no lookup
 
 
 class SchemaWatch:
-    """Says which changes are due before a window's events. One thread."""
+    """Finds the schema changes to report before a window's events. One thread."""
 
     def __init__(self, seen: Mapping[str, str] | None = None) -> None:
         self.seen: Mapping[str, str] = dict(seen or {})
@@ -45,21 +45,21 @@ class SchemaWatch:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> SchemaWatch:
-        """Return one that goes on where a checkpoint was written."""
+        """Return a watch with the versions that a checkpoint contains."""
         kept = checkpoint.extra.get(SEEN_KEY)
         return cls(kept if isinstance(kept, dict) else None)
 
     def forget(self) -> None:
-        """Begin anew, with consumers that have no rows."""
+        """Forget all versions: the consumers have no rows."""
         self.seen = {}
         self._digests.clear()
 
     def due(self, read: ReadWindow | BootstrapPage) -> list[SchemaChange]:
-        """Return the changes between what was seen last and this window, in order.
+        """Return the changes from the versions seen to those of this window, in order.
 
-        They are seen when `take` is called.
+        They count as seen after `take`.
         """
-        self._coming = None  # what was never taken: that delivery failed
+        self._coming = None  # left by a delivery that failed
         window = read.window
         if not window.ddl and all(
             self._digests.get(event[SRC_ID]) == event[ROW_DIGEST] for event in window.events
@@ -79,7 +79,7 @@ class SchemaWatch:
         return found
 
     def take(self) -> None:
-        """Note that consumers have seen what `due` told of."""
+        """Mark the changes returned by `due` as seen."""
         coming, self._coming = self._coming, None
         if coming is not None:
             self.seen = coming.versions
@@ -87,7 +87,7 @@ class SchemaWatch:
 
 
 def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[SchemaChange]:
-    """Return the steps from what was seen of a source to a version, which is seen now."""
+    """Return the steps from the version seen of a source to `digest`; update `seen`."""
     texts = _texts(bound)
     text = texts.get(digest)
     if text is None:
@@ -105,7 +105,7 @@ def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[
 
 
 def _texts(bound: SourceBinding) -> dict[bytes, str]:
-    """Return the texts of a source's versions by either of their digests."""
+    """Return the schema texts of a source, by both kinds of digest."""
     found = {}
     for _, _, text in bound.schemas:
         found[schema_id(text)] = text
@@ -114,5 +114,5 @@ def _texts(bound: SourceBinding) -> dict[bytes, str]:
 
 
 def with_seen(checkpoint: Checkpoint, seen: Mapping[str, str]) -> Checkpoint:
-    """Return a checkpoint that says what was seen."""
+    """Return the checkpoint with the versions seen."""
     return checkpoint.with_extra(**{SEEN_KEY: dict(seen)}) if seen else checkpoint

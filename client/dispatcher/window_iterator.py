@@ -1,7 +1,7 @@
-"""Windows for those who iterate: the loop body is the callback, the loop's thread its thread.
+"""Windows for an application that iterates: the loop body takes the place of the callback.
 
-Asking for the next window says that the one before is consumed: only then may
-its checkpoint be written. Empty windows move the checkpoint and are not shown.
+Requesting the next window marks the previous one as consumed; only then may its checkpoint
+be written. Empty windows advance the checkpoint and are not yielded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from databus.schemas.checkpoint import Checkpoint
 
 
 class WindowIterator:
-    """The windows of one registration, for one iteration."""
+    """Yields the windows of one registration, once."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class WindowIterator:
         stats: RegistrationStats | None = None,
         back_off: BackOffSettings | None = None,
     ) -> None:
-        """Hand out what comes into `buffer`; `on_end` is called when the iteration is over.
+        """Yield the items of `buffer`; `on_end` is called when the iteration ends.
 
-        What is done is counted in `stats`; `back_off` is of checkpoints that cannot be written.
+        `stats` counts consumed windows; `back_off` delays retries of checkpoint writes.
         """
-        # Of the last window consumed; a bootstrap moves it when it is over.
+        # Of the last consumed window; a bootstrap moves it at its end.
         self.scn = position.scn
         self._rule = rule
         self._buffer = buffer
@@ -59,14 +59,14 @@ class WindowIterator:
             self._stats.now_s,
             position.checkpoint,
         )
-        self._given_at_s = 0.0  # when the window in hand was given out
+        self._given_at_s = 0.0  # when the current window was yielded
 
     def stop(self) -> None:
-        """End the iteration; any thread."""
+        """End the iteration. Thread-safe."""
         self._buffer.close()
 
     def windows(self) -> Iterator[DataWindow]:
-        """Yield windows; raises the error that ended the reading."""
+        """Yield windows; raise the error that ends reading."""
         try:
             while (window := self._next(None)) is not None:
                 yield window
@@ -74,7 +74,7 @@ class WindowIterator:
             self._end()
 
     async def windows_async(self) -> AsyncGenerator[DataWindow, None]:
-        """Yield windows, leaving the event loop to others while there is none."""
+        """Yield windows without blocking the event loop."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         self._buffer.on_item = lambda: _set_soon(loop, arrived)
         try:
@@ -92,7 +92,7 @@ class WindowIterator:
             self._end()
 
     def _next(self, timeout_s: float | None) -> DataWindow | None:
-        """Return the next window that has events; None at the end, or when the time is over."""
+        """Return the next window with events; None at the end. Raises TimeoutError."""
         while True:
             self._finish_window()
             waits_s = self._due_in_s if timeout_s is None else timeout_s
@@ -106,7 +106,7 @@ class WindowIterator:
                 return window
 
     def _take(self, item: BufferItem) -> DataWindow | None:
-        """Return what the item has to show, if anything."""
+        """Handle an item; return its window if it has events."""
         if isinstance(item, ReadWindow | BootstrapPage):
             self._in_hand = item
             self._given_at_s = self._stats.now_s()
@@ -135,7 +135,7 @@ class WindowIterator:
         return data_window(item, begins)
 
     def _poll(self) -> tuple[bool, DataWindow | None]:
-        """Return (whether it is over, the next window if there is one now)."""
+        """Return (whether the iteration has ended, the next window if there is one now)."""
         try:
             window = self._next(0)
         except TimeoutError:
@@ -143,7 +143,7 @@ class WindowIterator:
         return window is None, window
 
     def _finish_window(self) -> None:
-        """Take the window in hand for consumed, and write a checkpoint if one is due."""
+        """Mark the current window as consumed, and write a checkpoint if one is due."""
         item, self._in_hand = self._in_hand, None
         due: Checkpoint | None = None
         if item is not None:
@@ -158,7 +158,7 @@ class WindowIterator:
         self.keeper.save(due or self._rule.take())
 
     def _end(self) -> None:
-        """Write what is consumed; the window in hand is not: its loop body broke off."""
+        """Write the last checkpoint, without the current window: its loop body did not finish."""
         self._buffer.close()
         try:
             self.keeper.save(self._rule.take(is_forced=True), is_last=True)

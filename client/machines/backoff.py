@@ -1,4 +1,4 @@
-"""How long to wait before trying again: `s' = min(max, s·factor + delta)`, with jitter."""
+"""The wait before the next try: `s' = min(max, s·factor + delta)`, with jitter."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from databus.conf.settings import BackOffSettings
 
 
 class BackOff:
-    """The waits of one thing that may fail, growing until it succeeds.
+    """Growing waits between the tries of one operation, until it succeeds.
 
     The jitter only shortens a wait: `max_s` is never exceeded, and clients that
-    lost the same relay don't come back at the same moment.
+    lost the same relay do not reconnect at the same moment.
     """
 
     def __init__(self, settings: BackOffSettings, rng: Random) -> None:
@@ -26,5 +26,5 @@ class BackOff:
         return wait_s * (1 - settings.jitter * self._rng.random())
 
     def reset(self) -> None:
-        """Begin with the first wait again: it succeeded."""
+        """Start with the first wait again, after a success."""
         self._next_s = self._settings.first_s

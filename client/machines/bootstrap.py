@@ -1,16 +1,16 @@
-"""How one registration gets through a bootstrap: the connection machine's second half.
+"""The connection machine's bootstrap half: how one registration gets through a bootstrap.
 
-Messages in, instructions out, over the states of `states.CONNECTION`; which
-step comes next `bootstrap_steps` reads off the checkpoint. Four rules:
-* Row ids are one server's. While snapshots are left the server that began is
-  asked first, several times; another one begins them anew, after the same SCN.
-  A catch-up goes on anywhere.
-* "Too old" (the server is not as far yet) is waited out, and is no failure; but
-  from who has said itself that it is as far, it takes back what it said: the
-  bootstrap begins anew.
-* "Too young" (it does not reach back) is asked of every server before the
-  start SCN is given up; within a bootstrap it begins anew, so often.
-* Nothing is handed over before the page has been seen to lead on.
+Messages in, instructions out, over the states of `states.CONNECTION`; `bootstrap_steps`
+derives the next step from the checkpoint. Four rules:
+* Row ids belong to one server. While snapshots are left, the server that began them is
+  tried first, several times; another server restarts them, after the same SCN. A catch-up
+  continues at any server.
+* "Too old" (the server has not reached the SCN yet) is waited out and is no failure. From
+  the server that named that SCN itself it means that its store is another one: the
+  bootstrap restarts.
+* "Too young" (the server does not reach back to the SCN): every server is asked before the
+  start SCN is given up; within a bootstrap it restarts, a limited number of times.
+* A page is handed over only after its checkpoint is known to be ahead.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ from databus.schemas.errors import (
 )
 from databus.schemas.filters import filters_to_json
 
-STICKY_TRIES = 3  # of the server that began the snapshots, before another begins them anew
-MOST_BEGINNINGS = 5  # of one bootstrap
+STICKY_TRIES = 3  # of the server that began the snapshots, before another one restarts them
+MOST_BEGINNINGS = 5  # starts and restarts of one bootstrap
 
 _TRIGGERS = {
     Step.START_SCN: "ask_start_scn",
@@ -92,7 +92,7 @@ Instructions = list[ConnectionInstruction]
 
 
 class BootstrapSession:
-    """One registration's bootstraps, one after another. Not thread-safe."""
+    """The bootstraps of one registration, one at a time. Not thread-safe."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class BootstrapSession:
         back_off: BackOff,
         size: RequestSize,
     ) -> None:
-        """Use the connection machine's own state, back-off and request size."""
+        """Share the connection machine's state, back-off and request size."""
         self.checkpoint = Checkpoint()
         self.server: str | None = None
         self._subscription = subscription
@@ -112,21 +112,21 @@ class BootstrapSession:
         self._order = order
         self._back_off = back_off
         self._size = size
-        self._relay = Registered({}, ())  # what a relay said at registration
-        self._refusals: dict[str, DatabusError] = {}  # by servers, of the start SCN
-        self._failures = 0  # in a row, of whatever server
+        self._relay = Registered({}, ())  # the relay's answers at registration
+        self._refusals: dict[str, DatabusError] = {}  # refused start SCNs, by server
+        self._failures = 0  # consecutive failures, of all servers
         self._beginnings = 0
         self._unknown_schema: bytes | None = None
-        self._target_by = ""  # the server that said the target SCN
+        self._target_by = ""  # the server that named the target SCN
 
     def begin(self, checkpoint: Checkpoint, relay: Registered) -> Instructions:
-        """Begin a bootstrap after what `checkpoint` has consumed."""
+        """Start a bootstrap after the SCN that `checkpoint` has consumed."""
         self._enter(begin(checkpoint, self._order), relay)
-        # Not at once: when the relays do not hold the end of a bootstrap it may be the next.
+        # Wait first: relays that do not hold a bootstrap's end would cause one after another.
         return [Disconnect(), BeginBootstrap(self.checkpoint), Wait(self._back_off.next_s())]
 
     def resume(self, checkpoint: Checkpoint, relay: Registered) -> Instructions:
-        """Go on with the bootstrap of a stored checkpoint."""
+        """Continue the bootstrap of a stored checkpoint."""
         self._enter(checkpoint, relay)
         try:
             check_resumable(checkpoint, self._subscription.sources)
@@ -135,7 +135,7 @@ class BootstrapSession:
         return [Disconnect(), BeginBootstrap(self.checkpoint), *self._pick()]
 
     def handle(self, message: ConnectionStateMessage) -> Instructions:
-        """Take one message, return what must be done, in order."""
+        """Handle one message; return the instructions, in order."""
         match message:
             case Waited():
                 return self._pick()
@@ -156,7 +156,7 @@ class BootstrapSession:
         raise IllegalTransitionError(self._machine.state, type(message).__name__)
 
     def change_servers(self, urls: Iterable[str], must_pick_again: bool) -> Instructions:
-        """Take a new set of servers, and pick another one when that is called for."""
+        """Use a new set of servers, and pick another server if the current one is gone."""
         self._servers.replace(urls)
         self._refusals = {s: e for s, e in self._refusals.items() if s in self._servers}
         if self._machine.state not in BOOTSTRAPPING:
@@ -177,7 +177,7 @@ class BootstrapSession:
     # Picking a server
 
     def _pick(self) -> Instructions:
-        """Ask the server that holds the session, or the next in turn, for its schemas."""
+        """Request the schemas of the server that began the snapshots, or of the next in turn."""
         tries = STICKY_TRIES if self._has_snapshots_left else 1
         holder = self._holder if self._failures < tries else None
         self.server = self._servers.next(holder)
@@ -194,7 +194,7 @@ class BootstrapSession:
 
     @property
     def _is_at_holder(self) -> bool:
-        """Whether it is the server in hand that began the snapshots, by whatever URL."""
+        """Whether the current server began the snapshots."""
         return urlsplit(self._server()).netloc == self.checkpoint.server_info
 
     @property
@@ -219,7 +219,7 @@ class BootstrapSession:
 
     @property
     def _is_taken_back(self) -> bool:
-        """Whether a server that is "too old" for an SCN has said that SCN itself."""
+        """Whether the server that is "too old" for an SCN named that SCN itself."""
         if self._machine.state is Connection.CATCHUP:
             return self._server() == self._target_by
         return self._machine.state is Connection.SNAPSHOT and self._is_at_holder
@@ -229,7 +229,7 @@ class BootstrapSession:
         return [Disconnect(), Wait(self._back_off.next_s())]
 
     def _leave(self, error: DatabusError) -> Instructions:
-        """Try again, or another one, because of what this one answered."""
+        """Report a bad answer, then try this server or another one again."""
         self._failures += 1
         return [Tell(error), *self._try_later()]
 
@@ -248,7 +248,7 @@ class BootstrapSession:
             return self._fail(
                 SchemaNotFoundError(
                     f"{self._server()} sends rows of schema {digest.hex()}, which neither it nor "
-                    "the relay has at /register"
+                    "the relay lists at /register"
                 )
             )
         self._unknown_schema = digest
@@ -261,11 +261,11 @@ class BootstrapSession:
     # The conversation
 
     def _go_on(self) -> Instructions:
-        """Ask for what comes next."""
+        """Make the request of the next step."""
         settled = settle(self.checkpoint, self._subscription.sources)
         step = step_of(settled)
         if step is Step.SNAPSHOT and not self._is_at_holder:
-            step = Step.START_SCN  # from another server's rows to this one's
+            step = Step.START_SCN  # its row ids differ from those of the server that began
         elif settled != self.checkpoint:
             self.checkpoint = settled
             return [KeepCheckpoint(settled, since_scn(settled)), *self._ask(step)]
@@ -304,14 +304,18 @@ class BootstrapSession:
     def _begin_snapshots(self, message: StartScnAnswered) -> Instructions:
         server, since = self._server(), self.checkpoint.bootstrap_since_scn
         if message.scn < since:
-            return self._leave(ServerError(server, f"starts at {message.scn}, we are at {since}"))
+            return self._leave(
+                ServerError(server, f"starts at scn {message.scn}, before ours, {since}")
+            )
         told: Instructions = []
         if self.checkpoint.bootstrap_start_scn != -1:
             self.checkpoint = begin(self.checkpoint, self._order)
             told = [BeginBootstrap(self.checkpoint)]
         self._refusals.clear()
         self._failures = 0
-        place = urlsplit(server).netloc  # ours: what a server calls itself may lead nowhere
+        place = urlsplit(
+            server
+        ).netloc  # from our URL: the name that the server sends may not be reachable
         self.checkpoint = self.checkpoint.with_start_scn(message.scn).held_by(place)
         if message.store_id:
             self.checkpoint = self.checkpoint.with_extra(**{STORE_ID_KEY: message.store_id})
@@ -333,7 +337,7 @@ class BootstrapSession:
             self.checkpoint = self.checkpoint.with_target_scn(scn)
         except CheckpointError as error:
             return self._leave(ServerError(self._server(), str(error)))
-        if mark is not None:  # the relay is shown that the rows are of its log
+        if mark is not None:  # lets the relay check that the rows come from its log
             self.checkpoint = self.checkpoint.with_mark(mark)
         self._target_by = self._server()
         self._failures = 0
@@ -347,7 +351,7 @@ class BootstrapSession:
                 self._size.grow_for_event(headers.pending_event_bytes, self._server(), place)
                 return [self._get_page()]
             if page is None:
-                raise ServerError(self._server(), "a page of nothing, not even its checkpoint")
+                raise ServerError(self._server(), "an empty page without a checkpoint")
             self.checkpoint = after_page(
                 before, page.checkpoint, headers.is_completed, page.timestamp_ns
             )
@@ -357,13 +361,13 @@ class BootstrapSession:
             return self._leave(error)
         except CheckpointError as error:
             return self._leave(
-                ServerError(self._server(), f"a page that does not lead on: {error}")
+                ServerError(self._server(), f"a page that does not advance: {error}")
             )
         self._failures = 0
         self._unknown_schema = None
         self._size.reset()
         if page.event_count:
-            # Not for empty ones: a bootstrap that brings nothing must not be begun again in haste.
+            # An empty page resets nothing: a bootstrap without rows must not restart quickly.
             self._back_off.reset()
         return [HandOverPage(self.checkpoint, since_scn(before)), *self._go_on()]
 

@@ -1,13 +1,13 @@
-"""What comes next in a bootstrap: the checkpoint alone says it, so any step can be resumed. Pure.
+"""The next step of a bootstrap, derived from the checkpoint alone, so any step can resume. Pure.
 
-Linear order: a start SCN B; the snapshot of every source; one target SCN T;
-one catch-up of all of them from B to T. Classic order, which a stock Databus
-server needs: after the snapshot of the k-th source a target Tk, and the
-catch-up of each source so far to Tk, the k-th from B and the others from Tk-1.
+Linear order: a start SCN B; the snapshot of every source; one target SCN T; one catch-up of
+all sources from B to T. Classic order, which a stock Databus server needs: after the
+snapshot of the k-th source a target Tk, then the catch-up of each source so far to Tk, the
+k-th from B and the others from Tk-1.
 
-Three keys of the checkpoint's JSON are the client's own. They end with the
-bootstrap: the store whose row ids `snapshot_offset` is one of, the order, and
-in the classic order the SCN to which the sources before are caught up.
+Three keys of the checkpoint's JSON belong to the client, until the bootstrap ends: the
+store whose row ids `snapshot_offset` refers to, the order, and in the classic order the SCN
+up to which the earlier sources are caught up.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ LINEAR, CLASSIC = "linear", "classic"
 
 
 class Step(Enum):
-    """What is to be asked for."""
+    """The next request."""
 
     START_SCN = "start_scn"
     SNAPSHOT = "snapshot"
     TARGET_SCN = "target_scn"
     CATCH_UP = "catch_up"
-    ONLINE = "online"  # nothing: the bootstrap is over
+    ONLINE = "online"  # no request: the bootstrap is over
 
 
 def begin(checkpoint: Checkpoint, order: str) -> Checkpoint:
-    """Return where a bootstrap begins, or begins anew after the same SCN."""
+    """Return the first checkpoint of a bootstrap, also of a restart after the same SCN."""
     return checkpoint.start_bootstrap().with_extra(**{ORDER_KEY: order})
 
 
 def check_resumable(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
-    """Raise CheckpointError when a stored checkpoint is not one of a bootstrap of the sources."""
+    """Raise CheckpointError unless a stored checkpoint is of a bootstrap of the sources."""
     order = checkpoint.extra.get(ORDER_KEY)
     if order not in (LINEAR, CLASSIC):
         raise CheckpointError(f"checkpoint: {ORDER_KEY} is {order!r}, not {LINEAR} or {CLASSIC}")
@@ -62,14 +62,14 @@ def check_resumable(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
 
 
 def settle(checkpoint: Checkpoint, sources: Sequence[str]) -> Checkpoint:
-    """Return where everything leads that needs no request."""
+    """Return the checkpoint after every step that needs no request."""
     while (further := _advance(checkpoint, sources)) is not checkpoint:
         checkpoint = further
     return checkpoint
 
 
 def step_of(settled: Checkpoint) -> Step:
-    """Return what is to be asked for at a checkpoint that `settle` returned."""
+    """Return the next step for a checkpoint returned by `settle`."""
     if settled.mode is ConsumptionMode.CATCHUP:
         return Step.ONLINE if settled.is_caught_up else Step.CATCH_UP
     if settled.bootstrap_start_scn == -1:
@@ -78,21 +78,21 @@ def step_of(settled: Checkpoint) -> Step:
 
 
 def has_snapshots_left(checkpoint: Checkpoint, sources: Sequence[str]) -> bool:
-    """Whether rows of a snapshot are still to be read: by the ids of one store."""
+    """Whether snapshot rows are still to be read; their ids belong to one store."""
     is_last = checkpoint.snapshot_source_index == len(sources) - 1
     is_done = checkpoint.mode is ConsumptionMode.CATCHUP or checkpoint.is_snapshot_done
     return checkpoint.bootstrap_start_scn != -1 and not (is_last and is_done)
 
 
 def sources_asked(checkpoint: Checkpoint, sources: Sequence[str]) -> Sequence[str]:
-    """Return the sources whose events a page of this checkpoint has."""
+    """Return the sources whose events the next page contains."""
     if checkpoint.mode is ConsumptionMode.SNAPSHOT:
         return (checkpoint.snapshot_source,)
     return sources if _is_linear(checkpoint) else (checkpoint.catchup_source,)
 
 
 def since_scn(checkpoint: Checkpoint) -> int:
-    """Return the SCN that a page which begins here comes after."""
+    """Return the SCN after which the next page begins."""
     if checkpoint.mode is ConsumptionMode.CATCHUP:
         return checkpoint.window_scn
     return max(checkpoint.bootstrap_start_scn, checkpoint.bootstrap_since_scn)
@@ -101,9 +101,9 @@ def since_scn(checkpoint: Checkpoint) -> int:
 def after_page(
     checkpoint: Checkpoint, answered: Checkpoint, is_completed: bool, timestamp_ns: int
 ) -> Checkpoint:
-    """Return where a page leads; what the server's checkpoint says besides is not taken.
+    """Return the checkpoint after a page; of the server's own one only the position is used.
 
-    Raises CheckpointError when it does not lead on.
+    Raises CheckpointError if it does not advance.
     """
     if checkpoint.mode is ConsumptionMode.CATCHUP:
         if is_completed:
@@ -115,7 +115,7 @@ def after_page(
         )
     if is_completed:
         return checkpoint.end_snapshot()
-    # -1 without the header is no end: it is also what a missing key reads as.
+    # -1 without the header does not end the snapshot: a missing key is read as -1 too.
     return checkpoint.after_snapshot_row(answered.snapshot_offset)
 
 

@@ -1,20 +1,20 @@
-"""How one registration comes to its events: the connection machine.
+"""The connection machine: how one registration gets its events.
 
-Messages in, instructions out; `puller` does the sockets. This is the relays'
-side; what happens at a bootstrap server `bootstrap` says.
+Messages in, instructions out; `puller` does the I/O. This file has the relays' side;
+`bootstrap` has the bootstrap servers' side.
 
-Four rules keep the stream whole:
-* The position moves by whole windows only. A window that is half here when an
-  answer breaks off is rolled back and read again from its beginning.
-* A window larger than `size` is continued at the offset that the relay names
-  (`x-databus-resume`). A relay that names none is believed to count what it
-  sends, so if some sources or rows are left out the offset would be wrong:
-  then the window is asked for again with a larger `size`, until it fits.
-* Where a header alone leads is sure once a relay that was asked for events
-  there has not said that it is behind: until then nobody else is told of it,
-  and if the relay is, reading goes back to where it was sure.
-* A relay that does not hold the point is no reason to give up while another
-  one has not been asked, or a bootstrap server.
+Four rules keep the stream complete:
+* The position moves by whole windows only. A window that is incomplete when an answer
+  breaks off is rolled back and read again from its beginning.
+* A window larger than `size` continues at the offset that the relay names
+  (`x-databus-resume`). A relay that names none is assumed to count the events it sends, so
+  with a selection of sources or rows the offset would be wrong: then the window is
+  requested again with a larger `size`, until it fits.
+* A position reached only through a header is confirmed when a relay answers a request from
+  there without saying that it is behind. Until then it is not checkpointed, and if the
+  relay is behind, reading returns to the last confirmed position.
+* A relay that does not hold the SCN is no reason to give up while another relay, or a
+  bootstrap server, has not been asked.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Instructions = list[ConnectionInstruction]
 
 
 class ConnectionMachine:
-    """One registration's way to its events. Not thread-safe."""
+    """The connection of one registration. Not thread-safe."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ConnectionMachine:
         rng: Random,
         is_impatient: bool = False,
     ) -> None:
-        """Begin at `position`; an impatient one fails when every relay refuses it."""
+        """Start at `position`; an impatient machine fails when every relay refuses it."""
         self.position = position
         self.server: str | None = None
         self._machine = StateMachine(Connection.INITIAL, CONNECTION)
@@ -104,14 +104,14 @@ class ConnectionMachine:
         self._polling = BackOff(_POLLING, rng)
         self._gone: dict[str, ScnNotFoundError] = {}
         self._refused: set[str] = set()
-        self._is_same_log = False  # whether the server has looked at the checkpoint's mark
+        self._is_same_log = False  # the server has checked the checkpoint's mark
         self._src_ids: Mapping[str, int] = {}
         self._registered = Registered({}, ())
-        self._is_everything = False  # whether nothing of the relay's sources is left out
+        self._is_everything = False  # all of the relay's sources are read, without filters
         self._size = RequestSize(settings)
         self._half: HalfWindow | None = None
         self._continue_at: tuple[int, int] | None = None
-        self._sure: Position | None = None  # before `position`, where only a header led to that
+        self._sure: Position | None = None  # last confirmed position, if `position` is not
         self._said_by = ""
         self._bootstrap = BootstrapSession(
             subscription,
@@ -124,11 +124,11 @@ class ConnectionMachine:
 
     @property
     def state(self) -> Connection:
-        """Where it is."""
+        """Current state."""
         return self._machine.state
 
     def handle(self, message: ConnectionStateMessage) -> Instructions:
-        """Take one message, return what must be done, in order."""
+        """Handle one message; return the instructions, in order."""
         match message:
             case Started():
                 self._machine.fire("start")
@@ -162,7 +162,7 @@ class ConnectionMachine:
         raise IllegalTransitionError(self.state, type(message).__name__)
 
     def _close(self) -> Instructions:
-        """End, if it has not ended by itself."""
+        """Close the connection, unless it is closed."""
         if not self._machine.may("close"):
             return []
         self._machine.fire("close")
@@ -171,7 +171,7 @@ class ConnectionMachine:
     # Picking a server
 
     def _pick(self) -> Instructions:
-        """Ask the next relay in turn for its sources."""
+        """Request the sources of the next relay in turn."""
         self.server = self._relays.next()
         if self.server is None:
             return [Wait(self._back_off.next_s())]
@@ -191,7 +191,7 @@ class ConnectionMachine:
         return [Disconnect(), Wait(self._back_off.next_s())]
 
     def _leave(self, error: DatabusError) -> Instructions:
-        """Try the next one because of what this one answered."""
+        """Report a bad answer and try the next relay."""
         return [Tell(error), *self._try_next(error)]
 
     def _take_servers(self, message: ServersTaken) -> Instructions:
@@ -204,7 +204,7 @@ class ConnectionMachine:
         if self.state in BOOTSTRAPPING:
             return self._at_bootstrap(at_bootstrap)
         is_kept = self.server in self._relays and not message.must_pick_again
-        # While it waits it may as well try a new one now.
+        # A machine that waits for its next try makes it now, with a new server.
         if is_kept and self.state is not Connection.PICKING_RELAY:
             return []
         if not self._machine.may("servers_changed"):
@@ -226,7 +226,7 @@ class ConnectionMachine:
         return self._at_bootstrap(self._bootstrap.begin(self.position.checkpoint, self._registered))
 
     def _at_bootstrap(self, instructions: Instructions) -> Instructions:
-        """Follow the session: where it is, and back to the relays when it is over."""
+        """Mirror the session's position and server; return to the relays when it is over."""
         self.position = Position(self._bootstrap.checkpoint)
         self.server = self._bootstrap.server
         if self.state is not Connection.PICKING_RELAY:
@@ -249,7 +249,7 @@ class ConnectionMachine:
         try:
             bindings = bind(self._subscription, self._src_ids, message.schemas)
         except IncompatibleSchemaError as error:
-            return self._fail(error)  # another relay of these sources has the same schemas
+            return self._fail(error)  # other relays of these sources have the same schemas
         except SchemaError as error:
             return self._leave(error)
         self._registered = Registered(self._src_ids, message.schemas)
@@ -262,7 +262,7 @@ class ConnectionMachine:
         if not self._has_bootstraps:
             return self._fail(
                 SettingsError(
-                    "the checkpoint is one in the middle of a bootstrap, and no bootstrap server "
+                    "the checkpoint is in the middle of a bootstrap, and no bootstrap server "
                     "is configured (bootstrap_servers)"
                 )
             )
@@ -272,7 +272,7 @@ class ConnectionMachine:
 
     def _reregister(self) -> Instructions:
         self._machine.fire("schema_unknown")
-        # The answer was given up in its middle: what is held of its next event goes too.
+        # The answer is abandoned in its middle; the connection cannot be used again.
         return [Disconnect(), self._get_schemas()]
 
     def _get_schemas(self) -> GetSchemas:
@@ -288,9 +288,9 @@ class ConnectionMachine:
         if self._is_same_log:
             checkpoint = checkpoint.with_mark(None)
         is_from_latest = self.position.is_latest and not is_continued
-        # The newest is asked for without waiting: the answer then says where that is
-        # (x-databus-resume), and nothing can come between two requests. The next one neither,
-        # so that this place is soon sure.
+        # "Latest" is requested without waiting: the answer then names its position
+        # (x-databus-resume), so nothing is missed between two requests. Nor does the next
+        # request wait, so that the position is confirmed soon.
         came_from_latest = self._sure is not None and self._sure.is_latest
         return [
             GetStream(
@@ -314,7 +314,7 @@ class ConnectionMachine:
         return [*self._become_sure(), *self._go_on(message)]
 
     def _become_sure(self) -> Instructions:
-        """Take the place that was asked for as one that there is, and tell of it."""
+        """Confirm the requested position, and pass it on if it was unconfirmed."""
         was_sure, self._sure = self._sure is None, None
         return [] if was_sure else [MoveOn(self.position)]
 
@@ -341,7 +341,7 @@ class ConnectionMachine:
         return [*rolled_back, *self._stream()]
 
     def _find_continuation(self, resume: tuple[int, int] | None) -> Instructions:
-        """Set where the next request goes on within a window, if it does."""
+        """Set the offset at which the next request continues within a window, if any."""
         half, begin = self._half, self._continue_at
         self._continue_at = None
         if half is None:
@@ -357,7 +357,7 @@ class ConnectionMachine:
         return []
 
     def _follow(self, scn: int, offset: int, begin: tuple[int, int] | None) -> None:
-        """Go on where a relay says; raises ServerError when that is not further on."""
+        """Continue where the relay says; raise ServerError if that is not ahead."""
         half, checkpoint = self._half, self.position.checkpoint
         read = place_order(checkpoint.window_scn, checkpoint.window_offset)
         is_behind = place_order(scn, offset) < max(read, place_order(*begin) if begin else read)
@@ -365,28 +365,28 @@ class ConnectionMachine:
         if is_behind or is_astray:
             raise ServerError(
                 self._server(),
-                f"says to go on at {scn}, {offset}; the last whole window is {self.position.scn}, "
-                f"and the one begun {half}",
+                f"says to continue at {scn}, {offset}; the last whole window is "
+                f"{self.position.scn}, and the incomplete one is {half}",
             )
         self._said_by = self._server()
         if offset >= 0:
             self._continue_at = (scn, offset)
         elif scn < 0 and self.position.is_latest:
-            # The relay never held a window: whatever it will hold is newer than now.
+            # The relay has never held a window: every window to come is newer than now.
             self.position = Position(Checkpoint.flexible())
         elif scn > self.position.scn:
-            # Nothing up to there concerns us, or we had asked for the newest.
+            # No event up to there is selected, or "latest" was requested.
             self._sure = self.position
             self.position = self.position.after_window(scn)
 
     def _advance(self, progress: Progress) -> None:
         self._half = progress.half
         if progress.position not in (None, self.position):
-            self._sure = None  # windows from there on are here
+            self._sure = None  # windows from there have arrived
         self.position = progress.position or self.position
 
     def _break_off(self, progress: Progress) -> Instructions:
-        """Take the whole windows that came, and roll back the half one."""
+        """Keep the whole windows that arrived and roll back the incomplete one."""
         half = progress.half or self._half
         self._advance(progress)
         self._half = self._continue_at = None
@@ -396,13 +396,13 @@ class ConnectionMachine:
         return [RollBack(self.position.scn)]
 
     def _wait_for_relay(self) -> Instructions:
-        """Ask another relay, for this one is behind us; or wait for the only one."""
+        """Try another relay because this one is behind; wait if it is the only one."""
         if self._sure is not None or self._continue_at is not None:
             return self._go_back()
         scn = self.position.checkpoint.window_scn
         error = ServerError(
             self._server(),
-            f"has not come to scn {scn} yet; if that lasts, `start` or the checkpoint has an SCN "
+            f"has not reached scn {scn} yet; if that lasts, `start` or the checkpoint has an SCN "
             "that the source never had",
         )
         if len(self._relays) == 1:
@@ -410,11 +410,12 @@ class ConnectionMachine:
         return [*self._break_off(NO_PROGRESS), *self._leave(error)]
 
     def _go_back(self) -> Instructions:
-        """Go on from where it is sure: a relay does not have where another, or it, has led us."""
+        """Return to the last confirmed position: the relay lacks the one that a header named."""
         scn, _ = self._continue_at or (self.position.scn, -1)
         error = ServerError(
             self._server(),
-            f"has not come to scn {scn}, where {self._said_by or 'it'} said to go on; going back",
+            f"has not reached scn {scn}, where {self._said_by or 'it'} said to continue; "
+            "going back",
         )
         self.position, self._sure = self._sure or self.position, None
         return [*self._break_off(NO_PROGRESS), *self._leave(error)]

@@ -1,6 +1,6 @@
-"""What the connection machine is told, and what it asks for.
+"""The messages to the connection machine, and its instructions.
 
-Every instruction that sends something is answered by exactly one message.
+Every instruction that sends a request is answered by exactly one message.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from databus.schemas.errors import DatabusError, ScnNotFoundError
 
 
 class HalfWindow(NamedTuple):
-    """A window that has begun to arrive: its SCN, and how many events of it are here."""
+    """A window that is incomplete: its SCN, and how many of its events have arrived."""
 
     scn: int
     event_count: int
 
 
 class Progress(NamedTuple):
-    """What one stream answer brought, whether it ended well or not.
+    """What one stream answer brought, complete or not.
 
-    `position` is after the last whole window handed on, None when there was
-    none; `half` is what is held of the next one, from this answer or those
-    before it.
+    `position` is after the last whole window passed on, None without one; `half` is the
+    part of the next window that has arrived, in this answer or earlier ones.
     """
 
     position: Position | None = None
@@ -37,7 +36,7 @@ class Progress(NamedTuple):
 
 
 class PageFacts(NamedTuple):
-    """What one bootstrap answer brought: where the server says it leads, and how much it is."""
+    """Summary of one bootstrap page: the server's next checkpoint and the number of events."""
 
     checkpoint: Checkpoint
     event_count: int
@@ -50,12 +49,12 @@ NO_PAGE_HEADERS = PageHeaders()
 
 
 class ConnectionStateMessage:
-    """The root of what the connection machine takes."""
+    """Base class of the messages to the connection machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started(ConnectionStateMessage):
-    """Begin."""
+    """Start connecting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class SchemasAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class StreamAnswered(ConnectionStateMessage):
-    """A stream answer has come to its end."""
+    """A stream answer is complete."""
 
     body_bytes: int
     elapsed_s: float
@@ -89,7 +88,7 @@ class StreamAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class StartScnAnswered(ConnectionStateMessage):
-    """The snapshots are consistent from `scn` on; `store_id` is "" if not told."""
+    """The snapshots are consistent from `scn` on; `store_id` is "" if not sent."""
 
     scn: int
     store_id: str = ""
@@ -97,7 +96,7 @@ class StartScnAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class TargetScnAnswered(ConnectionStateMessage):
-    """The SCN to catch up to, and a window with rows that the server's log has."""
+    """The SCN to catch up to, and a mark: a window with rows in the server's log."""
 
     scn: int
     mark: tuple[int, int] | None = None
@@ -105,7 +104,7 @@ class TargetScnAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class PageAnswered(ConnectionStateMessage):
-    """A bootstrap answer has come to its end; without `page` it was empty."""
+    """A bootstrap answer is complete; `page` is None if it was empty."""
 
     page: PageFacts | None = None
     headers: PageHeaders = NO_PAGE_HEADERS
@@ -113,7 +112,7 @@ class PageAnswered(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed(ConnectionStateMessage):
-    """A request could not be sent, or its answer was bad, perhaps after some good windows."""
+    """A request failed or its answer was bad, possibly after some good windows."""
 
     error: DatabusError
     progress: Progress = NO_PROGRESS
@@ -121,14 +120,14 @@ class RequestFailed(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class PointNotFound(ConnectionStateMessage):
-    """The relay no longer holds the point asked for."""
+    """The relay no longer holds the requested SCN."""
 
     error: ScnNotFoundError
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaUnknown(ConnectionStateMessage):
-    """The answer was given up at an event of a schema that came after registration."""
+    """The answer was abandoned at an event whose schema is newer than the registration."""
 
     schema_id: bytes
     progress: Progress = NO_PROGRESS
@@ -136,7 +135,7 @@ class SchemaUnknown(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class WindowTooLarge(ConnectionStateMessage):
-    """A window is larger than may be put together in memory."""
+    """A window is larger than `max_window_bytes`."""
 
     error: DatabusError
     progress: Progress = NO_PROGRESS
@@ -152,30 +151,30 @@ class ServersTaken(ConnectionStateMessage):
 
 @dataclass(frozen=True, slots=True)
 class Closed(ConnectionStateMessage):
-    """Nothing more is wanted."""
+    """The registration has ended."""
 
 
 class ConnectionInstruction:
-    """The root of what the connection machine asks for."""
+    """Base class of the instructions of the connection machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait(ConnectionInstruction):
-    """Wait so long, then say `Waited`. A change of servers may cut it short."""
+    """Wait, then send `Waited`. A change of servers may end the wait early."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class GetSources(ConnectionInstruction):
-    """Ask for `/sources`."""
+    """Request `/sources`."""
 
     server: str
 
 
 @dataclass(frozen=True, slots=True)
 class GetSchemas(ConnectionInstruction):
-    """Ask for `/register`."""
+    """Request `/register`."""
 
     server: str
     src_ids: tuple[int, ...]
@@ -183,11 +182,11 @@ class GetSchemas(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class GetStream(ConnectionInstruction):
-    """Ask for `/stream`.
+    """Request `/stream`.
 
-    `position` is after the last whole window; `checkpoint` is what to ask for,
-    the same place or one within the window that is half here. `may_be_held`:
-    the answer may wait for news.
+    `position` is after the last whole window; `checkpoint` is the one to send: the same
+    position, or one within the incomplete window. With `may_be_held` the relay may hold
+    the request until there are new windows.
     """
 
     server: str
@@ -202,7 +201,7 @@ class GetStream(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class GetStartScn(ConnectionInstruction):
-    """Ask for `/startSCN` of the sources with these names."""
+    """Request `/startSCN` of the sources with these names."""
 
     server: str
     sources: tuple[str, ...]
@@ -211,7 +210,7 @@ class GetStartScn(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class GetTargetScn(ConnectionInstruction):
-    """Ask for `/targetSCN`."""
+    """Request `/targetSCN`."""
 
     server: str
     source: str
@@ -219,7 +218,7 @@ class GetTargetScn(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class GetPage(ConnectionInstruction):
-    """Ask for `/bootstrap`."""
+    """Request `/bootstrap`."""
 
     server: str
     src_ids: tuple[int, ...]
@@ -230,14 +229,14 @@ class GetPage(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class BeginBootstrap(ConnectionInstruction):
-    """A bootstrap begins, goes on or begins anew at `checkpoint`: put that into the buffer."""
+    """A bootstrap starts, continues or restarts at `checkpoint`: put that into the buffer."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class HandOverPage(ConnectionInstruction):
-    """Put the page that was read into the buffer: it begins after `since_scn`, leads to this."""
+    """Put the page into the buffer: it begins after `since_scn` and ends at `checkpoint`."""
 
     checkpoint: Checkpoint
     since_scn: int
@@ -245,7 +244,7 @@ class HandOverPage(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class KeepCheckpoint(ConnectionInstruction):
-    """The bootstrap has come to its next phase: put that into the buffer, to be kept at once."""
+    """The bootstrap enters its next phase: put its checkpoint into the buffer, to save at once."""
 
     checkpoint: Checkpoint
     since_scn: int
@@ -260,22 +259,22 @@ class EndBootstrap(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class UseBindings(ConnectionInstruction):
-    """Decode what is read from now on with these."""
+    """Decode with these bindings from now on."""
 
     bindings: Bindings
 
 
 @dataclass(frozen=True, slots=True)
 class RollBack(ConnectionInstruction):
-    """Drop the window that is half here, and say that reading went back to after `scn`."""
+    """Drop the incomplete window; reading continues after `scn`."""
 
     scn: int
 
 
 @dataclass(frozen=True, slots=True)
 class MoveOn(ConnectionInstruction):
-    """Nothing up to `position` concerns the consumers: it goes into the buffer as an empty
-    window, so that their checkpoint gets there too.
+    """No selected event lies before `position`: put an empty window into the buffer, which
+    moves the consumers' checkpoint there.
     """
 
     position: Position
@@ -283,9 +282,9 @@ class MoveOn(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class Tell(ConnectionInstruction):
-    """Say what is wrong with what a server answered; what follows deals with it.
+    """Report a bad answer of a server; the next instructions deal with it.
 
-    Of requests that failed it is not said: the one who made them knows.
+    Failed requests need no `Tell`: the puller has seen the error.
     """
 
     error: DatabusError
@@ -293,15 +292,15 @@ class Tell(ConnectionInstruction):
 
 @dataclass(frozen=True, slots=True)
 class Fail(ConnectionInstruction):
-    """Stop: this needs somebody."""
+    """Stop reading: the error needs a person."""
 
     error: DatabusError
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect(ConnectionInstruction):
-    """Let go of the connection."""
+    """Close the HTTP connection."""
 
 
-# The instructions that are answered by a message.
+# Instructions that are answered by a message.
 REQUESTS = (Wait, GetSources, GetSchemas, GetStream, GetStartScn, GetTargetScn, GetPage)

@@ -1,7 +1,7 @@
-"""The client's lifecycle: what a person or an error does to it, as a machine.
+"""The client's lifecycle machine: start, pause, resume, suspend and shut down.
 
-Messages in, instructions out; `client` carries them out. A message that makes
-no sense in the present state (pausing what is paused) gives no instructions.
+Messages in, instructions out; `client` carries them out. A message that does not apply in
+the current state (pausing a paused client) yields no instructions.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from databus.client.machines.states import LIFECYCLE, Lifecycle, StateMachine
 
 
 class LifecycleMessage:
-    """The root of what the lifecycle machine takes."""
+    """Base class of the messages to the lifecycle machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start(LifecycleMessage):
-    """Begin to read."""
+    """Start reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause(LifecycleMessage):
-    """Make no more callbacks until `Resume`."""
+    """Make no callbacks until `Resume`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume(LifecycleMessage):
-    """Go on after `Pause`, or after an error that somebody has dealt with."""
+    """Continue after `Pause`, or after an error that has been dealt with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspend(LifecycleMessage):
-    """Stop where we are: this error needs somebody."""
+    """Stop at the current position: the error needs a person."""
 
     error: BaseException
 
@@ -52,7 +52,7 @@ _TRIGGERS: dict[type[LifecycleMessage], str] = {
 
 
 class LifecycleInstruction:
-    """The root of what the lifecycle machine asks for."""
+    """Base class of the instructions of the lifecycle machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StartReading(LifecycleInstruction):
 
 @dataclass(frozen=True, slots=True)
 class HoldCallbacks(LifecycleInstruction):
-    """Make no callback after those of the window in hand; the buffer then stops the reading."""
+    """Make no callbacks after those of the current window; the full buffer then stops reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class ReleaseCallbacks(LifecycleInstruction):
 
 @dataclass(frozen=True, slots=True)
 class Retry(LifecycleInstruction):
-    """Start again whatever had stopped with an error, where it had stopped."""
+    """Restart whatever an error has stopped, where it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportError(LifecycleInstruction):
-    """Tell the one who waits for the client."""
+    """Wake the thread that waits in `run`, which raises the error."""
 
     error: BaseException
 
@@ -88,7 +88,7 @@ class StopReading(LifecycleInstruction):
 
 
 class LifecycleMachine:
-    """Owns the others: they run while this one says so. Not thread-safe."""
+    """Decides when the other machines run. Not thread-safe."""
 
     def __init__(self) -> None:
         self._machine = StateMachine(Lifecycle.INITIAL, LIFECYCLE)
@@ -96,11 +96,11 @@ class LifecycleMachine:
 
     @property
     def state(self) -> Lifecycle:
-        """Where it is."""
+        """Current state."""
         return self._machine.state
 
     def handle(self, message: LifecycleMessage) -> list[LifecycleInstruction]:
-        """Take one message, return what must be done, in order."""
+        """Handle one message; return the instructions, in order."""
         trigger = _TRIGGERS[type(message)]
         if not self._machine.may(trigger):
             return []

@@ -1,4 +1,4 @@
-"""Where reading goes on: after a whole window, or from the newest there is."""
+"""The position at which reading continues: after a whole window, or after the newest one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from databus.schemas.scn import MAX_SCN
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """After which whole window reading goes on; `is_latest` = after the newest there is."""
+    """The whole window after which reading continues; `is_latest` = after the newest one."""
 
     checkpoint: Checkpoint
     is_latest: bool = False
 
     @property
     def scn(self) -> int:
-        """The SCN up to which there is nothing more to read; -1 when there is none.
+        """The SCN up to which everything is read; -1 if unknown.
 
-        In a bootstrap that is where the bootstrap began.
+        In a bootstrap this is the SCN at which the bootstrap began.
         """
         if self.checkpoint.is_bootstrap:
             return self.checkpoint.bootstrap_since_scn or -1
@@ -28,33 +28,32 @@ class Position:
 
     @property
     def floor_scn(self) -> int:
-        """The SCN that every window from here on is above."""
+        """The SCN below every window still to be read."""
         return self.checkpoint.window_scn - (0 if self.checkpoint.is_whole_window else 1)
 
     def after_window(self, scn: int, timestamp_ns: int = -1, *, has_rows: bool = False) -> Position:
-        """Return where the end of a window leads."""
+        """Return the position after window `scn`."""
         return Position(self.checkpoint.after_window(scn, timestamp_ns, has_rows=has_rows))
 
     def within(self, scn: int, offset: int) -> Checkpoint:
-        """Return the checkpoint that asks for the rest of window `scn`, from event `offset`."""
+        """Return the checkpoint that requests the rest of window `scn`, from event `offset`."""
         return replace(self.checkpoint, window_scn=scn, window_offset=offset)
 
     def before_window(self, scn: int) -> Position:
-        """Return where window `scn` is read again from its first event.
+        """Return the position that reads window `scn` again from its first event.
 
-        Only "the newest" has to be put another way: asked for again, it would
-        be after the window that it was before.
+        Only "latest" changes: requested again, it would mean a position after the window.
         """
         return Position(self.within(scn, 0)) if self.is_latest else self
 
 
 def place_order(scn: int, offset: int) -> tuple[int, int]:
-    """Return what orders places in a stream: the end of a window (-1) is behind its events."""
+    """Return a sort key for stream positions: the end of a window (-1) follows its events."""
     return scn, MAX_SCN if offset < 0 else offset
 
 
 def position_of(checkpoint: Checkpoint) -> Position:
-    """Return where a stored checkpoint leads: whole windows only, or any page of a bootstrap."""
+    """Return the position of a stored checkpoint: whole windows, or a page of a bootstrap."""
     if checkpoint.mode is ConsumptionMode.ONLINE and checkpoint.window_offset > 0:
         whole = replace(checkpoint, window_scn=checkpoint.prev_scn, window_offset=-1)
         return Position(whole)
@@ -62,16 +61,16 @@ def position_of(checkpoint: Checkpoint) -> Position:
 
 
 def restart_scn(checkpoint: Checkpoint) -> int | None:
-    """Return after which window a relay is asked on from a checkpoint; None when none is named.
+    """Return the SCN after which a relay is read from a checkpoint; None without one.
 
-    That of a bootstrap goes on at a bootstrap server.
+    A checkpoint within a bootstrap has none: it continues at a bootstrap server.
     """
     scn = position_of(checkpoint).floor_scn
     return None if checkpoint.is_bootstrap or scn < 0 else scn
 
 
 def parse_start(start: str) -> Position:
-    """Return where a client without a checkpoint starts; raises SettingsError."""
+    """Return the position at which a client without a checkpoint starts; raise SettingsError."""
     if start == "earliest":
         return Position(Checkpoint.flexible())
     if start == "latest":

@@ -1,8 +1,8 @@
-"""Whether a registration hears of its servers, and since when it does not. Pure.
+"""Whether a registration's servers answer, and since when they do not. Pure.
 
-Nothing may look well because nobody answers. What was answered last may have been
-long ago: a request is held for seconds, and a server that is frozen takes it and says
-nothing until the time is out.
+A client must not look healthy because nobody answers. The last answer alone does not tell:
+a request may be held for seconds, and a frozen server accepts it and sends nothing until
+the timeout.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from typing import NamedTuple
 
 
 class Silence(NamedTuple):
-    """Nobody answers: since when, by the clock of who keeps it, and what came of the last try."""
+    """No server answers: since when (clock of the recorder), and the last error."""
 
     since_s: float
     problem: str
 
 
 class Reach:
-    """What came of a registration's requests for events. Written on one thread, read on any."""
+    """Results of a registration's event requests. Written on one thread, read on any."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._heard_s = clock()
         self.has_heard = False
-        self._failed: frozenset[str] = frozenset()  # since somebody answered
+        self._failed: frozenset[str] = frozenset()  # servers that failed since the last answer
         self._problem = ""
 
     def answered(self) -> None:
-        """Note that a server answered a request for events, and well."""
+        """Record a successful answer to an event request."""
         self._heard_s, self.has_heard = self._clock(), True
         self._failed, self._problem = frozenset(), ""
 
     def failed(self, server: str, problem: str) -> None:
-        """Note that a request came to nothing."""
+        """Record a failed request."""
         self._problem = problem
         self._failed |= {server}
 
     def silence(self, servers: Collection[str], others: Silence | None) -> Silence | None:
-        """Return since when nobody answers; None while somebody may.
+        """Return the silence of all servers; None while one of them may answer.
 
-        `servers` are those that are asked for events now; `others` is what somebody else
-        knows who asks them things that are answered at once: as long as a request is held,
-        only he can tell.
+        `servers` are those that are asked for events now. `others` is the silence seen by
+        requests that servers answer at once (the reporter's): while an event request is
+        held, only those can tell.
         """
         if servers and self._failed.issuperset(servers):
             return Silence(self._heard_s, self._problem)

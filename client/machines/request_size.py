@@ -1,4 +1,4 @@
-"""How many bytes one request asks for: the usual number, or more when something does not fit."""
+"""The `size` of the next request: the usual one, or more when a window or event does not fit."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ class RequestSize:
         self._usual_bytes = min(settings.fetch_bytes, settings.buffer_bytes)
         self._limit_bytes = settings.max_window_bytes
         self.size_bytes = self._usual_bytes
-        self._said_bytes = 0  # of an event too large, by an answer
+        self._said_bytes = 0  # size of an oversized event, by the last answer
 
     def reset(self) -> None:
-        """Ask for the usual number again."""
+        """Use the usual size again."""
         self.size_bytes = self._usual_bytes
         self._said_bytes = 0
 
     def grow_for_window(self, scn: int, after_scn: int) -> None:
-        """Ask for twice as much, for window `scn` did not fit; raises SettingsError."""
+        """Double the size because window `scn` did not fit; raise SettingsError at the limit."""
         self._grow(2 * self.size_bytes, f"window {scn}", after_scn, is_exact=False)
 
     def grow_for_event(self, event_bytes: int, server: str, after_scn: int) -> None:
-        """Ask for what an event needs; raises SettingsError, or ServerError when it was asked.
+        """Set the size that an event needs.
 
-        A header, which nothing checks, says how much it is: what would end the
-        reading is believed when it was said twice.
+        The size comes from a header that nothing checks. A size above `max_window_bytes`,
+        which ends reading, is therefore believed only when it is sent twice.
+        Raises SettingsError above the limit, ServerError when the size was large enough.
         """
         if event_bytes <= self.size_bytes:
             raise ServerError(

@@ -1,4 +1,4 @@
-"""Servers in a random order, so that a fleet of clients spreads, and then taken in turn."""
+"""Servers in a random order, so that clients spread over them, then one after another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 
 
 class ServerOrder:
-    """The servers of one kind. Not thread-safe."""
+    """The relays, or the bootstrap servers, of one connection. Not thread-safe."""
 
     def __init__(self, urls: Iterable[str], rng: Random) -> None:
         self._rng = rng
@@ -15,7 +15,7 @@ class ServerOrder:
         self.replace(urls)
 
     def replace(self, urls: Iterable[str]) -> None:
-        """Take these from now on; those that were there keep their places."""
+        """Use these servers from now on; those already known keep their order."""
         wanted = list(dict.fromkeys(urls))
         kept = [url for url in self._urls if url in wanted]
         new = [url for url in wanted if url not in kept]
@@ -23,7 +23,7 @@ class ServerOrder:
         self._urls = [*kept, *new]
 
     def next(self, preferred: str | None = None) -> str | None:
-        """Return the preferred one or the next in turn, which goes to the end; None: no server."""
+        """Return the preferred or the next server and move it to the end; None without servers."""
         if not self._urls:
             return None
         picked = self._urls[0] if preferred is None else preferred

@@ -1,7 +1,7 @@
-"""Which relays and bootstrap servers there are, as a machine.
+"""The machine for the set of relays and bootstrap servers.
 
-A change while a request is in flight takes effect when the request ends: an
-answer that is half here is worth more than a new server a moment sooner.
+A change while a request is in flight takes effect when the request ends: the rest of an
+answer that is arriving is worth more than a new server a moment sooner.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ class Servers:
 
 
 class ServerSetChangeMessage:
-    """The root of what the server set machine takes."""
+    """Base class of the messages to the server set machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddRelay(ServerSetChangeMessage):
-    """There is one relay more."""
+    """Add one relay."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveRelay(ServerSetChangeMessage):
-    """There is one relay less."""
+    """Remove one relay."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceServers(ServerSetChangeMessage):
-    """These are all the servers; `must_pick_again` even if the present one is among them."""
+    """Replace all servers; `must_pick_again` even if the current one is among them."""
 
     servers: Servers
     must_pick_again: bool = False
@@ -57,7 +57,7 @@ class EndRequest(ServerSetChangeMessage):
 
 @dataclass(frozen=True, slots=True)
 class TakeServers:
-    """The instruction: tell the connection that these are the servers from now on."""
+    """The instruction: the connection uses these servers from now on."""
 
     servers: Servers
     must_pick_again: bool
@@ -73,11 +73,11 @@ class ServerSetMachine:
 
     @property
     def state(self) -> ServerSet:
-        """Where it is."""
+        """Current state."""
         return self._machine.state
 
     def handle(self, message: ServerSetChangeMessage) -> list[TakeServers]:
-        """Take one message, return what must be done now."""
+        """Handle one message; return the instructions."""
         match message:
             case BeginRequest():
                 self._machine.fire("begin_request")

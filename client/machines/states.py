@@ -1,9 +1,9 @@
-"""Every state the client can be in, and every step between two of them: three tables.
+"""The states of the client and the transitions between them, in three tables.
 
-`lifecycle`, `server_set` and `connection` hold the rules of each machine: they
-take one message and return instructions. This file holds nothing but which
-step may follow which, so that a diagram can be made of it. A request in flight
-is a state only where something may happen that must wait for its end.
+`lifecycle`, `server_set` and `connection` hold the rules of each machine: they take a
+message and return instructions. This file only lists the legal transitions, so that the
+diagrams can be generated from it. A request in flight is a state only where something
+must wait for its end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from databus.schemas.errors import IllegalTransitionError
 
 State = TypeVar("State", bound=StrEnum)
 
-# It tells of each step at INFO: several lines a request, to those who log at all.
+# It logs each transition at INFO: several lines per request.
 logging.getLogger("transitions").setLevel(logging.WARNING)
 
 
 class Transition(NamedTuple):
-    """A step: in one of the states `sources`, `trigger` leads to `target`."""
+    """In each of the states `sources`, `trigger` leads to `target`."""
 
     trigger: str
     sources: tuple[StrEnum, ...]
@@ -32,12 +32,12 @@ class Transition(NamedTuple):
 
 
 class Lifecycle(StrEnum):
-    """What the client as a whole is doing."""
+    """State of the whole client."""
 
     INITIAL = "initial"
     RUNNING = "running"
     PAUSED = "paused"
-    # Stopped by an error: everything is kept as it was, and may be resumed.
+    # Stopped by an error; `resume` continues with everything as it was.
     SUSPENDED = "suspended"
     SHUT_DOWN = "shut_down"
 
@@ -52,11 +52,11 @@ LIFECYCLE = (
 
 
 class ServerSet(StrEnum):
-    """Whether the set of servers may be changed under the connection's feet."""
+    """Whether a change of the server set can take effect now."""
 
     IDLE = "idle"
     BUSY = "busy"  # a request is in flight
-    CHANGED = "changed"  # and the set was changed since it was sent
+    CHANGED = "changed"  # a request is in flight, and the set has changed since it was sent
 
 
 SERVER_SET = (
@@ -68,7 +68,7 @@ SERVER_SET = (
 
 
 class Connection(StrEnum):
-    """How far one registration has come with a server."""
+    """State of one registration's connection to its servers."""
 
     INITIAL = "initial"
     PICKING_RELAY = "picking_relay"
@@ -100,24 +100,24 @@ CONNECTION = (
     Transition("sources_known", (Connection.REQUESTING_SOURCES,), Connection.REGISTERING),
     Transition("registered", (Connection.REGISTERING,), Connection.STREAMING),
     Transition("streamed", (Connection.STREAMING,), Connection.STREAMING),
-    # A table was altered: the relay has a version that was not there at registration.
+    # A table was altered: the relay has a schema version newer than the registration.
     Transition("schema_unknown", (Connection.STREAMING,), Connection.REGISTERING),
     Transition("failed", _ON_A_RELAY, Connection.PICKING_RELAY),
     Transition(
         "servers_changed", (Connection.PICKING_RELAY, *_ON_A_RELAY), Connection.PICKING_RELAY
     ),
     Transition("scn_not_found", (Connection.STREAMING,), Connection.PICKING_RELAY),
-    # Only from here: a relay that was not asked may still hold the point.
+    # Only from here: a relay that was not asked yet may still hold the SCN.
     Transition("gone_everywhere", (Connection.PICKING_RELAY,), Connection.PICKING_BOOTSTRAP),
-    # The checkpoint is one of a bootstrap: it goes on, and no relay is asked for events.
+    # The checkpoint is in the middle of a bootstrap: continue it, without a relay's events.
     Transition("resume_bootstrap", (Connection.REGISTERING,), Connection.PICKING_BOOTSTRAP),
     Transition("picked", (Connection.PICKING_BOOTSTRAP,), Connection.REGISTERING_AT_BOOTSTRAP),
-    # From here on the checkpoint says what comes next, so that any step may be the
-    # first one after a restart.
+    # From here on the checkpoint determines the next step, so any step may be the first
+    # after a restart.
     Transition(
         "ask_start_scn",
-        # In the classic order the catch-up of one source may have gone on at another server,
-        # or have been empty there: that one begins the snapshots anew.
+        # In the classic order the catch-up of one source may have continued at another
+        # server, or have been empty there: that server then restarts the snapshots.
         (
             Connection.REGISTERING_AT_BOOTSTRAP,
             Connection.REQUESTING_TARGET_SCN,
@@ -167,7 +167,7 @@ CONNECTION = (
 
 
 class StateMachine(Generic[State]):
-    """One machine over one table; not thread-safe, its owner says which thread."""
+    """One machine over one table. Not thread-safe."""
 
     def __init__(self, initial: State, table: Sequence[Transition]) -> None:
         self.state: State = initial
@@ -177,12 +177,12 @@ class StateMachine(Generic[State]):
         machine.add_model(self, initial=initial)
 
     def may(self, trigger: str) -> bool:
-        """Whether the table has this step from the present state."""
+        """Whether the table has this transition from the current state."""
         model: Any = self  # `transitions` gives its models this method
         return bool(model.may_trigger(trigger))
 
     def fire(self, trigger: str) -> None:
-        """Take the step; raises IllegalTransitionError, and nothing happens, if there is none."""
+        """Take the transition; raise IllegalTransitionError and stay if there is none."""
         if not self.may(trigger):
             raise IllegalTransitionError(self.state, trigger)
         model: Any = self

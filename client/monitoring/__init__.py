@@ -1,1 +1,1 @@
-"""What a client says of itself: stats, HTTP, metrics."""
+"""A client's own HTTP server, metrics, and reports to relays."""

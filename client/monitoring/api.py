@@ -1,4 +1,4 @@
-"""The client's own API: what it tells of itself, and pause and resume."""
+"""The client's HTTP API: its report, pause and resume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from databus.daemon.client_report import ClientReport
 from databus.daemon.openapi import Call, Endpoint, with_document
 
 TITLE = "A databus client"
-DESCRIPTION = "How one client is, and pausing it. It sends relays the same report."
+DESCRIPTION = "Status of one client, pause and resume. Relays get the same report."
 
 
 def endpoints(client: WatchedClient) -> list[Endpoint]:
@@ -27,14 +27,14 @@ def endpoints(client: WatchedClient) -> list[Endpoint]:
         Endpoint(
             "GET",
             "/api/v1/client",
-            "What the client does, by registration",
+            "Status of the client and its registrations",
             ClientReport,
             after(lambda: None),
         ),
         Endpoint(
             "POST",
             "/api/v1/client/pause",
-            "Make no more callbacks until it is resumed; the buffer fills, then reading stops",
+            "Make no callbacks until resumed; reading stops when the buffer is full",
             ClientReport,
             after(client.pause),
             role=Role.ADMIN,
@@ -42,7 +42,7 @@ def endpoints(client: WatchedClient) -> list[Endpoint]:
         Endpoint(
             "POST",
             "/api/v1/client/resume",
-            "Go on after a pause, or after an error, with the window that failed",
+            "Continue after a pause, or after an error with the failed window",
             ClientReport,
             after(client.resume),
             role=Role.ADMIN,

@@ -1,7 +1,7 @@
 """A client's own HTTP server: health, metrics, and the API of `api`.
 
-On the client's loop, beside its reading: what is served here is small. It
-starts and ends with the client.
+It runs on the client's loop, beside reading, because its answers are small. It starts and
+ends with the client.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from databus.daemon.service import Health, Service, serve
 log = logging.getLogger(__name__)
 
 START_S = 10.0
-_BY_SOMEBODY = ("paused", "stopped")  # a source: that is no alarm of the relay's either
+_BY_SOMEBODY = ("paused", "stopped")  # states of a source that are no alarm at the relay either
 
 
 class AdminHandler(CommandHandler):
-    """`/admin`: what load balancers look for."""
+    """`/admin`: the health check of load balancers."""
 
     async def answer(self, *_path: str) -> None:
         """Answer GOOD."""
@@ -39,7 +39,7 @@ class AdminHandler(CommandHandler):
 
 
 class ClientServer:
-    """Serves one client, as a task on its loop. `url` is where, once it has started."""
+    """Serves one client, as a task on its loop. `url` is set once it has started."""
 
     def __init__(self, client: WatchedClient, http: ClientHttpSettings, loop: LoopThread) -> None:
         self.url = ""
@@ -49,7 +49,7 @@ class ClientServer:
         self._failed: BaseException | None = None
 
     def start(self) -> None:
-        """Listen; raises SettingsError when that cannot be. The end of the loop is its end."""
+        """Listen until the loop ends; raise SettingsError if that fails."""
         self._loop.spawn(self._serve, lambda _error: None)
         self._began.wait(START_S)
         if self._failed is not None:
@@ -62,7 +62,7 @@ class ClientServer:
             self._failed = error
             raise
         finally:
-            self._began.set()  # who waits for the beginning waits no longer
+            self._began.set()  # also after a failure: `start` waits for this
 
     def _listening(self, url: str, _server: BoundedServer) -> None:
         self.url = url
@@ -71,7 +71,7 @@ class ClientServer:
 
 
 def make_service(client: WatchedClient, http: ClientHttpSettings) -> Service:
-    """Return the client as the service shell takes it: it neither starts nor stops it."""
+    """Return the client as a service, which neither starts nor stops the client."""
     limits: dict[str, Any] = {"limits": http}
     routes: list[tuple[str, type[ApiHandler], dict[str, Any]]] = [
         ("/admin", AdminHandler, limits),
@@ -91,7 +91,7 @@ def make_service(client: WatchedClient, http: ClientHttpSettings) -> Service:
 
 
 def health_of(client: WatchedClient) -> Health:
-    """Return whether all is well: no error, checkpoints are written, servers and sources heard."""
+    """Return the health: no error, checkpoints written, servers and sources answering."""
     error, (behind, waits_for, _, state) = client.error, client.told
     registrations = _registrations(client)
     details = {
@@ -115,7 +115,7 @@ def health_of(client: WatchedClient) -> Health:
 
 
 def readiness_of(client: WatchedClient) -> Health:
-    """Return whether changes flow: it runs, and every registration reads from a relay."""
+    """Return the readiness: the client runs, and every registration streams from a relay."""
     found = client.registrations
     are_reading = bool(found) and all(one.connection is Connection.STREAMING for one in found)
     is_ready = client.state is Lifecycle.RUNNING and are_reading

@@ -1,8 +1,7 @@
 """A client's metrics in Prometheus format, collected on each scrape.
 
-Nothing is counted for them: the collector looks at what the client knows
-anyway. An SCN beyond 2**53 loses its last digits here, as every number in
-Prometheus does; `/api/v1/client` has them all.
+The collector counts nothing itself: it reads what the client keeps anyway. An SCN above
+2**53 loses its last digits, like every number in Prometheus; `/api/v1/client` is exact.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ class ClientCollector(Collector):
         self._wall_s = wall_s
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every figure as it is now."""
+        """Yield all metrics."""
         found = self._client.registrations
         yield _state("state", "of the client", Lifecycle, [], [([], self._client.state)])
-        for name, text, figure in _COUNTERS:
+        for name, text, value in _COUNTERS:
             counter = CounterMetricFamily(f"databus_client_{name}", text, labels=_LABELS)
             for one in found:
-                counter.add_metric(_names(one), figure(one.stats))
+                counter.add_metric(_names(one), value(one.stats))
             yield counter
         yield from self._places(found)
         yield from self._bootstraps(found)
@@ -63,7 +62,7 @@ class ClientCollector(Collector):
         yield from self._behind()
 
     def _places(self, found: Iterable[Registration]) -> Iterator[Metric]:
-        """Yield where each registration is, and how fast."""
+        """Yield the position and speed of each registration."""
         statuses = [(one, one.status) for one in found]
         yield _gauge(
             "events_per_second",
@@ -80,8 +79,7 @@ class ClientCollector(Collector):
             "Bytes of events that wait for callbacks",
             ((_names(one), status.buffered_bytes) for one, status in statuses),
         )
-        # While the relay hears nothing of the source, or nothing is heard of relays, how old
-        # the newest is nobody knows.
+        # The lag is unknown while the relay cannot reach its source, or the client no relay.
         client = self._client
         known = [
             (one, status)
@@ -126,7 +124,7 @@ class ClientCollector(Collector):
         return histogram
 
     def _behind(self) -> Iterator[Metric]:
-        """Yield what the relay said to the last report; nothing where it said nothing."""
+        """Yield the lag in the relay's answer to the last report, if it had one."""
         behind = self._client.told.behind
         if behind is None:
             return
@@ -139,7 +137,7 @@ class ClientCollector(Collector):
 
 
 def make_metrics(client: WatchedClient) -> CollectorRegistry:
-    """Return a registry of its own for one client: two in a process do not mix."""
+    """Return the registry of one client; several in a process stay separate."""
     metrics = CollectorRegistry()
     metrics.register(ClientCollector(client))
     add_process_metrics(metrics)
@@ -153,8 +151,8 @@ def _names(registration: Registration) -> list[str]:
 
 def _gauge(name: str, text: str, samples: Iterable[tuple[list[str], float]]) -> Metric:
     gauge = GaugeMetricFamily(f"databus_client_{name}", text, labels=_LABELS)
-    for values, figure in samples:
-        gauge.add_metric(values, figure)
+    for values, number in samples:
+        gauge.add_metric(values, number)
     return gauge
 
 
@@ -165,7 +163,7 @@ def _state(
     labels: list[str],
     samples: Iterable[tuple[list[str], str]],
 ) -> Metric:
-    """Return a gauge that is 1 for the state that something is in."""
+    """Return a gauge with one series per state: 1 for the current one, else 0."""
     text = f"1 for the {name.replace('_', ' ')} {of_what}"
     gauge = GaugeMetricFamily(f"databus_client_{name}", text, labels=[*labels, "state"])
     for values, now in samples:

@@ -1,7 +1,7 @@
-"""Tells relays how the client is, now and then. It changes nothing when it cannot.
+"""Reports the client's status to its relays periodically. Failures have no effect on reading.
 
-On the client's loop, with connections of its own: no request for events ever
-waits for a report. What goes wrong is logged at debug level only.
+It runs on the client's loop with its own connections, so that no event request waits for a
+report. Failed reports are logged at debug level only.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ from databus.schemas.filters import filters_to_json
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0  # of one report, connecting included
-REFUSED_S = 60.0  # a relay that takes no reports is not asked again for so long
-FIRST_S = 0.5  # most seconds until the first report: who has just come is seen soon
+REFUSED_S = 60.0  # a relay that does not accept reports gets none for this time
+FIRST_S = 0.5  # the first report comes this soon, so that a new client is visible
 MAX_ANSWER_BYTES = 1 << 20
 _NO_SUCH_PATH = (404, 405)
 _WARNINGS = {
-    "falling": "the relay's ring is about to overwrite what follows its checkpoint: see why it is "
-    "slow or stands still, or give the ring more `ring_bytes`",
-    "fallen": "the relay's ring has overwritten what follows its checkpoint: what it has read it "
-    "can still consume, and a restart needs a bootstrap server",
+    "falling": "the relay's ring is about to overwrite the windows after its checkpoint: find out "
+    "why the client is slow or stopped, or raise `ring_bytes`",
+    "fallen": "the relay's ring has overwritten the windows after its checkpoint: it can still "
+    "consume its buffer, but a restart needs a bootstrap server",
 }
 
 Clock = Callable[[], float]
 
 
 class Behind(NamedTuple):
-    """How far a relay says that the client is behind, in its worst physical source."""
+    """Lag of the client in its worst physical source, as reported by a relay."""
 
     size_bytes: int | None
     seconds: float | None
 
 
 class Told(NamedTuple):
-    """What relays said to a report. Of a source that somebody waits for no distance is known."""
+    """The relays' answers to a report. While a source is unreachable the lag is unknown."""
 
     behind: Behind | None = None
     waits_for: tuple[WaitsFor, ...] = ()
-    silence: Silence | None = None  # since the last report began, to which no relay said anything
-    state: str = ""  # where the client is, as a relay sees it; empty where none said
+    silence: Silence | None = None  # since the start of the last report, if no relay answered it
+    state: str = ""  # the client's state as a relay sees it; "" if unknown
 
 
 class ReportOrder:
-    """Which relays to tell. Pure: the clock is passed in."""
+    """Selects the relays to report to. Pure: the clock is passed in."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._refused_until_s: dict[str, float] = {}
 
     def split(self, used: Iterable[str], relays: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return those to tell in any case, and those of which one is told if none of them is.
+        """Return the relays that get each report, and those of which one gets it as a fallback.
 
-        `used` are the relays that are read from, or were last; `relays` all there are.
+        `used` are the relays being read, or read last; `relays` are all relays.
         """
         known = list(dict.fromkeys(relays))
         first = [relay for relay in dict.fromkeys(used) if relay in known]
@@ -82,7 +82,7 @@ class ReportOrder:
         return [r for r in first if self._takes(r)], [r for r in others if self._takes(r)]
 
     def refused(self, relay: str) -> None:
-        """Note that a relay takes no reports."""
+        """Record that a relay does not accept reports."""
         self._refused_until_s[relay] = self._clock() + REFUSED_S
 
     def _takes(self, relay: str) -> bool:
@@ -90,9 +90,9 @@ class ReportOrder:
 
 
 class Reporter:
-    """Posts reports as one task. `told` is what relays said to the last one.
+    """Posts reports as one task. `told` has the relays' answers to the last one.
 
-    Where none answers, what it waits for stays: that the relay has gone, too, is no good news.
+    If no relay answers, the sources waited for stay listed.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Reporter:
         make_transport: Callable[[], Transport],
         clock: Clock,
     ) -> None:
-        """Post `report()` to `path` of the relays that `used()` gives, or of one of `relays()`."""
+        """Post `report()` to `path` of the relays in `used()`, or of one in `relays()`."""
         self.told = Told()
         self._clock = clock
         self._every_s = every_s
@@ -116,8 +116,8 @@ class Reporter:
         self._make_transport = make_transport
         self._order = ReportOrder(clock)
         self._transports: dict[str, Transport] = {}
-        self._failures: list[str] = []  # of the report at hand
-        self._is_heard = False  # whether anybody said anything to it
+        self._failures: list[str] = []  # of the current report
+        self._is_heard = False  # a relay answered the current report
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -147,11 +147,11 @@ class Reporter:
 
     def _silence(self, began_s: float) -> Silence | None:
         if self._is_heard or not self._failures:
-            return None  # who takes no reports is there all the same
+            return None  # a relay that refuses reports is reachable
         return Silence(began_s, self._failures[0])
 
     async def _tell_one(self, relay: str) -> Told | None:
-        """Return what the relay says; None when it did not take the report."""
+        """Return the relay's answer; None if it did not accept the report."""
         if relay not in self._transports:
             self._transports[relay] = self._make_transport()
         try:
@@ -170,19 +170,19 @@ class Reporter:
         if answer.status in _NO_SUCH_PATH:
             self._order.refused(relay)
         if answer.status != 200:
-            log.debug("%s took no report: status %d", relay, answer.status)
+            log.debug("%s did not accept a report: status %d", relay, answer.status)
             return None
         return read_told(answer.body)
 
 
 def _warn(state: str) -> None:
-    """Log that the client is in danger, where a relay says so."""
+    """Log a warning if the client's windows are, or will soon be, overwritten."""
     if state in _WARNINGS:
         log.warning("this client is %s: %s", state, _WARNINGS[state])
 
 
 def read_told(body: bytes) -> Told:
-    """Return what a relay's answer to a report says of the client; nothing if it makes no sense."""
+    """Return the content of a relay's answer to a report; empty if it is malformed."""
     try:
         answer = json.loads(body)
         positions, state = answer["positions"], str(answer.get("state") or "")
@@ -206,7 +206,7 @@ def _waits_for(position: Any) -> WaitsFor:
 
 
 def _merged(answers: Sequence[Told]) -> Told:
-    """Return the first distance that is known, and everything that is waited for."""
+    """Return the first known lag, and all sources that are waited for."""
     waits_for = tuple(one for answer in answers for one in answer.waits_for)
     behind = next((one.behind for one in answers if one.behind is not None), None)
     state = next((one.state for one in answers if one.state), "")
@@ -215,7 +215,7 @@ def _merged(answers: Sequence[Told]) -> Told:
 
 
 def _worst(values: Iterable[Any]) -> Any:
-    """Return the largest; None when one of them is not known, for it may be any."""
+    """Return the largest value; None if one is unknown, as it may be the largest."""
     known = list(values)
     is_known = all(isinstance(value, int | float) and value >= 0 for value in known)
     return max(known) if is_known else None
@@ -230,12 +230,12 @@ Mode = Literal["online", "snapshot", "catchup", "starting", "stopped"]
 
 
 def new_client_id() -> str:
-    """Return a new id for a client: short, and nobody else's."""
+    """Return a new, short, unique client id."""
     return secrets.token_hex(5)
 
 
 def report_of(registration: Registration) -> RegistrationReport:
-    """Return how a registration is now; any thread. Long texts are shortened."""
+    """Return the report of a registration, with long texts cut. Thread-safe."""
     stats, status = registration.stats, registration.status
     subscription = registration.subscription
     return RegistrationReport(
@@ -262,14 +262,14 @@ def report_of(registration: Registration) -> RegistrationReport:
 
 
 def text_for_relays(report: ClientReport) -> bytes:
-    """Return a report without what relays have said themselves, and older ones do not know."""
+    """Return a report as JSON, without members that come from relays."""
     return report.model_dump_json(by_alias=True, exclude={"waits_for"}).encode()
 
 
 def mode_of(connection: Connection, stats: RegistrationStats, *, has_read: bool) -> Mode:
-    """Return what is being consumed, not what is being read: that may be further.
+    """Return the mode of consumption; reading may be further ahead.
 
-    `has_read`: whether a relay has ever answered a request for events.
+    `has_read`: whether a relay has ever answered an event request.
     """
     if connection is Connection.CLOSED:
         return "stopped"

@@ -1,4 +1,4 @@
-"""What the API, the metrics and `/health` ask of a client."""
+"""The interface of a client that its API, metrics and `/health` use."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from databus.daemon.client_report import ClientReport
 
 
 class WatchedClient(Protocol):
-    """A client, as it is seen from outside."""
+    """A client that can be monitored, paused and resumed."""
 
     @property
     def state(self) -> Lifecycle:
-        """Where it is in its life."""
+        """State of the client."""
         ...
 
     @property
     def error(self) -> BaseException | None:
-        """What suspended it."""
+        """The error that suspended the client, or None."""
         ...
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """Whether no error has stopped the client."""
         ...
 
     @property
     def registrations(self) -> Sequence[Registration]:
-        """Everything that it reads."""
+        """The running registrations."""
         ...
 
     @property
     def told(self) -> Told:
-        """What its relays said last."""
+        """Last answers of the relays."""
         ...
 
     def silence_of(self, registration: Registration) -> Silence | None:
-        """Return since when a registration hears of no server."""
+        """Return since when no server answers a registration; None if one does."""
         ...
 
     def report(self) -> ClientReport:
-        """Return its state, as relays are sent it."""
+        """Return the report that relays get."""
         ...
 
     def pause(self) -> None:
-        """Stop reading."""
+        """Make no callbacks until `resume`."""
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue after `pause`, or after an error."""

@@ -1,8 +1,8 @@
-"""Windows on their way from the puller to the callbacks: bounded by bytes.
+"""The buffer between puller and callbacks, bounded in bytes.
 
-The puller asks the relay for no more than fits, and waits until that is so: it
-never has to leave an answer half read. A window larger than the whole buffer
-is let in when the buffer is empty: the bound is then that window.
+The puller requests no more than fits, and waits until it does, so it never has to leave an
+answer half read. A window larger than the whole buffer is admitted when the buffer is
+empty; the bound is then the size of that window.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
-    """What can be put into the buffer."""
+    """An item of the buffer."""
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it counts for."""
+        """Number of bytes that it counts for."""
         ...
 
 
@@ -26,19 +26,17 @@ Item = TypeVar("Item", bound=Sized)
 
 
 class BufferClosedError(Exception):
-    """There is nothing more to come. Never leaves this package."""
+    """The buffer is closed and empty. Never leaves this package."""
 
 
 class Buffer(Generic[Item]):
-    """A queue for one thread that puts and one that gets.
+    """A queue between one putting and one getting thread.
 
-    `on_room` is called, on the getting thread, after an `ask_room` that was
-    refused, when there is room; `on_item`, on the putting thread, when
-    something came in or the buffer was closed.
+    `on_room` is called on the getting thread when there is room after a refused `ask_room`.
+    `on_item` is called on the putting thread after each `put`, and after `close`.
 
-    The lock is only for waiting. What came in and what is done with are
-    counted apart, each by the one thread that may, so that taking an item that
-    is there costs no lock.
+    The lock is only for waiting. Bytes put and bytes consumed are separate counters with one
+    writer each, so taking an available item needs no lock.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -48,23 +46,23 @@ class Buffer(Generic[Item]):
         self._items: deque[Item] = deque()
         self._put_bytes = 0
         self._done_bytes = 0
-        self._room_at_bytes: int | None = None  # call `on_room` when so few are held
+        self._room_at_bytes: int | None = None  # call `on_room` when no more than this is held
         self._is_closed = False
         self._changed = Condition()
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes wait, those of the item last given out included."""
+        """Number of bytes held, including the item being consumed."""
         return self._put_bytes - self._done_bytes
 
     def ask_room(self, size_bytes: int) -> bool:
-        """Say whether so many bytes fit now; if not, `on_room` is called when they do.
+        """Return whether so many bytes fit now; if not, `on_room` is called when they do.
 
-        More than the capacity fits when there is nothing else.
+        More bytes than the capacity fit into an empty buffer.
         """
         limit_bytes = max(0, self.capacity_bytes - size_bytes)
-        # Before the look, as `done` counts before it looks here: so one of the
-        # two sees the other, whichever comes first.
+        # Set before the check, as `done` counts before it checks this value: whichever
+        # thread comes second sees what the other has written.
         self._room_at_bytes = limit_bytes
         if self.held_bytes > limit_bytes:
             return False
@@ -84,9 +82,9 @@ class Buffer(Generic[Item]):
         self.on_item()
 
     def take(self) -> Item | None:
-        """Return the oldest item, or None when there is none now.
+        """Return the oldest item, or None if the buffer is empty.
 
-        It counts as held until `done` is told of it.
+        The item counts as held until `done` is called with it.
         """
         try:
             return self._items.popleft()
@@ -94,9 +92,9 @@ class Buffer(Generic[Item]):
             return None
 
     def get(self, timeout_s: float | None = None) -> Item | None:
-        """Wait for the oldest item and return it; None when none came in time.
+        """Wait for the oldest item and return it; None after the timeout.
 
-        Raises BufferClosedError when there is none and none will come.
+        Raises BufferClosedError if the buffer is closed.
         """
         with self._changed:
             if timeout_s != 0:
@@ -107,7 +105,7 @@ class Buffer(Generic[Item]):
             return item
 
     def done(self, item: Item) -> None:
-        """Say that an item that was given out is consumed: its bytes are free."""
+        """Mark an item as consumed and free its bytes."""
         self._done_bytes += item.size_bytes
         room_at_bytes = self._room_at_bytes
         if room_at_bytes is not None and self.held_bytes <= room_at_bytes:
@@ -115,7 +113,7 @@ class Buffer(Generic[Item]):
             self.on_room()
 
     def close(self) -> None:
-        """Drop what waits, and wake whoever waits for it."""
+        """Drop all items and wake the getting thread."""
         with self._changed:
             self._is_closed = True
             self._items.clear()

@@ -1,7 +1,7 @@
-"""What a bootstrap puts into the buffer: its beginning, its pages, its end.
+"""The buffer items of a bootstrap: its start, its pages, its end.
 
-A page is dealt with as a window is: delivered, replayed, checkpointed. It is
-no transaction: its rows may be of many, and the rest of theirs come later.
+A page is handled like a window: delivered, replayed, checkpointed. It is not a transaction:
+it may contain parts of many, and later pages the rest of them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from databus.client.subscription import Bindings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.stream.row_reader import RowWindow
 
-NOTICE_BYTES = 64  # what something that is not from the wire counts for in the buffer
+NOTICE_BYTES = 64  # size in the buffer of an item that was not sent by a server
 
 
 class Phase(StrEnum):
-    """What the events of a window or page are."""
+    """The kind of events in a window or page."""
 
     LIVE = "live"  # a transaction, from a relay
-    SNAPSHOT = "snapshot"  # rows as they stand
+    SNAPSHOT = "snapshot"  # current rows
     CATCH_UP = "catch_up"  # changes since the snapshot, from a bootstrap server
 
 
 class BootstrapPage(NamedTuple):
-    """A page, what decodes it, and the checkpoint of who has consumed it.
+    """A page, the bindings that decode it, and the checkpoint after it.
 
-    `window` has its events and, as its SCN, how far it leads; `since_scn` is
-    where it begins. One without events moves the checkpoint, written at once
-    where `must_be_kept`.
+    `window` has the events, and as its SCN the end of the page; the page begins after
+    `since_scn`. A page without events only moves the checkpoint, which is written at once
+    with `must_be_kept`.
     """
 
     window: RowWindow
@@ -39,12 +39,12 @@ class BootstrapPage(NamedTuple):
     must_be_kept: bool = False
 
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint of who has consumed it."""
+        """Return the checkpoint after this page."""
         return self.after
 
     @property
     def phase(self) -> Phase:
-        """What its events are."""
+        """The kind of its events."""
         is_snapshot = self.after.mode is ConsumptionMode.SNAPSHOT
         return Phase.SNAPSHOT if is_snapshot else Phase.CATCH_UP
 
@@ -55,30 +55,30 @@ class BootstrapPage(NamedTuple):
 
 
 class BootstrapBegun(NamedTuple):
-    """A bootstrap begins, goes on after a restart, or begins anew."""
+    """A bootstrap starts, continues after a restart of the client, or restarts."""
 
     checkpoint: Checkpoint
     size_bytes: int = NOTICE_BYTES
 
     @property
     def is_beginning(self) -> bool:
-        """Whether all of it is still to come."""
+        """Whether the bootstrap is at its very start."""
         return self.checkpoint.bootstrap_start_scn == -1
 
     @property
     def since_scn(self) -> int:
-        """All after this SCN comes; -1 = all there is."""
+        """The bootstrap delivers everything after this SCN; -1 = all rows."""
         return self.checkpoint.bootstrap_since_scn or -1
 
 
 class BootstrapEnded(NamedTuple):
-    """What comes next is from a relay again, after the checkpoint."""
+    """The bootstrap is over; a relay's windows follow, after the checkpoint."""
 
     checkpoint: Checkpoint
     size_bytes: int = NOTICE_BYTES
 
 
 def empty_page(checkpoint: Checkpoint, since_scn: int) -> BootstrapPage:
-    """Return a page of no events that moves the checkpoint, which is written at once."""
+    """Return an empty page whose checkpoint is written at once."""
     window = RowWindow(since_scn, -1, (), NOTICE_BYTES)
     return BootstrapPage(window, {}, checkpoint, since_scn, must_be_kept=True)

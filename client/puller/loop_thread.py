@@ -1,4 +1,4 @@
-"""The one background thread that does all of a client's network input and output."""
+"""The background thread that does all network I/O of a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LoopThread:
-    """An asyncio loop on a thread of its own. Any thread may call it."""
+    """An asyncio loop on its own thread. All methods are thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -19,7 +19,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread; returns when the loop runs."""
+        """Start the thread and wait until the loop runs."""
         running = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._main(running)), name=self._name, daemon=True
@@ -28,7 +28,7 @@ class LoopThread:
         running.wait()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function on the loop, soon; nothing happens when the loop has ended."""
+        """Schedule a call on the loop; do nothing if the loop has ended."""
         loop = self._loop
         if loop is not None:
             try:
@@ -42,7 +42,10 @@ class LoopThread:
         run: Callable[[], Coroutine[Any, Any, None]],
         on_failure: Callable[[BaseException], None],
     ) -> Callable[[], None]:
-        """Run a coroutine as a task; returns what cancels it. `on_failure` gets its exception."""
+        """Run a coroutine as a task; return a function that cancels it.
+
+        `on_failure` is called with its exception.
+        """
         tasks: list[asyncio.Task[None]] = []
 
         def begin() -> None:
@@ -64,7 +67,7 @@ class LoopThread:
         return cancel
 
     def stop(self) -> None:
-        """Cancel every task, end the loop, join the thread."""
+        """Cancel all tasks, end the loop and join the thread."""
         self.call(lambda: self._stopping.set())
         thread = self._thread  # another thread may stop it at the same moment
         if thread is not None and thread is not threading.current_thread():

@@ -1,7 +1,7 @@
-"""From a bootstrap answer's bytes to a page for the buffer. Pure.
+"""Decodes a bootstrap server's answer into a page for the buffer. Pure.
 
-The page is kept here until the connection machine has seen where it leads: one
-that leads nowhere never reaches a consumer.
+The page stays here until the connection machine has checked its checkpoint: a page that
+does not advance never reaches a consumer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from databus.schemas.stream.row_reader import SCN, TIMESTAMP_NS, RowWindow
 
 
 class PageDecoder:
-    """Reads the answers to one registration's requests to bootstrap servers, one after another."""
+    """Decodes the bootstrap pages of one registration, one at a time."""
 
     def __init__(self, max_window_bytes: int) -> None:
         self._reader = PageReader(max_window_bytes)
@@ -27,18 +27,18 @@ class PageDecoder:
         self._since = Checkpoint()
 
     def use(self, bindings: Bindings) -> None:
-        """Decode what comes from now on with these."""
+        """Decode with these bindings from now on."""
         self._bindings = bindings
 
     def begin(self, src_ids: tuple[int, ...], checkpoint: Checkpoint) -> None:
-        """Begin an answer that was asked for with this checkpoint and these sources."""
+        """Start an answer to a request with this checkpoint and these sources."""
         self.reset()
         self._since = checkpoint
         self._asked = {i: bound for i, bound in self._bindings.items() if i in src_ids}
         self._reader.known = schemas_of(self._asked)
 
     def receive(self, chunk: bytes) -> None:
-        """Take the next bytes; raises ProtocolError (WindowTooLargeError among them)."""
+        """Decode the next bytes; raise ProtocolError, also as WindowTooLargeError."""
         if self._page is not None:
             raise ProtocolError("bytes after the page's checkpoint")
         pages = self._reader.receive(chunk)
@@ -48,9 +48,9 @@ class PageDecoder:
             raise ProtocolError("two checkpoints in one page")
 
     def end(self) -> PageFacts | None:
-        """Say that the answer is over, return what it is; None when it was empty.
+        """End the answer and return a summary of the page; None if the answer was empty.
 
-        Raises ProtocolError, or UnknownSchemaError.
+        Raises ProtocolError or UnknownSchemaError.
         """
         self._reader.close()
         page = self._page
@@ -66,9 +66,9 @@ class PageDecoder:
         return PageFacts(page.checkpoint, len(page.events), last_ns)
 
     def take(self, checkpoint: Checkpoint, since_scn: int) -> BootstrapPage:
-        """Hand over the page, which leads to this checkpoint."""
+        """Return the page, with the checkpoint after it."""
         page, self._page = self._page, None
-        assert page is not None, "a page is taken after `end` has told of it"
+        assert page is not None, "take() comes after end()"
         is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
         scn = since_scn if is_snapshot else checkpoint.window_scn
         last_ns = page.events[-1][TIMESTAMP_NS] if page.events else -1
@@ -76,17 +76,17 @@ class PageDecoder:
         return BootstrapPage(window, self._bindings, checkpoint, since_scn)
 
     def reset(self) -> None:
-        """Forget what came of an answer."""
+        """Forget an unfinished answer."""
         self._reader.reset()
         self._page = None
 
     def _check_scns(self, page: RowPage) -> None:
-        """Refuse log rows out of order: older ones would overwrite newer ones."""
+        """Reject log rows out of order: older rows would overwrite newer ones."""
         first_scn, last_scn = page.events[0][SCN], page.events[-1][SCN]
         floor_scn = self._since.window_scn + self._since.is_whole_window
         target_scn = self._since.bootstrap_target_scn
         if not page.is_ordered or first_scn < floor_scn or last_scn > target_scn:
             raise ProtocolError(
                 f"log rows of scn {first_scn} to {last_scn}, perhaps out of order, where "
-                f"{floor_scn} to {target_scn} were asked for"
+                f"{floor_scn} to {target_scn} were requested"
             )

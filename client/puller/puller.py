@@ -1,8 +1,8 @@
-"""The shell around one registration's connection machine: does what it asks for.
+"""The I/O shell around one registration's connection machine: carries out its instructions.
 
-Runs as one task on the client's loop thread. It holds no rules: the machine
-says what to ask whom, `ServerRequests` asks, the decoders say what the bytes
-are, `Buffer` when to go on.
+Runs as one task on the client's loop thread. It contains no rules: the machine decides on
+requests, `ServerRequests` makes them, the decoders parse the answers, and `Buffer` limits
+the speed.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class Puller:
         clock: Callable[[], float],
         client_id: str = "",
     ) -> None:
-        """Read from `position` on; what needs somebody goes to `on_error`.
+        """Read from `position` on; unrecoverable errors go to `on_error`.
 
-        Each request says that it is `client_id`'s.
+        Every request carries `client_id`.
         """
         self.last_problem: DatabusError | None = None
-        self.relay: str | None = None  # the last one that was asked for events and answered
+        self.relay: str | None = None  # the last relay that answered an event request
         self.reach = Reach(clock)
         self._stats = stats
         self._subscription = subscription
@@ -113,38 +113,38 @@ class Puller:
 
     @property
     def state(self) -> Connection:
-        """How far it has come."""
+        """State of the connection machine."""
         return self._connection.state
 
     @property
     def server(self) -> str | None:
-        """The server it reads from, or tried last."""
+        """The server being read, or the last one tried."""
         return self._connection.server
 
     @property
     def position(self) -> Position:
-        """After which window it reads on."""
+        """The position at which reading continues."""
         return self._connection.position
 
     def silence(self, others: Silence | None) -> Silence | None:
-        """Return since when none of the servers that it may ask answers; None while one may."""
+        """Return the silence of all servers in use; None while one of them may answer."""
         servers = self._servers.servers
         asked = servers.bootstraps if self.state in BOOTSTRAPPING else servers.relays
         return self.reach.silence(asked, others)
 
     def change_servers(self, message: ServerSetChangeMessage) -> None:
-        """Take a change of the server set; it takes effect when no request is in flight."""
+        """Change the server set; the change takes effect when no request is in flight."""
         for taken in self._servers.handle(message):
             self._taken = taken
             self._woken.set()
 
     def wake(self) -> None:
-        """Look at the buffer's room again."""
+        """Check the buffer for room again."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Read until cancelled, or until something needs somebody."""
-        if self.state is Connection.CLOSED:  # again, after an error that was dealt with
+        """Read until cancelled or until an unrecoverable error."""
+        if self.state is Connection.CLOSED:  # a retry after an error that has been dealt with
             self._connection = self._make_connection(self.position)
         pending = deque(self._connection.handle(Started()))
         try:
@@ -153,7 +153,7 @@ class Puller:
                 pending.extend(await self._carry_out(pending.popleft()))
         finally:
             self._connection.handle(Closed())
-            self._forget_answer()  # whatever ended it: who reads again begins with a whole window
+            self._forget_answer()  # the next run starts with a whole window
 
     def _make_connection(self, position: Position) -> ConnectionMachine:
         return ConnectionMachine(
@@ -168,7 +168,7 @@ class Puller:
     def _with_new_servers(
         self, pending: deque[ConnectionInstruction]
     ) -> deque[ConnectionInstruction]:
-        """Tell the machine of new servers; what it then asks for takes the place of a request."""
+        """Pass new servers to the machine; its instructions replace a pending request."""
         taken, self._taken = self._taken, None
         if taken is None:
             return pending
@@ -203,7 +203,7 @@ class Puller:
         return []
 
     def _put(self, instruction: ConnectionInstruction) -> None:
-        """Put into the buffer what the machine says besides what streams bring."""
+        """Put an item into the buffer that an instruction, not a stream, produces."""
         item: BufferItem
         match instruction:
             case RollBack(scn):
@@ -220,7 +220,7 @@ class Puller:
             case EndBootstrap(checkpoint):
                 item = BootstrapEnded(checkpoint)
             case _:
-                raise AssertionError(f"nobody carries out {instruction!r}")
+                raise AssertionError(f"not an instruction: {instruction!r}")
         self._buffer.put([item])
 
     def _forget_answer(self) -> None:
@@ -240,7 +240,7 @@ class Puller:
         return instructions
 
     async def _wait(self, seconds: float | None) -> None:
-        """Wait so long, or until woken."""
+        """Wait for a time, or until woken."""
         self._woken.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -249,7 +249,7 @@ class Puller:
             return
 
     async def _wait_for_room(self, request: Request) -> bool:
-        """Wait until the answer fits into the buffer; False when other servers came meanwhile."""
+        """Wait until the answer fits into the buffer; False if the servers change first."""
         if not isinstance(request, GetStream | GetPage):
             return True
         while not self._buffer.ask_room(request.size_bytes):
@@ -259,13 +259,13 @@ class Puller:
         return True
 
     async def _request(self, request: Request) -> ConnectionStateMessage:
-        """Make a request and say how it ended."""
+        """Make a request and return the message for the machine."""
         self._servers.handle(BeginRequest())
         try:
             return await self._requests.make(request)
         except DatabusError as error:
             if isinstance(error, ScnNotFoundError) and isinstance(request, GetStream):
-                return PointNotFound(error)  # to other requests it is no more than a bad answer
+                return PointNotFound(error)  # for other requests it is only a bad answer
             return self._failed(request, error)
         finally:
             for taken in self._servers.handle(EndRequest()):
@@ -279,7 +279,7 @@ class Puller:
         return RequestFailed(error, progress)
 
     def _tell(self, error: DatabusError) -> None:
-        """Say once what is wrong; a server that is down is asked again and again."""
+        """Log a problem once: a server that is down is retried many times."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
         if self.server is not None:

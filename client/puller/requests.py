@@ -1,6 +1,6 @@
-"""The requests that the connection machine asks for: what is sent, what the answers say.
+"""The requests of the connection machine: sends them and reads the answers.
 
-Errors are raised; which message they make is `puller`'s.
+Errors are raised; `puller` turns them into messages.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ServerRequests:
         on_items: Callable[[list[BufferItem]], None],
         client_id: str = "",
     ) -> None:
-        """Give what streams bring to `on_items`; a page stays in `page_decoder`."""
+        """Pass decoded stream items to `on_items`; a page stays in `page_decoder`."""
         self._settings = settings
         self._window_decoder = window_decoder
         self._page_decoder = page_decoder
@@ -67,11 +67,11 @@ class ServerRequests:
         self._transport = make_transport(settings, client_id)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._transport.close()
 
     async def make(self, request: Request) -> ConnectionStateMessage:
-        """Ask, and return what was answered; raises DatabusError."""
+        """Make a request and return the answer's message; raise DatabusError."""
         server = request.server
         match request:
             case GetSources():
@@ -178,8 +178,8 @@ class ServerRequests:
         items = self._window_decoder.receive(chunk)
         self._on_items(items)
         if items:
-            # Give the interpreter to the dispatcher: it was woken just now, and would
-            # wait for it until this thread has sent the next request (`benchmarks.latency`).
+            # Yield the GIL to the dispatcher, which has just been woken: otherwise it would
+            # wait until this thread has sent the next request (`benchmarks.latency`).
             time.sleep(0)
 
     def _stream_parameters(self, request: GetStream) -> dict[str, str]:
@@ -189,8 +189,8 @@ class ServerRequests:
             "size": str(request.size_bytes),
             "output": "binary",
             "maxev": "2",
-            # Always: they are few, those whom nobody wants are dropped here, and a
-            # relay that need not leave them out copies whole windows.
+            # Always requested: DDL events are few, unwanted ones are dropped here, and a
+            # relay that need not filter them out copies whole windows.
             "ddl": "true",
             "wait": str(self._settings.wait_ms) if request.may_be_held else "0",
         }
@@ -206,5 +206,5 @@ def _listed(src_ids: tuple[int, ...]) -> str:
 
 
 def _most_bytes(size_bytes: int) -> int:
-    """Return how large an answer may be to a request for so many bytes."""
+    """Return the largest acceptable answer to a request for `size_bytes`."""
     return 2 * size_bytes + (64 << 10)

@@ -1,14 +1,13 @@
-"""What one registration has done, counted where its events pass. Pure: the clock is passed in.
+"""Counters of one registration, updated where its events pass. Pure: the clock is passed in.
 
-Each figure has one writer: the thread that consumes (dispatcher or loop), the
-one that reads (`failed_request`), or the one that looks now and then
-(`sample`). So counting takes no lock, and whoever reads on another thread sees
-stats of a moment ago. Counted per window, never per row: a window costs about
-a microsecond.
+Each counter has one writer: the thread that consumes (dispatcher or loop), the one that
+reads (`failed_request`), or the one that samples (`sample`). So counting takes no lock, and
+a reader on another thread sees values of a moment ago. Counting is per window, never per
+row; a window costs about a microsecond.
 
-Callback time is that of one window, or of one page of a bootstrap: all
-callbacks of all its events; in a loop, the time between it and the wish for
-the next. Attempts that failed do not count.
+Callback time is measured per window, or per page of a bootstrap: all callbacks of all its
+events. In a loop it is the time until the next window is requested. Failed attempts do not
+count.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from databus.client.puller.window_decoder import ReadWindow
 
 Clock = Callable[[], float]
 
-# Upper bounds in seconds, as a Prometheus histogram has them; one more is beyond the last.
+# Upper bounds of a Prometheus histogram, in seconds; one more bucket is +Inf.
 BUCKETS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 
-RATE_S = 5.0  # a rate is that of so long
-QUANTILE_S = 60.0  # and quantiles are of the windows of so long
+RATE_S = 5.0  # rates are over this time
+QUANTILE_S = 60.0  # quantiles are over this time
 _SAMPLE_EVERY_S = 0.9
-_LEAST_S = 0.1  # a rate of less time than this says nothing
+_LEAST_S = 0.1  # over a shorter time a rate means nothing
 
 
 class Sample(NamedTuple):
-    """What was counted at a moment."""
+    """The counters at one moment."""
 
     at_s: float
     events: int
@@ -44,44 +43,44 @@ class Sample(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest window consumed: when it was committed, and the clock's time at its end."""
+    """The newest consumed window: its commit time, and the clock when it was consumed."""
 
     timestamp_ns: int
     consumed_at_s: float
 
 
 class RegistrationStats:
-    """One registration's stats since it was made."""
+    """Counters of one registration since its creation."""
 
     def __init__(self, clock: Clock) -> None:
         self.events = 0
         self.windows = 0  # with events
-        self.snapshot_rows = 0  # of the bootstrap at hand, or of the last one
+        self.snapshot_rows = 0  # of the current or last bootstrap
         self.catch_up_rows = 0
         self.snapshot_source = ""
-        self.phase = Phase.LIVE  # of what is being consumed
+        self.phase = Phase.LIVE  # of the item being consumed
         self.bootstraps = 0
         self.rollbacks = 0
         self.failed_requests = 0
-        self.callbacks = [0] * (len(BUCKETS_S) + 1)  # how many windows took so long
-        self.callback_s = 0.0  # in all
+        self.callbacks = [0] * (len(BUCKETS_S) + 1)  # number of windows per bucket
+        self.callback_s = 0.0  # total
         self.newest: Newest | None = None
-        self._held_ns = 0  # commit of the window being consumed; 0 = none, or not known
+        self._held_ns = 0  # commit time of the window being consumed; 0 = none or unknown
         self._clock = clock
         self._samples: tuple[Sample, ...] = (self._look(clock()),)
 
     # Counting, on the thread that consumes
 
     def now_s(self) -> float:
-        """Return the clock's time: what `took` is to be given when callbacks begin."""
+        """Return the clock's time, for the `began_s` of `took`."""
         return self._clock()
 
     def holds(self, item: ReadWindow) -> None:
-        """Note the window that is consumed next; `took` is told when that is done."""
+        """Record the window whose callbacks begin now; `took` ends it."""
         self._held_ns = item.window.timestamp_ns
 
     def took(self, item: ReadWindow | BootstrapPage, began_s: float) -> None:
-        """Count a window or page whose callbacks began then and succeeded now."""
+        """Count a window or page whose callbacks began at `began_s` and have just succeeded."""
         now_s = self._clock()
         count = len(item.window.events)
         if count:
@@ -96,7 +95,7 @@ class RegistrationStats:
             self._took_page(item, count)
 
     def begin_bootstrap(self, is_from_the_start: bool) -> None:
-        """Count a bootstrap that begins, goes on after a restart, or begins anew."""
+        """Count a bootstrap that starts, continues after a restart of the client, or restarts."""
         if self.phase is Phase.LIVE:
             self.bootstraps += 1
             self.phase = Phase.SNAPSHOT
@@ -105,37 +104,37 @@ class RegistrationStats:
             self.snapshot_source = ""
 
     def end_bootstrap(self) -> None:
-        """Note that what comes next is live."""
+        """Record the end of a bootstrap."""
         self.phase = Phase.LIVE
         self.snapshot_source = ""
 
     def rolled_back(self) -> None:
-        """Count a window or page that comes again."""
+        """Count a window or page that is delivered again."""
         self.rollbacks += 1
 
     # Counting, on the thread that reads
 
     def failed_request(self) -> None:
-        """Count a request that a server did not answer, or with an error."""
+        """Count a request without an answer, or with an error as its answer."""
         self.failed_requests += 1
 
     def sample(self) -> None:
-        """Remember what was counted by now; to be called about once a second."""
+        """Keep a sample of the counters; to be called about once a second."""
         now_s = self._clock()
         if now_s - self._samples[-1].at_s >= _SAMPLE_EVERY_S:
             kept = [s for s in self._samples if now_s - s.at_s <= QUANTILE_S]
             self._samples = (*kept, self._look(now_s))
 
-    # Telling, on any thread
+    # Reading, on any thread
 
     @property
     def retries(self) -> int:
-        """How often something was tried again: windows rolled back, requests that failed."""
+        """Number of retries: rolled back windows and failed requests."""
         return self.rollbacks + self.failed_requests
 
     @property
     def events_per_s(self) -> float:
-        """The rate of the last few seconds."""
+        """Events per second over the last few seconds."""
         now_s, events = self._clock(), self.events
         since = self._samples[0]
         for sample in self._samples:
@@ -145,19 +144,19 @@ class RegistrationStats:
         return max(0, events - since.events) / took_s if took_s >= _LEAST_S else 0.0
 
     def quantile_s(self, share: float) -> float | None:
-        """Return how long that share of the last minute's windows took at most; None = no window.
+        """Return a quantile of the callback time in the last minute; None without windows.
 
-        Between two bounds it is a guess, as Prometheus' `histogram_quantile` is.
+        It interpolates within a bucket, as Prometheus' `histogram_quantile` does.
         """
         before = self._samples[0].callbacks
         counts = [now - then for now, then in zip(self.callbacks, before, strict=True)]
         return quantile(counts, share)
 
     def lag_s(self, wall_s: float, is_waiting: bool) -> float | None:
-        """Return how old the newest window was when it was consumed; None when it is not known.
+        """Return the age of the newest window when it was consumed; None if unknown.
 
-        `is_waiting`: something was read and is not consumed yet. Then it is the age of
-        the window in hand, or of the newest one consumed where none is in hand.
+        `is_waiting`: the buffer is not empty. Then the result is the age of the window being
+        consumed, or else of the newest consumed one.
         """
         newest, held_ns = self.newest, self._held_ns
         if is_waiting and held_ns > 0:
@@ -182,7 +181,7 @@ class RegistrationStats:
 
 
 def quantile(counts: Sequence[int], share: float) -> float | None:
-    """Return the quantile of times in `BUCKETS_S`, in a straight line within one of them."""
+    """Return the quantile of times in `BUCKETS_S`, interpolated linearly within a bucket."""
     sums = list(accumulate(counts))
     if sums[-1] <= 0:
         return None

@@ -1,9 +1,9 @@
-"""HTTP to one server over one connection that is kept.
+"""HTTP to one server over one persistent connection.
 
-tornado's simple client opens a connection for each request; here the stream is
-kept and each request gets a new `HTTP1Connection` over it. One request at a
-time. Anything that is not a well-formed answer, in time and within its limit,
-is a ServerError, and the connection is gone.
+tornado's simple client opens a connection per request. Here the stream is kept, and each
+request gets a new `HTTP1Connection` over it. One request at a time. Anything that is not a
+well-formed answer, in time and within its size limit, is a ServerError and closes the
+connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OnChunk = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; `body` is empty when its chunks went elsewhere."""
+    """A whole answer; `body` is empty if `on_chunk` took its chunks."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is asked of whom; `target` is the path with its parameters."""
+    """One request; `target` is the path with its parameters."""
 
     server: str
     method: str
@@ -65,15 +65,15 @@ class Transport:
         headers: Mapping[str, str] = MappingProxyType({}),
         access: ServerAccess | None = None,
     ) -> None:
-        """Send `headers` with each request, and what `access` shows to servers."""
+        """Send `headers` and the credentials of `access` with each request."""
         self._connect_timeout_s = connect_timeout_s
         self._headers = headers
         self._access = access or ServerAccess()
-        self._shown: Mapping[str, str] = {}  # on this connection
+        self._shown: Mapping[str, str] = {}  # credentials sent on this connection
         self._tls: ssl.SSLContext | None = None
         self._stream: IOStream | None = None
         self._server = ""
-        self._is_broken = False  # whether something of an answer may still be on the way
+        self._is_broken = False  # part of an answer may still arrive
 
     async def get(
         self,
@@ -85,11 +85,11 @@ class Transport:
         max_bytes: int,
         on_chunk: OnChunk | None = None,
     ) -> Answer:
-        """Ask and return the answer, whatever its status.
+        """Send a GET request and return the answer, whatever its status.
 
-        Chunks of a good answer's body go to `on_chunk` as they come. An
-        exception of `on_chunk` ends the connection and is raised here. Raises
-        ServerError when there is no whole answer within `timeout_s`.
+        The chunks of a successful answer's body go to `on_chunk` as they arrive. An
+        exception of `on_chunk` closes the connection and is raised here. Raises
+        ServerError without a whole answer within `timeout_s`.
         """
         target = f"{path}?{urlencode(parameters)}" if parameters else path
         request = _Request(server, "GET", path, target)
@@ -123,7 +123,7 @@ class Transport:
                 self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -138,14 +138,14 @@ class Transport:
             try:
                 await self._exchange(stream, request, reading)
             except StreamClosedError:
-                # A kept connection that was idle may have been closed by the
-                # server just now; a request that got no byte of answer was not dealt with.
+                # The server may just have closed an idle connection. A request without a
+                # byte of answer was not handled, so it is sent again.
                 if not was_kept or reading.has_begun:
                     raise
                 was_kept = False
                 self.close()
                 continue
-            # After a refusal the next connection shows the token that is there by then.
+            # After a 401 the next connection reads the token file again.
             is_refused = reading.status == UnauthorizedError.status
             self._is_broken = is_refused or not reading.may_be_kept or stream.closed()
             return reading.answer(server)
@@ -201,10 +201,10 @@ class Transport:
 
 
 async def _open(host: str, port: int, tls: ssl.SSLContext | None, within_s: float) -> IOStream:
-    """Connect to the first address of a host that answers, each in its share of the time.
+    """Connect to the first address of a host that answers; each gets its share of the time.
 
-    Nothing is left open when this ends otherwise, or is cancelled: tornado's own TCPClient
-    leaves a connection that comes about at that moment to nobody.
+    No socket stays open after an error or a cancellation. tornado's TCPClient leaks a
+    connection that is established at that moment.
     """
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -215,7 +215,7 @@ async def _open(host: str, port: int, tls: ssl.SSLContext | None, within_s: floa
                 return await _open_at(socket.socket(family, kind, protocol), address, host, tls)
         except StreamClosedError as error:
             problems.append(error.real_error or error)
-        except OSError as error:  # a timeout is one, too
+        except OSError as error:  # includes TimeoutError
             problems.append(error)
     raise problems[0]
 
@@ -233,7 +233,7 @@ async def _open_at(
 
 
 class _Reading(HTTPMessageDelegate):
-    """One answer as it comes in."""
+    """Collects one answer as it arrives."""
 
     def __init__(self, max_bytes: int, on_chunk: OnChunk | None) -> None:
         self.max_bytes = max_bytes
@@ -265,7 +265,7 @@ class _Reading(HTTPMessageDelegate):
             else:
                 self._chunks.append(chunk)
         except Exception as error:
-            # tornado would log it and hide it; it is raised where the answer is awaited.
+            # tornado would log and swallow it; `_exchange` raises it.
             self.error = error
             self.stop()
 
@@ -278,7 +278,7 @@ class _Reading(HTTPMessageDelegate):
         self._is_whole = False
 
     def answer(self, server: str) -> Answer:
-        """Return the whole answer; raises ServerError when it is not one."""
+        """Return the whole answer; raise ServerError if it is incomplete."""
         if not self._is_whole:
             raise ServerError(
                 server, f"its answer is not HTTP, or has more than {self.max_bytes} bytes"
@@ -288,6 +288,6 @@ class _Reading(HTTPMessageDelegate):
 
 
 def make_transport(settings: ClientSettings, client_id: str = "") -> Transport:
-    """Return a client's transport; its requests say that they are `client_id`'s."""
+    """Return a client's transport, whose requests carry `client_id`."""
     headers = {CLIENT_ID: client_id} if client_id else {}
     return Transport(settings.connect_timeout_s, headers, ServerAccess(settings.access))

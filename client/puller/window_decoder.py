@@ -1,8 +1,8 @@
-"""From a stream answer's bytes to what goes into the buffer. Pure.
+"""Decodes a stream answer into windows for the buffer. Pure.
 
-Whole windows, in order, each with what decodes it. A server that goes back
-without saying so, or sends an event without a row, is believed no further:
-ProtocolError, and the position stays after the last good window.
+It returns whole windows, in order, each with the bindings that decode it. A server that goes
+back without saying so, or sends an event without a row, raises ProtocolError; the position
+stays after the last good window.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from databus.schemas.stream.stream_reader import ControlEvent
 
 
 class ReadWindow(NamedTuple):
-    """A whole window, what decodes it, and where reading had come to some time before it."""
+    """A whole window, the bindings that decode it, and a position at or before its start."""
 
     window: RowWindow
     bindings: Bindings
     since: Position
 
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint of who has consumed it."""
+        """Return the checkpoint after this window."""
         return _after(self.since, self.window).checkpoint
 
     @property
@@ -44,7 +44,7 @@ class ReadWindow(NamedTuple):
 
 
 class RolledBack(NamedTuple):
-    """Reading went back: what comes next follows window `scn`."""
+    """Reading went back: the next window follows window `scn`."""
 
     scn: int
     size_bytes: int = NOTICE_BYTES
@@ -52,9 +52,9 @@ class RolledBack(NamedTuple):
 
 @dataclass(slots=True)
 class ReadingFailed:
-    """The reading has stopped: behind what was read before, so that that is consumed first.
+    """Reading has stopped. In the buffer, so that the windows before it are consumed first.
 
-    `is_retried`: it was begun again in the meantime, so there is nothing to tell any more.
+    `is_retried`: reading was resumed in the meantime, so the error is obsolete.
     """
 
     error: DatabusError
@@ -68,9 +68,9 @@ BufferItem = (
 
 
 class UnknownSchemaError(DatabusError):
-    """An event of a schema that the relay did not have at registration.
+    """An event has a schema that the relay did not have at registration.
 
-    Never leaves this package: the answer to it is to register again.
+    Never leaves this package: the client registers again.
     """
 
     def __init__(self, schema_id: bytes) -> None:
@@ -79,29 +79,28 @@ class UnknownSchemaError(DatabusError):
 
 
 class WindowDecoder:
-    """Reads the answers to one registration's stream requests, one after another."""
+    """Decodes the stream answers of one registration, one at a time."""
 
     def __init__(self, max_window_bytes: int) -> None:
         self._reader = RowReader(max_window_bytes)
         self._bindings: Bindings = {}
         self._position: Position | None = None
-        self._asked: set[str] = set()  # schema ids of DDL events that were looked for
+        self._asked: set[str] = set()  # schema ids of DDL events that were requested
 
     def use(self, bindings: Bindings) -> None:
-        """Decode what comes from now on with these."""
+        """Decode with these bindings from now on."""
         self._bindings = bindings
         self._reader.known = schemas_of(bindings)
 
     def begin(self, position: Position) -> None:
-        """Begin an answer; `position` is after the last whole window."""
+        """Start an answer; `position` is after the last whole window."""
         self._position = position
 
     def receive(self, chunk: bytes) -> list[BufferItem]:
-        """Return what the bytes complete.
+        """Return the items that the bytes complete.
 
-        Raises ProtocolError (WindowTooLargeError among them) or
-        UnknownSchemaError; `items` of the same chunk before it are lost with
-        it, and read again: `progress` does not count them.
+        Raises ProtocolError (also as WindowTooLargeError) or UnknownSchemaError. The items
+        before it in the same chunk are lost and read again: `progress` excludes them.
         """
         assert self._position is not None, "begin() comes first"
         items: list[BufferItem] = []
@@ -118,27 +117,27 @@ class WindowDecoder:
                 items.append(RolledBack(since.scn))
             else:
                 _refuse(item)
-        # Once a chunk and not once a window: a checkpoint is slow to make.
+        # Once per chunk, not per window: creating a checkpoint is slow.
         self._position = _after(since, last) if last else since
         return items
 
     def end(self) -> None:
-        """Say that the answer is over; raises ProtocolError inside an event."""
+        """End the answer; raise ProtocolError inside an event."""
         self._reader.close()
 
     def reset(self) -> None:
-        """Forget the half window."""
+        """Forget the incomplete window."""
         self._reader.reset()
 
     @property
     def progress(self) -> Progress:
-        """What has come since `begin`."""
+        """What has arrived since `begin`."""
         scn = self._reader.pending_scn
         half = None if scn is None else HalfWindow(scn, self._reader.pending_events)
         return Progress(self._position, half)
 
     def empty_window(self, position: Position) -> ReadWindow:
-        """Return a window of no events that ends at `position`."""
+        """Return an empty window that ends at `position`."""
         window = RowWindow(position.scn, position.checkpoint.ts_ns, (), NOTICE_BYTES)
         return ReadWindow(window, self._bindings, position)
 
@@ -151,7 +150,7 @@ class WindowDecoder:
             self._ask_for_versions(window)
 
     def _ask_for_versions(self, window: RowWindow) -> None:
-        """Have the versions that a statement made before anybody hears of it; asked for once."""
+        """Request the versions that a DDL statement made, once, before delivering it."""
         by_name = {bound.name: bound for bound in self._bindings.values()}
         for _, told in window.ddl:
             for name, digits in told.schemas.items():

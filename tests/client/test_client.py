@@ -551,7 +551,7 @@ def test_a_stuck_callback_stops_the_client_after_its_budget(relay: FakeRelay) ->
         with client:
             wait_until(lambda: client.error)
             assert isinstance(client.error, ConsumerError)
-            assert "has not come back" in str(client.error)
+            assert "has not returned" in str(client.error)
             assert "hang" in str(client.error)
             assert not client.is_healthy
             let_go.set()

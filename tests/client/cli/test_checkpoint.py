@@ -96,8 +96,8 @@ def test_show_of_one_file_shows_that_one(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda place: None, "there is no such folder or file"),
-        (lambda place: place.mkdir(), "there is no checkpoint in it"),
+        (lambda place: None, "no such folder or file"),
+        (lambda place: place.mkdir(), "contains no checkpoint"),
         (lambda place: place.write_text("{"), "cannot be read"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_spark_query_is_shown_as_of_its_last_batch_that_is_done(tmp_path: Path
     assert (found["physicalSource"], found["mode"], found["scn"]) == ("shop", "online", 80)
     assert found["phase"] == "batch 9 done, batch 10 is planned"
     result = databus("set", tmp_path, 5, "--yes")
-    assert "is Spark's own" in result.output
+    assert "belongs to Spark" in result.output
 
 
 def test_a_spark_query_in_a_snapshot_says_which_row(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_set_moves_back_and_says_what_comes_again_and_keeps_a_copy(folder: Path)
     before = FileCheckpoints(folder).path("default", ORDERS).read_bytes()
     result = databus("set", folder, 20, "--name", "default", answer="y\n")
     assert result.exit_code == 0, result.output
-    assert "Windows after 20, up to 50, come AGAIN." in result.output
+    assert "Windows after 20, up to 50, are delivered AGAIN." in result.output
     assert moved(folder) == Checkpoint.at(20)
     (copy,) = folder.glob("*.before-*")
     assert copy.read_bytes() == before
@@ -154,9 +154,9 @@ def test_set_to_latest_asks_the_relay_and_says_what_is_left_out(
     folder: Path, relay: ServedRelay
 ) -> None:
     words = ("set", folder, "latest", "--name", "default", "--yes")
-    assert "name the relay with --relay" in databus(*words).output
+    assert "give the relay's URL with --relay" in databus(*words).output
     result = databus(*words, "--relay", relay.url)
-    assert "Windows after 50, up to 60, are LEFT OUT" in result.output
+    assert "Windows after 50, up to 60, are SKIPPED" in result.output
     assert moved(folder) == Checkpoint.at(60, 60_000_000_000)
 
 
@@ -247,6 +247,6 @@ def test_the_lag_in_words(scn: int | None, text: str) -> None:
 def test_consequences_name_what_the_relay_does_not_hold() -> None:
     lines = consequences(50, Checkpoint.at(5), "5", HELD)
     assert "does not hold it (its oldest window is 30)" in lines[1]
-    assert "has not come so far" in consequences(50, Checkpoint.at(99), "99", HELD)[1]
-    assert "begins with the oldest" in consequences(50, Checkpoint.flexible(), "earliest", HELD)[0]
-    assert distance_text(None, 4) == "A has not begun"
+    assert "has not reached it" in consequences(50, Checkpoint.at(99), "99", HELD)[1]
+    assert "starts with the oldest" in consequences(50, Checkpoint.flexible(), "earliest", HELD)[0]
+    assert distance_text(None, 4) == "A has not started"

@@ -229,7 +229,7 @@ def test_a_callback_that_does_not_come_back_is_overdue() -> None:
     assert early is None
     assert late is not None
     assert late.scn == 7
-    assert ".callback has not come back for 2.2 s" in str(late)
+    assert ".callback has not returned for 2.2 s" in str(late)
     assert dispatch.overdue() is None, "nobody is called now"
 
 
@@ -256,7 +256,7 @@ def test_the_callback_that_does_not_come_back_is_named_whichever_came_before_it(
     assert dispatch.deliver(read(7, order(7))).failure is None
     names = ["on_start_data_event_sequence", "on_data_event", "on_end_data_event_sequence"]
     for name, late in zip(names, seen, strict=True):
-        assert f"{name} has not come back" in str(late)
+        assert f"{name} has not returned" in str(late)
 
 
 CALLS: list[Callable[[Dispatch], object]] = [

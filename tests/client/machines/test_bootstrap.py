@@ -317,7 +317,7 @@ def until_another_is_asked(machine: ConnectionMachine, answer: Any) -> int:
 
 
 def nothing_on(machine: ConnectionMachine) -> PageAnswered:
-    """Return a page that does not lead on from where a machine is."""
+    """Return a page that does not advance a machine's checkpoint."""
     return PageAnswered(PageFacts(machine.position.checkpoint, 1, -1), PageHeaders(False))
 
 
@@ -411,7 +411,7 @@ def test_a_server_that_is_not_as_far_is_asked_again_later_and_that_is_no_failure
 def test_a_server_behind_the_consumer_is_not_believed() -> None:
     machine, _ = at_start_scn()
     instructions = machine.handle(StartScnAnswered(2))
-    assert "starts at 2, we are at 3" in str(only(instructions, Tell).error)
+    assert "starts at scn 2, before ours, 3" in str(only(instructions, Tell).error)
     machine, first = at_snapshot()
     machine.handle(page(only(machine.handle(page(first)), GetPage)))
     assert only(machine.handle(TargetScnAnswered(9)), Tell)

@@ -291,7 +291,7 @@ def test_a_relay_that_would_leave_out_the_rest_of_a_window_is_refused(
     machine, _ = stream_machine(A, B)
     machine.handle(answered(5))
     instructions = machine.handle(answered(None, HalfWindow(6, 3), resume=resume))
-    assert f"says to go on at {resume[0]}, {resume[1]}" in str(only(instructions, Tell).error)
+    assert f"says to continue at {resume[0]}, {resume[1]}" in str(only(instructions, Tell).error)
     assert RollBack(5) in instructions
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(5, 1005)
 
@@ -319,7 +319,7 @@ def test_a_relay_that_has_not_the_rest_of_a_window_it_began_without_a_word_is_to
     machine.handle(answered(5, half))
     instructions = machine.handle(answered(None, half, is_ahead=True))
     told = str(only(instructions, Tell).error)
-    assert "has not come to scn 6, where it said to go on; going back" in told
+    assert "has not reached scn 6, where it said to continue; going back" in told
     assert RollBack(5) in instructions
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(5, 1005)
 
@@ -605,7 +605,7 @@ def test_before_a_bootstrap_nothing_is_taken_for_read_that_only_a_header_said() 
 def test_a_place_before_what_was_read_is_refused(resume: tuple[int, int]) -> None:
     machine, _ = stream_machine(A, B, start="100")
     error = only(machine.handle(answered(110, resume=resume)), Tell).error
-    assert f"go on at {resume[0]}, {resume[1]}" in str(error)
+    assert f"continue at {resume[0]}, {resume[1]}" in str(error)
     assert connect(machine, Waited(), ONLY_ORDERS).checkpoint == Checkpoint.at(110, 1110)
 
 
@@ -660,7 +660,7 @@ def test_behind_a_place_that_is_gone_reading_begins_anew_as_from_one_that_is_sur
     assert request.server != first.server
     assert (request.checkpoint.window_scn, request.may_be_held) == (scn, True)
     told = str(only(machine.handle(answered(is_ahead=True)), Tell).error)
-    assert f"has not come to scn {scn} yet; if that lasts" in told, "it is the relay that is behind"
+    assert f"has not reached scn {scn} yet; if that lasts" in told, "it is the relay that is behind"
 
 
 def test_a_relay_that_has_not_come_where_another_has_led_is_told_of_with_that_one() -> None:
@@ -670,7 +670,7 @@ def test_a_relay_that_has_not_come_where_another_has_led_is_told_of_with_that_on
     second = connect(machine, Waited(), ONLY_ORDERS)
     assert second.checkpoint.window_scn == 90
     told = only(machine.handle(answered(is_ahead=True)), Tell).error
-    assert f"scn 90, where {first.server} said to go on" in str(told)
+    assert f"scn 90, where {first.server} said to continue" in str(told)
     again = connect(machine, Waited(), ONLY_ORDERS)
     assert again.checkpoint.window_scn == 5
     # It has gone back: from here on it is the relay that is behind.

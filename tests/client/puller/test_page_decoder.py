@@ -94,7 +94,7 @@ def test_a_page_of_the_log_leads_to_its_window() -> None:
 def test_log_rows_out_of_order_are_refused(scns: tuple[int, ...]) -> None:
     decoder = make_decoder(CATCH_UP)
     decoder.receive(bytes_of(*map(order, scns)) + END)
-    with pytest.raises(ProtocolError, match="11 to 20 were asked for"):
+    with pytest.raises(ProtocolError, match="11 to 20 were requested"):
         decoder.end()
 
 

@@ -1,7 +1,7 @@
-"""A bootstrap pair in one process: producers, seeding, and what serves their stores.
+"""A bootstrap pair in one process: producers, seeders and the readers of their stores.
 
-Each part is optional: a server alone reads stores that another process writes.
-It serves nobody itself; `service` does.
+Each part is optional: a process that only serves reads stores that another process
+writes. This module does no HTTP; `service` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from databus.bootstrap.admin.status import SeedRates, StatusWatch, StoreStatus
-from databus.bootstrap.producer.relay_monitor import RelayWatch
+from databus.bootstrap.producer.relay_monitor import RelayMonitor
 from databus.bootstrap.seeder.job import store_path
 from databus.bootstrap.server.reader_pool import StoreReaders
 from databus.bootstrap.server.sessions import Sessions
@@ -32,29 +32,29 @@ RELAY_TIMEOUT_S = 2.0
 
 
 class Worker(Protocol):
-    """A producer or the seeding of one store: works in the background until it is stopped."""
+    """The producer or the seeder of one store; works in the background until it is stopped."""
 
     @property
     def problem(self) -> str:
-        """What keeps it from working; empty when nothing does."""
+        """Why it does not work; empty when it does."""
         ...
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody has paused it."""
+        """Whether it is paused."""
         ...
 
     def pause(self) -> None:
-        """Rest until `resume`; returns at once."""
+        """Pause until `resume`; returns at once."""
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
 
     def start(self) -> None:
-        """Start its thread; once."""
+        """Start its thread. Call it once."""
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """End its thread; returns whether it ended in time."""
+        """Stop its thread; return whether it stopped in time."""
         ...
 
 
@@ -63,7 +63,7 @@ MakeWorker = Callable[[BootstrapSettings, PhysicalSourceSettings], Worker]
 
 @dataclass(slots=True)
 class Traffic:
-    """What was served; written on the loop's thread only."""
+    """Counters of the requests served. Written on the loop's thread only."""
 
     pages: int = 0
     rows: int = 0
@@ -72,7 +72,7 @@ class Traffic:
 
 
 class Pair:
-    """The parts of a pair that this process runs; owns their threads and locks until `stop`.
+    """The parts of a pair that run in this process. Owns their threads and locks until `stop`.
 
     Raises SettingsError when another process has a producer on one of the stores.
     """
@@ -90,7 +90,7 @@ class Pair:
         self.store_watch = StoreWatch(self.paths)
         self.readers = StoreReaders(self.paths, watch=self.store_watch)
         self.sessions = Sessions(time.time)
-        self.relays = RelayWatch(settings.relays, list(self.paths), self._make_transport)
+        self.relays = RelayMonitor(settings.relays, list(self.paths), self._make_transport)
         self.started_at_s = time.time()
         self._watch = StatusWatch(self.paths)
         with contextlib.ExitStack() as locks:
@@ -102,40 +102,40 @@ class Pair:
             self._locks = locks.pop_all()
 
     def start(self) -> None:
-        """Start producing, seeding and reading."""
+        """Start the producers, the seeders and the readers."""
         self.start_workers()
         self.readers.start()
         self._watch.start()
 
     def start_workers(self) -> None:
-        """Start producing and seeding alone: nobody is served, but the stores are looked at."""
+        """Start the producers, the seeders and the check of the stores, without the readers."""
         self.store_watch.start()
         for worker in self._workers():
             worker.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Stop all of it; may be called twice."""
+        """Stop all parts. May be called twice."""
         end_s = time.monotonic() + timeout_s
         self.readers.stop(_left(end_s))
         self._watch.stop(_left(end_s))
         self.store_watch.stop(_left(end_s))
         if self._stop_workers(_left(end_s)):
-            # Otherwise a thread may still write: the process ends with it.
+            # A thread that has not stopped may still write: keep its lock until the process ends.
             self._locks.close()
 
     @property
     def stores(self) -> Mapping[str, StoreStatus]:
-        """How each store was a moment ago, by physical source."""
+        """The newest status of each store, by physical source."""
         return self._watch.stores
 
     @property
     def seed_rates(self) -> SeedRates:
-        """How fast tables are seeded."""
+        """The rates at which tables are seeded."""
         return self._watch.seed_rates
 
     @property
     def is_ready(self) -> bool:
-        """Whether every source that is listed is served."""
+        """Whether every source in the settings is served."""
         active = {
             (name, source.name)
             for name, store in self.stores.items()
@@ -145,25 +145,25 @@ class Pair:
         return all((name, source) in active for name, of in self.listed.items() for source in of)
 
     def pause(self, name: str) -> None:
-        """Let producer and seeder of a physical source rest until `resume`, or a restart.
+        """Pause the producer and the seeder of a physical source until `resume` or a restart.
 
-        Raises UnknownSourceError; InvalidParameterError when they are another process's.
+        Raises UnknownSourceError, and InvalidParameterError when they run in another process.
         """
         for worker in self._workers_of(name):
             worker.pause()
 
     def resume(self, name: str) -> None:
-        """Go on after `pause`; raises what that raises."""
+        """Continue after `pause`; raises the same errors."""
         for worker in self._workers_of(name):
             worker.resume()
 
     def is_paused(self, name: str) -> bool | None:
-        """Return whether a physical source's workers rest; None when it has none here."""
+        """Return whether a physical source's workers are paused; None when it has none here."""
         workers = self._find_workers(name)
         return any(worker.is_paused for worker in workers) if workers else None
 
     def source_names(self, texts: Iterable[str]) -> list[str]:
-        """Return the names of sources that are named, or given by their ids."""
+        """Return the names of sources that are given by name or by id."""
         names = {
             str(source.src_id): source.name
             for store in self.stores.values()
@@ -172,11 +172,11 @@ class Pair:
         return [names.get(text, text) for text in texts]
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return how each physical source is, by name, as plain values."""
+        """Return the status of each physical source, by name, as plain values."""
         return {name: self._status(name, store) for name, store in self.stores.items()}
 
     def problems(self) -> dict[str, list[str]]:
-        """Return what is wrong, by physical source; only those with a problem."""
+        """Return the problems of each physical source that has any."""
         found = {name: list(self._problems(name, store)) for name, store in self.stores.items()}
         return {name: problems for name, problems in found.items() if problems}
 
@@ -204,7 +204,7 @@ class Pair:
         workers = self._find_workers(name)
         if not workers:
             raise InvalidParameterError(
-                "name", name, "this process only serves; ask the one that fills the store"
+                "name", name, "this process only serves; ask the process that fills the store"
             )
         return workers
 
@@ -216,7 +216,7 @@ class Pair:
         return Transport(RELAY_TIMEOUT_S, access=access)
 
     def _stop_workers(self, timeout_s: float) -> bool:
-        """Stop all at once, for each may take its time; returns whether all ended."""
+        """Stop all workers in parallel; return whether all stopped in time."""
         workers = self._workers()
         with ThreadPoolExecutor(max(1, len(workers))) as threads:
             return all(list(threads.map(lambda worker: worker.stop(timeout_s), workers)))
@@ -243,7 +243,7 @@ def _make_workers(settings: BootstrapSettings, make: MakeWorker | None) -> dict[
 
 def _lock(path: Path) -> Callable[[], None]:
     in_use = (
-        f"store {path} has a producer already, and a store has one: "
+        f"store {path} has a producer already, and may have only one: "
         "stop that process, or use another data_dir"
     )
     return take_lock(Path(f"{path}-producing"), in_use)

@@ -1,4 +1,4 @@
-"""The pair as a daemon's service: every route, `/health`, `/ready`, its start and its end."""
+"""The bootstrap pair as a daemon's service: routes, `/health`, `/ready`, start and stop."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from databus.daemon.openapi import api_routes
 from databus.daemon.service import Health, Service
 
 OWN_FILES = 32
-FILES_OF_A_STORE = 40  # three of each connection to it: producer, seeder, watch, readers
+FILES_OF_A_STORE = 40  # three for each connection: producer, seeder, checks, readers
 
 
 def routes(pair: Pair) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
-    """Return the table of the server's commands, for tornado."""
+    """Return the server's routes, for tornado."""
     arguments = {"limits": pair.settings.http, "pair": pair}
     commands = [(path, handler, arguments) for path, handler in COMMANDS]
     return [*commands, *api_routes(PairApi(pair).endpoints(), pair.settings.http)]
 
 
 def make_service(pair: Pair) -> Service:
-    """Return the pair as the service shell takes it."""
+    """Return the pair as a `Service`."""
     tasks: list[asyncio.Task[None]] = []
 
     def start() -> None:
         pair.start()
         tasks.append(asyncio.get_running_loop().create_task(pair.relays.run()))
 
-    def let_go() -> None:  # no request is held
+    def let_go() -> None:  # no request waits for new data here
         for task in tasks:
             task.cancel()
 

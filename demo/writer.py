@@ -14,8 +14,8 @@ from databus.demo.shop import Shop, Statement
 BEHIND_FORGIVEN_S = 1.0
 
 
-class Pace:
-    """Says how long to wait so that so many changes a second are made on average."""
+class RateLimiter:
+    """Spaces changes so that their average rate is `rate` a second."""
 
     def __init__(self, rate: float, now_s: float) -> None:
         self._rate = rate
@@ -24,7 +24,7 @@ class Pace:
     def delay_s(self, changes: int, now_s: float) -> float:
         """Count changes just made; return how long to wait before the next."""
         self._due_s += changes / self._rate
-        # After a stall the pace is taken up again; it is not made up for with a burst.
+        # After a stall the rate continues as before; lost time is not made up with a burst.
         self._due_s = max(self._due_s, now_s - BEHIND_FORGIVEN_S)
         return max(0.0, self._due_s - now_s)
 
@@ -52,11 +52,11 @@ def main(uri: str, password_file: Path | None, seed: int, rate: float, changes: 
     """Open the shop in an empty database and go on until told to stop."""
     session = database_of(uri, password_file).connect()
     shop = Shop(seed, time.time_ns, moment)
-    pace = Pace(rate, time.monotonic())
+    limiter = RateLimiter(rate, time.monotonic())
     try:
         for statements in shop.transactions(changes):
             commit(session, statements)
-            time.sleep(pace.delay_s(len(statements), time.monotonic()))
+            time.sleep(limiter.delay_s(len(statements), time.monotonic()))
     finally:
         session.close()
 

@@ -43,6 +43,10 @@ HOME_MADE = (
     Word(r"\bquery_figures\b", "query metrics"),
     Word(r"\bverify_notes\b", "scratch table"),
     Word(r"\bwide_rows\b", "join rows"),
+    Word(r"\bRelayWatch\b", "RelayMonitor"),
+    Word(r"\bPace\b", "RateLimiter"),
+    Word(r"\b[Ii]ntakes?\b|\b(Page)?Intake\b", "window decoder, page decoder"),
+    Word(r"\b[Ss]urroundings\b", "ClientContext"),
     Word(r"\bnot built yet\b", "say what there is"),
 )
 

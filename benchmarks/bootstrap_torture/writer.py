@@ -19,7 +19,7 @@ from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import End, Workload
 from benchmarks.torture.writer import run_transaction
 from databus.demo.databases import Session, database_of
-from databus.demo.writer import Pace
+from databus.demo.writer import RateLimiter
 
 
 def write(session: Session, workload: Workload, folder: Path, stop: Stop) -> None:
@@ -29,7 +29,7 @@ def write(session: Session, workload: Workload, folder: Path, stop: Stop) -> Non
         SharedNumber(folder / "committed") as committed,
         SharedNumber(folder / "rolled_back") as undone,
     ):
-        pace = None
+        limiter = None
         for work in workload.transactions():
             if stop.is_set:
                 return
@@ -38,10 +38,10 @@ def write(session: Session, workload: Workload, folder: Path, stop: Stop) -> Non
                 committed.set(work.number)
             else:
                 undone.set(undone.get() + 1)
-            if pace is None and rate.get():
-                pace = Pace(rate.get(), time.monotonic())
-            if pace is not None and work.end is End.COMMIT:
-                time.sleep(pace.delay_s(1, time.monotonic()))
+            if limiter is None and rate.get():
+                limiter = RateLimiter(rate.get(), time.monotonic())
+            if limiter is not None and work.end is End.COMMIT:
+                time.sleep(limiter.delay_s(1, time.monotonic()))
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from benchmarks.shared.load import Stop
 from benchmarks.spark_verify.shop import changes
 from databus.demo.databases import database_of
-from databus.demo.writer import Pace
+from databus.demo.writer import RateLimiter
 
 
 @click.command()
@@ -23,7 +23,7 @@ def main(uri: str, password_file: Path | None, rows: int, seed: int, rate: float
     """Write until SIGTERM; the transaction under way is finished."""
     stop = Stop()
     session = database_of(uri, password_file).connect()
-    pace = Pace(rate, time.monotonic())
+    limiter = RateLimiter(rate, time.monotonic())
     try:
         for statements in changes(rows, seed):
             if stop.is_set:
@@ -32,7 +32,7 @@ def main(uri: str, password_file: Path | None, rows: int, seed: int, rate: float
             for statement in statements:
                 session.execute(statement)
             session.commit()
-            time.sleep(pace.delay_s(len(statements), time.monotonic()))
+            time.sleep(limiter.delay_s(len(statements), time.monotonic()))
     finally:
         session.close()
 

@@ -18,7 +18,7 @@ from benchmarks.torture.mix import Act, Kind, Mixer, decision, settings_of
 from benchmarks.torture.shared_number import SharedNumber
 from benchmarks.torture.workload import End, Work, Workload
 from databus.demo.databases import Session, database_of
-from databus.demo.writer import Pace
+from databus.demo.writer import RateLimiter
 
 WAIT_S = 0.002
 DETACHED_S = 10.0
@@ -97,7 +97,7 @@ class Stagehand:
 
 def write(hand: Stagehand, acts: Iterable[Act], lead: int, rate: float, folder: Path) -> None:
     """Do the acts at this rate of transactions, at most `lead` ahead of the client."""
-    pace = Pace(rate, time.monotonic())
+    limiter = RateLimiter(rate, time.monotonic())
     with (
         SharedNumber(folder / "rolled_back") as undone,
         SharedNumber(folder / "applied") as applied,
@@ -110,7 +110,7 @@ def write(hand: Stagehand, acts: Iterable[Act], lead: int, rate: float, folder: 
             hand.do(act)
             if is_ended:
                 undone.set(undone.get() + (work.end is End.ROLLBACK))
-                time.sleep(pace.delay_s(1, time.monotonic()))
+                time.sleep(limiter.delay_s(1, time.monotonic()))
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The pair's JSON API, `/api/v1`: how it is, whom it serves, and pausing what fills it."""
+"""The pair's JSON API, `/api/v1`: status, sessions, pause and resume."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from databus.schemas.errors import UnknownSourceError
 ROOT = "/api/v1"
 TITLE = "Databus bootstrap server"
 DESCRIPTION = (
-    "What a running bootstrap pair keeps, fills and serves. SCNs are strings of digits: they may "
-    "be beyond 2**53. Times are seconds since 1970, sizes bytes. null = not known."
+    "The status of a running bootstrap pair. SCNs are strings of digits: they may "
+    "exceed 2**53. Times are in seconds since 1970, sizes in bytes. null = not known."
 )
 _NO_SUCH = {404: "There is no such physical source"}
 _ONE = f"{ROOT}/physicalSources/{{name}}"
@@ -49,14 +49,14 @@ class PairApi:
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the table of endpoints."""
-        pair = "The pair: version, problems, what was served"
-        rest = "Let its producer and seeder rest, until it is resumed or the process is restarted"
+        pair = "The pair: version, problems, counters of what was served"
+        rest = "Pause its producer and seeder until it is resumed or the process is restarted"
         found = [
             Endpoint("GET", f"{ROOT}/bootstrap", pair, PairView, self.pair),
             Endpoint(
                 "GET",
                 f"{ROOT}/physicalSources",
-                "Every store: how far it is, how far behind its relay, its sources",
+                "Every store: its newest window, its lag behind the relay, its sources",
                 Stores,
                 self.stores,
             ),
@@ -73,7 +73,7 @@ class PairApi:
             Endpoint(
                 "POST",
                 f"{_ONE}/resume",
-                "Go on after a pause",
+                "Continue after a pause",
                 StoreView,
                 self.resume,
                 role=Role.ADMIN,
@@ -82,7 +82,7 @@ class PairApi:
             Endpoint(
                 "GET",
                 f"{ROOT}/sessions",
-                "Who is served: phase, rows, bytes",
+                "The clients that are served: phase, rows, bytes",
                 SessionsView,
                 self.sessions,
             ),
@@ -123,20 +123,20 @@ class PairApi:
         return self._view(self._find(call))
 
     async def pause(self, call: Call) -> StoreView:
-        """Let what fills a store rest."""
+        """Pause the producer and the seeder of a store."""
         return await self._after(self._pair.pause, call)
 
     async def resume(self, call: Call) -> StoreView:
-        """Let what fills a store go on."""
+        """Resume the producer and the seeder of a store."""
         return await self._after(self._pair.resume, call)
 
     async def sessions(self, _call: Call) -> SessionsView:
-        """Return everybody who was served of late."""
+        """Return the clients that were served in the last hour."""
         return SessionsView(sessions=[self._session(s) for s in self._pair.sessions.look()])
 
     async def _after(self, act: Callable[[str], None], call: Call) -> StoreView:
         name = self._find(call)
-        # It may wait for a lock that a thread holds while it writes.
+        # On a thread: it may wait for a lock that a worker holds while it writes.
         await asyncio.get_running_loop().run_in_executor(None, act, name)
         return self._view(name)
 

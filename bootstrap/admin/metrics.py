@@ -1,7 +1,7 @@
-"""A pair's figures in Prometheus' form, from the newest picture of its stores.
+"""A pair's metrics for Prometheus, from the newest status of its stores.
 
-An SCN beyond 2**53 loses its last digits here, as every number in Prometheus
-does; `/bootstrapStatus` has them all.
+An SCN above 2**53 loses its last digits here, because Prometheus stores numbers as
+floats; `/bootstrapStatus` has all digits.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _SIZES: tuple[tuple[str, str, Callable[[SourceSizes], int]], ...] = (
 
 
 class PairCollector(Collector):
-    """Collects one pair's figures."""
+    """Collects the metrics of one pair."""
 
     def __init__(self, pair: Pair, wall_s: Callable[[], float] = time.time) -> None:
         self._pair = pair
         self._wall_s = wall_s
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every figure."""
+        """Yield every metric."""
         stores = self._pair.stores
         yield from self._positions(stores.items())
         for name, text, figure in _SIZES:
             yield _gauge(name, text, _SOURCE_LABELS, _sizes(stores.items(), figure))
         yield _gauge(
             "source_status",
-            "1 for the status it is in",
+            "1 for the current status",
             [*_SOURCE_LABELS, "status"],
             _statuses(stores.items()),
         )
@@ -74,7 +74,7 @@ class PairCollector(Collector):
         )
         yield _gauge(
             "lag_seconds",
-            "Since the commit of the newest window; it grows while nothing is committed",
+            "Time since the commit of the newest window; it grows while nothing is committed",
             one,
             (([n], max(0.0, now_s - s.timestamp_ns / 1e9)) for n, s in found if s.timestamp_ns),
         )
@@ -87,13 +87,13 @@ class PairCollector(Collector):
         watched = self._pair.store_watch.watched
         yield _gauge(
             "store_checked_bytes",
-            "Bytes of rows in the store's file that were looked at again since the start",
+            "Bytes of rows in the store's file that were checked since the start",
             one,
             (([name], one_of.checked_bytes) for name, one_of in watched.items()),
         )
         yield _gauge(
             "store_checked_age_seconds",
-            "Since when all of the store's file was looked at last",
+            "Time of the last complete check of the store's file",
             one,
             (
                 ([name], time.monotonic() - one_of.round_at_s)
@@ -104,13 +104,13 @@ class PairCollector(Collector):
         problems = self._pair.problems()
         yield _gauge(
             "problems",
-            "Things that are wrong; /health has the texts",
+            "Number of problems; /health has the texts",
             one,
             (([n], len(problems.get(n, ()))) for n, _ in stores),
         )
 
     def _relays(self, stores: Stores) -> Iterator[Metric]:
-        """Yield how far the relays are, and the stores behind them."""
+        """Yield the newest window of each relay, and the lag of each store behind it."""
         newest = self._pair.relays.newest
         yield _gauge(
             "relay_scn",
@@ -125,7 +125,7 @@ class PairCollector(Collector):
         ]
         yield _gauge(
             "behind_relay_seconds",
-            "From the commit of the store's newest window to that of the relay's; 0 = has all",
+            "Commit time of the relay's newest window minus that of the store's; 0 = up to date",
             _PHYSICAL,
             ((labels, value) for labels, value in found if value is not None),
         )
@@ -145,7 +145,7 @@ class PairCollector(Collector):
         paused = [([name], pair.is_paused(name)) for name in pair.paths]
         yield _gauge(
             "paused",
-            "1 while somebody has paused what fills the store",
+            "1 while the producer and the seeder of the store are paused",
             _PHYSICAL,
             ((labels, value) for labels, value in paused if value is not None),
         )
@@ -165,14 +165,14 @@ class PairCollector(Collector):
         )
         yield _gauge(
             "seed_estimate_rows",
-            "The database's guess at that table's rows",
+            "The database's estimate of that table's rows",
             _SOURCE_LABELS,
             ((labels, s.seed_estimate) for labels, s in seeded if s.seed_estimate > 0),
         )
         rates = [(labels, self._pair.seed_rates.rows_per_s(*labels)) for labels, _ in seeded]
         yield _gauge(
             "seed_rows_per_second",
-            "Rows read from it, over the last few seconds",
+            "Rows read from that table per second, over the last few seconds",
             _SOURCE_LABELS,
             ((labels, rate) for labels, rate in rates if rate is not None),
         )
@@ -181,7 +181,7 @@ class PairCollector(Collector):
         phases = Counter(session.phase for session in self._pair.sessions.look())
         return _gauge(
             "sessions",
-            "Clients served in the last hour, by how far they are",
+            "Clients served in the last hour, by phase",
             ["phase"],
             (([phase.value], phases[phase]) for phase in ServedPhase),
         )
@@ -203,7 +203,7 @@ class PairCollector(Collector):
 
 
 def make_metrics(pair: Pair) -> CollectorRegistry:
-    """Return a registry of its own for one pair: two in a process do not mix."""
+    """Return a new registry for one pair, so that two pairs in a process do not mix."""
     metrics = CollectorRegistry()
     metrics.register(PairCollector(pair))
     add_process_metrics(metrics)

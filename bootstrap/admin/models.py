@@ -1,6 +1,6 @@
-"""What the pair's API answers: the models behind `/api/v1`.
+"""The models of the pair's JSON API, `/api/v1`.
 
-Every figure is of the running pair. Times are seconds since 1970, sizes bytes.
+All values are of the running pair. Times are in seconds since 1970, sizes in bytes.
 None = not known.
 """
 
@@ -16,25 +16,25 @@ from databus.daemon.openapi import ApiModel, Scn
 
 
 class PairProblem(ApiModel):
-    """Something that is wrong, and where."""
+    """One problem, and the physical source that has it."""
 
     physical_source: str
     text: str
 
 
 class PairView(ApiModel):
-    """The pair as a whole: what this process fills and serves."""
+    """The pair as a whole: the physical sources that this process fills and serves."""
 
-    name: str = Field(description="Host and port that it was reached at")
+    name: str = Field(description="Host and port that the request was sent to")
     version: str
     process_id: int
     started_at: float
     is_healthy: bool
-    is_ready: bool = Field(description="Whether every source that is listed is served")
-    role: Literal["reader", "admin"] = Field(description="What the one who asked may do")
+    is_ready: bool = Field(description="Whether every source in the settings is served")
+    role: Literal["reader", "admin"] = Field(description="The role of the caller's token")
     problems: list[PairProblem]
     physical_sources: int
-    sessions: int = Field(description="Clients that were heard of in the last hour")
+    sessions: int = Field(description="Clients that made a request in the last hour")
     pages: int
     rows: int = Field(description="Served since the start")
     served_bytes: int
@@ -42,13 +42,13 @@ class PairView(ApiModel):
 
 
 class ProducerView(ApiModel):
-    """What reads the relay into the store."""
+    """The producer: it reads the relay and writes the store."""
 
     is_running: bool
-    server: str = Field(description="The relay that it reads from, or tried last")
+    server: str = Field(description="The relay that it reads from, or the last one tried")
     windows: int = Field(description="Applied since the start")
     events: int
-    fell_off: str = Field(description="What happened when it last fell off the relay")
+    fell_off: str = Field(description="What happened when it last lagged out of the relay's ring")
     problem: str
 
 
@@ -61,15 +61,15 @@ class RelayView(ApiModel):
 
 
 class SeedView(ApiModel):
-    """How far the reading of a table from the database is."""
+    """The progress of seeding one table."""
 
     rows: int
-    estimate: int | None = Field(description="The database's guess at the table's rows")
+    estimate: int | None = Field(description="The database's estimate of the table's rows")
     percent: int | None
     rows_per_s: float | None = Field(description="Over the last few seconds")
-    left_s: float | None = Field(description="If the guess is right and the rate stays")
-    scn: Scn | None = Field(description="As of which rows are seeded")
-    until_scn: Scn | None = Field(description="How far the log must come, once all are read")
+    left_s: float | None = Field(description="If the estimate is right and the rate stays the same")
+    scn: Scn | None = Field(description="The SCN as of which rows are seeded")
+    until_scn: Scn | None = Field(description="The SCN that the log must reach, once all are read")
 
 
 class StoredSourceView(ApiModel):
@@ -84,24 +84,24 @@ class StoredSourceView(ApiModel):
     log_rows: int | None
     log_bytes: int | None
     floor_scn: Scn | None = Field(description="Start SCNs below it are refused")
-    log_floor_scn: Scn | None = Field(description="The log has everything after it")
+    log_floor_scn: Scn | None = Field(description="The log holds every window after it")
     tombstone_floor_scn: Scn | None = Field(description="Deleted rows are known from it on")
-    seed: SeedView | None = Field(description="None unless it is being seeded")
+    seed: SeedView | None = Field(description="null unless it is being seeded")
 
 
 class StoreView(ApiModel):
-    """One physical source: its store, and what fills it."""
+    """One physical source: its store, producer and seeder."""
 
     name: str
     state: Literal["running", "paused", "absent"] = Field(
-        description="Of its producer and seeder; absent: another process fills the store"
+        description="State of its producer and seeder; null when another process fills the store"
     )
     problems: list[str]
     scn: Scn | None = Field(description="The newest window in the store")
     at: float | None = Field(description="When that was committed")
     file_bytes: int | None
-    relay: RelayView | None = Field(description="None while no relay says how far it is")
-    behind_scn: Scn | None = Field(description="The relay's newest SCN less the store's")
+    relay: RelayView | None = Field(description="null while no relay reports its newest window")
+    behind_scn: Scn | None = Field(description="The relay's newest SCN minus the store's")
     behind_s: float | None = Field(description="From the store's newest commit to the relay's")
     producer: ProducerView | None
     sources: list[StoredSourceView]
@@ -114,9 +114,9 @@ class Stores(ApiModel):
 
 
 class SessionView(ApiModel):
-    """What one client was sent of some sources."""
+    """One client's bootstrap of some sources: what it was sent."""
 
-    client: str = Field(description="Its id, as relays have it; else its address and program")
+    client: str = Field(description="The client's id, as on relays; otherwise address and program")
     address: str
     agent: str
     sources: list[str]
@@ -133,6 +133,6 @@ class SessionView(ApiModel):
 
 
 class SessionsView(ApiModel):
-    """Everybody who was served in the last hour, the last one first."""
+    """The clients that were served in the last hour, the most recent first."""
 
     sessions: list[SessionView]

@@ -1,7 +1,7 @@
-"""How the stores of a pair are: read from their files, as plain values and as a table.
+"""The status of a pair's stores: read from their files, as plain values and as a table.
 
-What counting costs grows with the tables, so whoever watches counts the less
-often the longer it takes.
+Counting rows costs more the larger the tables are, so the poller counts less often
+the longer it takes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from databus.bootstrap.store.values import SourceState, SourceStatus, StoreSizes
 from databus.schemas.errors import BootstrapError
 
 LOOK_S = 1.0
-RATE_S = 10.0  # a rate of seeding is that of so long
-COUNTING_SHARE = 0.02  # of the time
+RATE_S = 10.0  # the time over which a seeding rate is measured
+COUNTING_SHARE = 0.02  # of the time may be spent on counting
 _TITLES = ("source", "id", "status", "rows", "deleted", "log rows", "log bytes", "from scn")
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """How one store is. Without a file all is as in the beginning."""
+    """The status of one store. Without a file every field has its initial value."""
 
     problem: str = ""
     store_id: str = ""
@@ -41,7 +41,7 @@ class StoreStatus:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the store, and with each of its sources."""
+        """The problems of the store and of each of its sources."""
         own = [self.problem] if self.problem else []
         return own + [
             f"{source.name}: {source.problem}"
@@ -50,7 +50,7 @@ class StoreStatus:
         ]
 
     def to_json_value(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the status as plain values."""
         sizes = self.sizes
         return {
             "problem": self.problem,
@@ -63,14 +63,14 @@ class StoreStatus:
 
 
 def read_status(store: Store, sizes: StoreSizes | None) -> StoreStatus:
-    """Return how a store is now; the sizes are counted elsewhere."""
+    """Return the current status of a store; the sizes are counted by the caller."""
     with store.reading():
         position, sources = store.position(), tuple(store.sources())
     return StoreStatus("", store.id, position.scn, position.timestamp_ns, sources, sizes)
 
 
 def read_all(paths: Mapping[str, Path]) -> dict[str, StoreStatus]:
-    """Return how each store is, counted now."""
+    """Return the status of each store, with sizes counted now."""
     stores = OpenStores(paths)
     try:
         return dict(_look(stores, paths, lambda _, store: store.sizes()))
@@ -94,13 +94,13 @@ def _look(
             except BootstrapError as error:
                 yield name, StoreStatus(str(error))
         else:
-            yield name, StoreStatus("the producer has not made this store yet")
+            yield name, StoreStatus("the producer has not created this store yet")
 
 
 class StatusWatch:
-    """Looks at the stores now and then, on a thread of its own.
+    """Reads the status of the stores at intervals, on its own thread.
 
-    `stores` is the newest picture; any thread may read it.
+    `stores` is the newest result; any thread may read it.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class StatusWatch:
         self._thread = threading.Thread(target=self._run, name="bootstrap-status", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -149,9 +149,9 @@ class StatusWatch:
 
 
 class SeedRates:
-    """How fast tables are seeded, by whatever process: from pictures of their stores.
+    """The seeding rates of tables, computed from the status of their stores.
 
-    One thread looks, any thread may ask.
+    It does not matter which process seeds. One thread calls `look`; any thread may read.
     """
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
@@ -160,14 +160,14 @@ class SeedRates:
         self._seen: dict[tuple[str, str], tuple[tuple[float, int], ...]] = {}
 
     def look(self, stores: Mapping[str, StoreStatus]) -> None:
-        """Take a picture of the stores."""
+        """Record the row counts of the stores."""
         now_s = self._monotonic_s()
         seen = {}
         for name, store in stores.items():
             for source in store.sources:
                 if source.status is SourceStatus.SEEDING:
                     place = name, source.name
-                    # One look more than the time asks for: it is the one to count from.
+                    # One sample older than RATE_S is kept: the rate is measured from it.
                     kept = [s for s in self._seen.get(place, ()) if now_s - s[0] <= RATE_S + LOOK_S]
                     is_anew = bool(kept) and kept[-1][1] > source.seed_rows
                     before = () if is_anew else tuple(kept)
@@ -175,7 +175,7 @@ class SeedRates:
         self._seen = seen
 
     def rows_per_s(self, name: str, source: str) -> float | None:
-        """Return the rate of the last few seconds; None when it is not known."""
+        """Return the rate over the last few seconds, or None when it is not known."""
         seen = self._seen.get((name, source), ())
         if len(seen) < 2:
             return None
@@ -184,7 +184,7 @@ class SeedRates:
 
 
 def status_table(name: str, status: Mapping[str, Any]) -> Table:
-    """Return a store's status, given as plain values, as a table for people."""
+    """Return a store's status, given as plain values, as a table for the terminal."""
     title = f"{name}: producer at scn {status['scn']}"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for number, title in enumerate(_TITLES):

@@ -1,4 +1,4 @@
-"""`databus bootstrap …`: a bootstrap pair as a process, and what is asked of its stores."""
+"""`databus bootstrap …`: run a bootstrap pair, and show the status of its stores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXAMPLE = "conf/bootstrap.toml"
     },
 )
 def bootstrap() -> None:
-    """Keep snapshots and long logs, and bring consumers up to date with them.
+    """Store snapshots and long logs, and bring consumers up to date from them.
 
     Example: `databus bootstrap run -c bootstrap.toml`
     """
@@ -52,8 +52,8 @@ def bootstrap() -> None:
 @bootstrap.command()
 @config_option(EXAMPLE)
 @serving_options
-@click.option("--no-serve", is_flag=True, help="Fill the stores only; another process serves.")
-@click.option("--no-seed", is_flag=True, help="Leave the seeding to `databus bootstrap seed`.")
+@click.option("--no-serve", is_flag=True, help="Only fill the stores; another process serves them.")
+@click.option("--no-seed", is_flag=True, help="Do not seed; `databus bootstrap seed` does.")
 def run(
     config: Path,
     host: str | None,
@@ -65,7 +65,7 @@ def run(
 ) -> None:
     """Run producers, seeding and the HTTP server until SIGTERM or Ctrl-C.
 
-    New tables are seeded from their database, beside everything else.
+    New tables are seeded from their database while everything else continues.
 
     Example: `databus bootstrap run -c bootstrap.toml --port 11116`, then
     `databus bootstrap status -c bootstrap.toml`.
@@ -106,7 +106,7 @@ def status(
     token_file: Path | None,
     tls_ca: Path | None,
 ) -> None:
-    """Show how far each producer and each source is.
+    """Show the position of each producer and the status of each source.
 
     Example: `databus bootstrap status -c bootstrap.toml`, or
     `databus bootstrap status --url http://127.0.0.1:11116 --json`.
@@ -148,7 +148,7 @@ def _run_workers(pair: Pair) -> None:
 
 @contextmanager
 def ended_by_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and Ctrl-C set; a second signal does what it does by default."""
+    """Yield an event that SIGTERM and Ctrl-C set; a second signal has its default effect."""
     ended = threading.Event()
 
     def end(number: int, frame: object) -> None:  # noqa: ARG001 - the shape of a handler
@@ -176,5 +176,5 @@ def _ask_status(url: str, token_file: Path | None, tls_ca: Path | None) -> dict[
         value = named_server(url, token_file, tls_ca).get("/bootstrapStatus")
         found: dict[str, Any] = value["physicalSources"]
     except (ServerError, KeyError, TypeError) as error:
-        raise ServerError(url, f"does not tell its status: {error}") from error
+        raise ServerError(url, f"does not report its status: {error}") from error
     return found

@@ -1,4 +1,4 @@
-"""`databus bootstrap seed` and `databus bootstrap verify`: what is done with tables by hand."""
+"""`databus bootstrap seed` and `databus bootstrap verify`: seed and compare tables by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def source_option(command: Command) -> Command:
-    """Add the option that says which tables."""
+    """Add the option that selects tables."""
     return click.option(
         "--source", "sources", multiple=True, help="A source, e.g. shop.orders; repeatable."
     )(command)
@@ -39,12 +39,13 @@ def source_option(command: Command) -> Command:
 @config_option(EXAMPLE)
 @source_option
 def seed(config: Path, sources: tuple[str, ...]) -> None:
-    """Read tables from their database into the store, showing how far it is.
+    """Read tables from their database into the store, and show the progress.
 
-    Those that are not seeded yet; a SOURCE that is named is seeded anew, while
-    the others are served as before. `databus bootstrap run` must have begun, and
-    does the work when it runs. Ctrl-C ends it after the rows at hand; the next
-    seeding goes on from there. Exits with 1 when a table could not be seeded.
+    Without --source, seeds every table that is not seeded yet. A table named with
+    --source is seeded again; the others are served meanwhile. `databus bootstrap run`
+    must have been started before; while it runs, it does the work. Ctrl-C stops after
+    the current chunk, and the next seeding continues from there. Exits with 1 when a
+    table could not be seeded.
 
     Example: `databus bootstrap seed -c bootstrap.toml --source shop.orders`
     """
@@ -56,7 +57,7 @@ def seed(config: Path, sources: tuple[str, ...]) -> None:
     for state in states:
         click.echo(_outcome(state))
     if not states:
-        click.echo("nothing to seed; name a source to seed it anew")
+        click.echo("nothing to seed; name a source with --source to seed it again")
     if any(state.problem or not _is_read(state) for state in states):
         sys.exit(1)
 
@@ -73,11 +74,11 @@ def seed(config: Path, sources: tuple[str, ...]) -> None:
     help="How many differing rows of each source to show.",
 )
 def verify(config: Path, sources: tuple[str, ...], is_json: bool, examples: int) -> None:
-    """Compare the store's rows with the database's, while both go on.
+    """Compare the store's rows with the database's, while both change.
 
-    Counts the rows that differ, that the store lacks, and that only the store
-    has; rows that changed at every look are counted as moving. Of tables without
-    a key distinct rows are compared, not how often each is there. Exits with 1
+    Counts the rows that differ, rows that are missing in the store, and rows that
+    only the store has. Rows that changed in every pass are counted as moving. Of
+    tables without a key, distinct rows are compared, not their number. Exits with 1
     when something differs.
 
     Example: `databus bootstrap verify -c bootstrap.toml --source shop.orders --json`
@@ -110,7 +111,7 @@ def shown_progress() -> Iterator[Report]:
 
 
 def words_of(progress: Progress) -> str:
-    """Say how many rows, how fast, and how long it still takes."""
+    """Return rows, rate and remaining time as text."""
     words = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s"
     left_s = progress.left_s
     if progress.is_done or left_s is None:
@@ -128,7 +129,7 @@ def _load(config: Path) -> BootstrapSettings:
 def _chosen(
     settings: BootstrapSettings, sources: Sequence[str]
 ) -> list[tuple[PhysicalSourceSettings, Sequence[str] | None]]:
-    """Return which sources of which physical source are meant; None = as is usual."""
+    """Return the chosen sources of each physical source; None = all that need it."""
     listed = {
         name: physical for physical in settings.physical_sources for name in physical.source_names
     }

@@ -1,12 +1,12 @@
 """The producer: a client of the relay that fills a store.
 
-Each window's rows, log and position go into one transaction, so whatever ends
-the process, each window is applied once. What the relay says of ids and
-schemas is in the store before any event of theirs is asked for.
+Each window's rows, log and position are written in one transaction, so each window
+is applied exactly once, however the process ends. Ids and schemas from the relay are
+stored before any event that uses them is requested.
 
-When no relay holds what follows any more, the store falls off: that is noted,
-nothing is served, and the reading starts again from the oldest that a relay
-has; the seeder then finds out what was missed.
+When no relay holds the next window any more, the producer has lagged out. It records
+that, the store is not served, and reading restarts at the oldest window that a relay
+holds; the seeder then reads the tables again.
 """
 
 from __future__ import annotations
@@ -39,45 +39,45 @@ from databus.schemas.errors import ConsumerError, DatabusError, ScnNotFoundError
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_EVERY_S = 0.1  # of windows without events: the others save themselves
+CHECKPOINT_EVERY_S = 0.1  # for windows without events; the others save their position themselves
 STOP_S = 10.0
 _SEEDED = (SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP, SourceStatus.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatus:
-    """How a producer is. `fell_off` is what happened when it last fell off the relay."""
+    """A producer's status. `fell_off` says what happened when it last lagged out of the ring."""
 
     name: str  # of the physical source
     is_running: bool
     scn: int
     timestamp_ns: int  # of the commit of that window
     server: str | None
-    windows: int  # applied since the start
+    windows: int  # windows applied since the start
     events: int
     fell_off: str
     problem: str
 
 
 class WindowWriter(Consumer):
-    """Applies windows to a store; also the client's checkpoint store, for the two are one.
+    """Applies windows to a store. It is also the client's checkpoint store.
 
-    Used by one thread at a time: the client's dispatcher, and whoever starts it.
+    Rows and position are one transaction, hence one object. Used by one thread at a time.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._events: list[tuple[int, StoredEvent]] = []
         self._timestamp_ns = 0
-        self._has_log = False  # whether it is known where the log begins
+        self._has_log = False  # whether the start of the log is recorded
         self.position = store.position()
         self.windows = 0
         self.event_count = 0
 
-    # As a consumer
+    # The consumer interface
 
     def on_data_event(self, event: DataEvent) -> None:
-        """Take an event's bytes."""
+        """Add an event to the current window."""
         stored = StoredEvent(
             event.scn,
             event.key,
@@ -90,22 +90,22 @@ class WindowWriter(Consumer):
         self._timestamp_ns = event.timestamp_ns
 
     def on_end_data_event_sequence(self, scn: int) -> None:
-        """Apply the window."""
+        """Apply the current window."""
         self._apply(scn, self._timestamp_ns, self._events)
         self._events.clear()
 
     def on_checkpoint(self, scn: int) -> None:
-        """Note where the log begins, when this is the first window of all."""
+        """Record the start of the log at the very first window."""
         self._begin_log(scn)
 
     def on_rollback(self, scn: int) -> None:  # noqa: ARG002 - a callback
-        """Forget the window that comes again."""
+        """Drop the current window: it will be delivered again."""
         self._events.clear()
 
-    # As a checkpoint store
+    # The checkpoint store interface
 
     def load(self, name: str, sources: Sequence[str]) -> Checkpoint | None:  # noqa: ARG002
-        """Return the store's position as a checkpoint; None when nothing was applied yet."""
+        """Return the store's position as a checkpoint, or None when nothing was applied yet."""
         self.position = position = self._store.position()
         self._has_log = position.scn != NOTHING_YET
         if position.scn == NOTHING_YET:
@@ -114,14 +114,14 @@ class WindowWriter(Consumer):
         return checkpoint.with_mark(self._store.mark())
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:  # noqa: ARG002
-        """Move the position over windows that had no events."""
+        """Advance the position over windows without events."""
         if checkpoint.window_scn > self.position.scn:
             self._apply(checkpoint.window_scn, checkpoint.ts_ns, ())
 
     def _begin_log(self, scn: int) -> None:
         if not self._has_log:
-            # What the relay had before its oldest window is not known: all that
-            # is certain is that nothing is missing from this one on.
+            # Windows before the relay's oldest are unknown: all that
+            # is certain is that none is missing from this one on.
             self._store.begin_log(scn - 1)
             self._has_log = True
 
@@ -139,14 +139,14 @@ class WindowWriter(Consumer):
 
 
 def _tell_notes(store: Store) -> None:
-    """Log which sources are seeded anew because of a statement."""
+    """Log which sources a statement has marked for seeding again."""
     for name, scn, problem in store.notes:
         log.warning("%s: %s", name, problem, extra=about(source=name, scn=scn))
     store.notes.clear()
 
 
 class Producer:
-    """Fills the store of one physical source in the background, and deletes what is too old.
+    """Fills the store of one physical source in the background, and deletes old data.
 
     The public methods may be called from any thread.
     """
@@ -158,7 +158,7 @@ class Producer:
         store_path: Path | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Take the store's path where it is not the usual one; `now_ns` is the wall clock."""
+        """`store_path` overrides the default path; `now_ns` is the wall clock."""
         self._settings = settings
         self._physical = physical
         self._path = store_path or default_store_path(settings, physical)
@@ -168,23 +168,23 @@ class Producer:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._is_paused = False
-        self._client_id = new_client_id()  # of each client that it makes, one after another
+        self._client_id = new_client_id()  # shared by the clients that it makes one after another
         self._client: DatabusClient | None = None
         self._writer: WindowWriter | None = None
         self._problem = self._retention_problem = self._fell_off = ""
-        self._failed_scn: int | None = None  # the window that the problem is about, if one
+        self._failed_scn: int | None = None  # the window that caused the problem, if any
         self._threads = [
             threading.Thread(target=target, name=f"{what}-{physical.name}", daemon=True)
             for what, target in (("producer", self._run), ("retention", self._retain))
         ]
 
     def start(self) -> None:
-        """Start the threads; once."""
+        """Start the threads. Call it once."""
         for thread in self._threads:
             thread.start()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """End after the window in hand; returns whether all ended in time."""
+        """Stop after the current window; return whether all threads stopped in time."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             self._stopping.set()
@@ -197,31 +197,31 @@ class Producer:
         return not any(thread.is_alive() for thread in begun)
 
     def pause(self) -> None:
-        """Apply no more windows until `resume`; the relay's ring may go on without it."""
+        """Apply no more windows until `resume`. A long pause may make the producer lag out."""
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self._set_paused(False)
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody has paused it."""
+        """Whether it is paused."""
         return self._is_paused
 
     @property
     def problem(self) -> str:
-        """What keeps it from working; empty when nothing does."""
+        """Why it does not work; empty when it does."""
         return self.status().problem
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it runs and nothing is wrong."""
+        """Whether it runs and has no problem."""
         status = self.status()
         return status.is_running and not status.problem
 
     def status(self) -> ProducerStatus:
-        """Return how it is."""
+        """Return a status snapshot."""
         with self._lock:
             client, writer = self._client, self._writer
         reading = client.status() if client is not None else []
@@ -253,12 +253,12 @@ class Producer:
                 with closing(Store.open(self._path, now_ns=self._now_ns)) as store:
                     self._produce(store)
             except Exception as error:
-                # A thread has nobody to raise to: it says so, and tries again.
+                # A thread has no caller to raise to: it logs the error and tries again.
                 self._note(error)
                 self._stopping.wait(self._back_off.next_s())
 
     def _produce(self, store: Store) -> None:
-        """Read until told to stop; raises what keeps it from reading."""
+        """Read until stopped; raise the error that ends the reading."""
         writer = WindowWriter(store)
         client = DatabusClient(
             settings=_client_settings(self._settings),
@@ -284,7 +284,7 @@ class Producer:
                 self._client = None
 
     def _register(self, bindings: Bindings) -> None:
-        """Keep what the relay says of ids and schemas; on the client's network thread."""
+        """Store the ids and schemas that the relay sent. Runs on the client's network thread."""
         with closing(Store.open(self._path)) as store:
             store.add_sources({bound.name: bound.src_id for bound in bindings.values()})
             for bound in bindings.values():
@@ -293,9 +293,9 @@ class Producer:
             self._problem = ""
 
     def _add_schemas(self, store: Store, bound: SourceBinding) -> None:
-        """Keep the schemas; a source whose rows have another key from now on is seeded anew.
+        """Store the schemas. If they change the key of its rows, the source is seeded again.
 
-        Rows under their old keys become tombstones by that.
+        Rows under their old keys become tombstones then.
         """
         known = [text for _, _, text in store.schemas([bound.src_id])]
         fresh = [s.text for s in bound.schemas if s.text not in known]
@@ -305,16 +305,16 @@ class Producer:
         if identity is None or not any(identity_in(text) != identity for text in fresh):
             return
         if store.source(bound.name).status in _SEEDED:
-            text = "%s has another primary key now: it is seeded anew"
+            text = "the primary key of %s has changed: it is seeded again"
             log.warning(text, bound.name, extra=about(source=bound.name))
             store.reset_source(bound.name)
 
     def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
         scn = store.position().scn
-        self._fell_off = f"fell off the relay after scn {scn}; the oldest held was {error.oldest}"
+        self._fell_off = f"lagged out of the ring after scn {scn}; its oldest was {error.oldest}"
         name = self._physical.name
         known = about(physical_source=name, scn=scn)
-        log.error("%s: %s; all is seeded anew", name, self._fell_off, extra=known)
+        log.error("%s: %s; all sources are seeded again", name, self._fell_off, extra=known)
         store.fall_off(scn, error.oldest)
 
     def _current_problem(self, writer: WindowWriter | None) -> str:
@@ -324,10 +324,10 @@ class Producer:
 
     def _note(self, error: Exception) -> None:
         if self._writer is not None and self._writer.windows:
-            self._back_off.reset()  # it went well for a while
+            self._back_off.reset()  # it worked for a while
         self._failed_scn = error.scn if isinstance(error, ConsumerError) else None
         if isinstance(error, ConsumerError) and isinstance(error.__cause__, DatabusError):
-            error = error.__cause__  # the store's own words
+            error = error.__cause__  # the store's own message
         text = str(error) if isinstance(error, DatabusError) else f"internal error: {error!r}"
         if text != self._problem:
             name = self._physical.name
@@ -341,12 +341,12 @@ class Producer:
             try:
                 with closing(Store.open(self._path, now_ns=self._now_ns)) as store:
                     retention = Retention(store, self._settings, self._now_ns)
-                    # Between two steps the producer gets its turn.
+                    # Between two steps the producer may write.
                     while retention.step() and not self._stopping.wait(0.005):
                         pass
                 self._retention_problem = ""
             except Exception as error:
-                name, text = self._physical.name, "%s: deleting what is too old failed: %s"
+                name, text = self._physical.name, "%s: deleting old data failed: %s"
                 known = about(physical_source=name)
                 log.error(text, name, error, exc_info=trace_of(error), extra=known)
                 self._retention_problem = str(error) or repr(error)
@@ -358,7 +358,7 @@ def _client_settings(settings: BootstrapSettings) -> ClientSettings:
         relays=settings.relays,
         access=settings.relay_access,
         start="earliest",
-        # A window that fails is tried again by a new client, from the store's position.
+        # A window that fails is tried again by a new client, starting at the store's position.
         callback_retries=0,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
         back_off=settings.back_off,

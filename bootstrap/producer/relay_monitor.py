@@ -1,7 +1,7 @@
-"""How far the relays are, so that it can be said how far behind them a store is.
+"""The relays' newest windows, from which the lag of each store is computed.
 
-Asks for `/bufferInfo`, which every Databus relay has, now and then. Nothing
-hangs on it: a relay that does not answer leaves the distance unknown, and that is told.
+Polls `/bufferInfo`, which every Databus relay has. The result is for status only: when no
+relay answers, the lag is unknown and reported as such.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 TIMEOUT_S = 2.0
 MAX_ANSWER_BYTES = 64 << 10
-# What reading an answer raises that is not what it should be.
+# The errors that reading a malformed answer raises.
 _NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_TROUBLED = frozenset(
-    {"starting", "unreachable", "retrying", "error"}
-)  # and not what somebody paused
-_MOST_SAID = 3  # relays
-NOT_ASKED_YET = "no relay has been asked yet how its source is"
+# "paused" is not among them: an operator did that.
+_TROUBLED = frozenset({"starting", "unreachable", "retrying", "error"})
+_MOST_REPORTED = 3  # relays
+NOT_ASKED_YET = "no relay has been asked for the status of its source yet"
+_NO_STATUS = "no relay reports the status of its source"
 _T = TypeVar("_T")
 
 
@@ -42,12 +42,11 @@ class RelayPoint(NamedTuple):
     timestamp_ns: int  # of its commit
 
 
-class RelayWatch:
-    """Looks at relays as one task. `newest` has, by physical source, what is known now.
+class RelayMonitor:
+    """Polls the relays in one task. `newest` has each physical source's newest known window.
 
-    `troubles` has those of which the relay itself hears nothing, or does not capture, or of
-    which no relay says anything: however near a store is to such a relay, nobody knows how
-    far it is behind the database.
+    `troubles` has the physical sources whose lag behind the database is unknown, with the
+    reason: their relay does not capture, it has lost its database, or no relay answers.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class RelayWatch:
         self._every_s = every_s
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Poll until cancelled."""
         with closing(self._make_transport()) as transport:
             while True:
                 for name in self._names:
@@ -75,7 +74,7 @@ class RelayWatch:
                 await asyncio.sleep(self._every_s)
 
     async def _look(self, transport: Transport, name: str) -> tuple[RelayPoint | None, str]:
-        """Return what the first relay says that knows the physical source, and what is wrong."""
+        """Ask relays until one knows the physical source; return its newest window and problem."""
         failures: list[str] = []
         for relay in self._relays:
             try:
@@ -84,19 +83,19 @@ class RelayWatch:
                 if answer.status == 200:
                     point = read_point(relay, answer.body)
                     return point, await self._trouble(transport, relay, name)
-                failures.append(f"{relay} answers {answer.status} when it is asked for {name}")
+                failures.append(f"{relay} answers {answer.status} to a request for {name}")
             except (DatabusError, OSError) as error:
-                log.debug("%s does not say how far %s is: %s", relay, name, error)
+                log.debug("%s does not report the newest window of %s: %s", relay, name, error)
                 failures.append(str(error))
-        return None, f"no relay says how its source is: {'; '.join(failures[:_MOST_SAID])}"
+        return None, f"{_NO_STATUS}: {'; '.join(failures[:_MOST_REPORTED])}"
 
     async def _trouble(self, transport: Transport, relay: str, name: str) -> str:
-        """Return what the relay that answered says is wrong with its source; "" = nothing."""
+        """Return the problem that a relay reports for its source, or ""."""
         try:
             answer = await _get(transport, relay, "/controlSources/status", {"source": name})
             return read_trouble(relay, name, answer.body) if answer.status == 200 else ""
         except (DatabusError, OSError) as error:
-            log.debug("%s does not say how its source %s is: %s", relay, name, error)
+            log.debug("%s does not report the status of its source %s: %s", relay, name, error)
             return ""
 
 
@@ -114,7 +113,7 @@ def _with(known: Mapping[str, _T], name: str, value: _T | None) -> dict[str, _T]
 
 
 def read_point(server: str, body: bytes) -> RelayPoint | None:
-    """Return what `/bufferInfo` says, None for an empty ring; raises ServerError."""
+    """Parse an answer of `/bufferInfo`; None for an empty ring. Raises ServerError."""
     try:
         value = json.loads(body)
         scn, timestamp_ms = int(value["maxScn"]), int(value["timestampLatestEvent"])
@@ -124,9 +123,9 @@ def read_point(server: str, body: bytes) -> RelayPoint | None:
 
 
 def read_trouble(server: str, name: str, body: bytes) -> str:
-    """Return what `/controlSources/status` says is wrong; "" when all is well, or it says nothing.
+    """Parse an answer of `/controlSources/status`; return the source's problem, or "".
 
-    Raises ServerError. A relay of another make says no state.
+    Raises ServerError. Relays of other vendors report no state.
     """
     try:
         status = json.loads(body)[name]
@@ -141,8 +140,8 @@ def read_trouble(server: str, name: str, body: bytes) -> str:
 
 
 def behind_s(point: RelayPoint, scn: int, timestamp_ns: int) -> float | None:
-    """Return how far a store is behind, from commit to commit; None while it has nothing."""
+    """Return a store's lag in seconds of commit time; None while it is empty."""
     if scn < 0 or timestamp_ns <= 0:
         return None
-    # The relay's time is in whole milliseconds.
+    # The relay reports whole milliseconds, so the difference may be negative.
     return 0.0 if scn >= point.scn else max(0.0, (point.timestamp_ns - timestamp_ns) / 1e9)

@@ -1,1 +1,1 @@
-"""Reads the tables of a database once, so that the snapshot begins whole."""
+"""Reads the tables of a database once, to fill the snapshot."""

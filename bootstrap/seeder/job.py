@@ -1,10 +1,10 @@
 """Seeding as a job: in the background of a producer, or once, for a command.
 
-One process seeds a store at a time, the one that holds the lock beside its
-file; a command that finds it held marks the tables as new and watches.
-A database that cannot be reached is tried again with back-off. A table that
-cannot be read stops alone: the text in the store says what to do about it, and
-it is tried again at the next start, or when it is marked as new.
+One process at a time seeds a store: the one that holds the lock file beside it. A
+command that finds the lock held marks the tables as new and shows the progress.
+A database that cannot be reached is tried again with back-off. A table that cannot
+be read stops alone: the problem in the store says what to do, and the table is tried
+again at the next start, or when it is marked as new.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 _LOOKS_IN_SILENCE = 5
 _NOTHING_YET = (
-    "it waits for the first window of the relay, and nothing can be served before that: is the "
-    "relay running, and does it read its database?"
+    "it waits for the relay's first window and cannot be served before: check that the relay "
+    "runs and can read its database"
 )
 _TO_SEED = (SourceStatus.NEW, SourceStatus.SEEDING)
 
@@ -55,14 +55,14 @@ def store_path(settings: BootstrapSettings, physical: PhysicalSourceSettings) ->
 
 
 def only(physical: PhysicalSourceSettings, sources: Sequence[str]) -> PhysicalSourceSettings:
-    """Return the settings of the physical source with only these of its sources."""
+    """Return the physical source's settings with only these sources."""
     pairs = zip(physical.source_names, physical.sources, strict=True)
     return physical.model_copy(update={"sources": tuple(s for name, s in pairs if name in sources)})
 
 
 @contextmanager
 def hold_seeding(path: Path) -> Iterator[bool]:
-    """Hold the right to seed the store at `path`; yields False when somebody else has it."""
+    """Take the seeding lock of the store at `path`; yield False when it is held already."""
     try:
         let_go = take_lock(Path(f"{path}-seeding"), f"store {path} is being seeded")
     except SettingsError:
@@ -75,9 +75,9 @@ def hold_seeding(path: Path) -> Iterator[bool]:
 
 
 class TableSeeding:
-    """Seeds tables of one store, one after the other, on one thread.
+    """Seeds the tables of one store one after another, on one thread.
 
-    `stop` ends it after the chunk at hand.
+    `stop` ends it after the current chunk.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TableSeeding:
         self._given_up: dict[str, str] = {}  # source: its problem
 
     def seed_all(self, sources: Sequence[str]) -> None:
-        """Seed those of the sources that are to be; waits as long as the database is away."""
+        """Seed the sources that need it; wait while the database cannot be reached."""
         while left := self._left(sources):
             try:
                 for source in left:
@@ -113,7 +113,7 @@ class TableSeeding:
                 self._stop.wait(wait_s)
 
     def _left(self, sources: Sequence[str]) -> list[str]:
-        """Return what can be done now; a table marked as new has no problem any more."""
+        """Return the sources that can be seeded now. Marking a table as new clears its problem."""
         if self._stop.is_set():
             return []
         states = [self._store.source(name) for name in sources]
@@ -125,7 +125,7 @@ class TableSeeding:
         ]
 
     def _seed_one(self, source: str) -> None:
-        # A scan for each: one that cannot be opened must not keep others from being read.
+        # One scan for each source: one that cannot be opened must not stop the others.
         scan = self._open_scan(only(self._physical, [source]))
         try:
             scan.open()
@@ -154,8 +154,8 @@ class TableSeeding:
         known = about(physical_source=name, source=source, error=error)
         log.error("seeding of %s stopped: %s", source, error, extra=known)
         self._given_up[source] = str(error)
-        # From the beginning next time: a seeding that nobody goes on with would
-        # keep the log from being shortened, for ever.
+        # The next seeding starts from the beginning: an abandoned one would keep
+        # the log from being shortened for ever.
         self._store.reset_source(source)
         self._store.set_problem(source, str(error))
 
@@ -165,7 +165,7 @@ class TableSeeding:
 
 
 class SeedingThread:
-    """Seeds whatever of one store is to be seeded, in the background, until it is stopped.
+    """Seeds the sources of one store that need it, in the background, until it is stopped.
 
     The public methods may be called from any thread.
     """
@@ -191,28 +191,28 @@ class SeedingThread:
 
     @property
     def problem(self) -> str:
-        """What keeps it from working at all; what is wrong with one table is in the store."""
+        """Why it does not work at all; the problem of a single table is in the store."""
         return self._problem
 
     def start(self) -> None:
-        """Start the thread; once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def pause(self) -> None:
-        """Rest after the chunk at hand, until `resume`."""
+        """Pause after the current chunk, until `resume`."""
         self._resumed.clear()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self._resumed.set()
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody has paused it."""
+        """Whether it is paused."""
         return not self._resumed.is_set()
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """End the thread, after the chunk at hand; returns whether it ended in time."""
+        """Stop the thread after the current chunk; return whether it stopped in time."""
         self._stop.set()
         self._resumed.set()
         if self._thread.ident is None:
@@ -229,7 +229,7 @@ class SeedingThread:
             try:
                 self._work()
             except Exception as error:
-                # Nothing else would say so: a thread has nobody to raise to.
+                # A thread has no caller to raise to: without this nobody would know.
                 name, text = self._physical.name, "seeding of %s failed; it is tried again: %s"
                 known = about(physical_source=name)
                 log.error(text, name, error, exc_info=trace_of(error), extra=known)
@@ -275,11 +275,11 @@ def seed(
     stop: threading.Event,
     open_scan: OpenScan = open_scan,
 ) -> list[SourceState]:
-    """Seed sources again, or those that are not seeded yet when none is named.
+    """Seed the named sources again, or, when none is named, those that are not seeded yet.
 
-    Returns how they are afterwards: seeded, or with a problem. When another
-    process seeds this store it does the work, and this one watches. Raises
-    BootstrapError when the producer has not begun, UnknownSourceError.
+    Returns their states afterwards: seeded, or with a problem. When another process
+    seeds this store, it does the work and this one reports its progress. Raises
+    BootstrapError when the producer has not started, and UnknownSourceError.
     """
     path = store_path(settings, physical)
     if not path.exists():
@@ -304,7 +304,7 @@ def _not_begun(path: Path) -> BootstrapError:
 
 
 def _kept(store: Store, physical: PhysicalSourceSettings) -> list[SourceState]:
-    """Return the sources that the producer has begun with and the settings still list."""
+    """Return the sources that the producer has in the store and the settings still list."""
     names = physical.source_names
     return [s for s in store.sources() if s.name in names and has_log(store, s)]
 
@@ -312,7 +312,7 @@ def _kept(store: Store, physical: PhysicalSourceSettings) -> list[SourceState]:
 def _mark(
     store: Store, physical: PhysicalSourceSettings, sources: Sequence[str] | None
 ) -> list[str]:
-    """Return which sources to seed: those that were named as new ones, all with no problem yet."""
+    """Mark the named sources as new; return the sources to seed, none with a problem."""
     if sources is None:
         wanted = [state for state in _kept(store, physical) if state.status in _TO_SEED]
     else:
@@ -326,7 +326,7 @@ def _mark(
 
 
 def _watch(store: Store, sources: Sequence[str], report: Report, stop: threading.Event) -> None:
-    """Tell how far another process is, until it is through or has given up."""
+    """Report the progress of another process until it has finished or given up."""
     began_s = time.monotonic()
     first = {name: store.source(name).seed_rows for name in sources}
     while not stop.is_set():

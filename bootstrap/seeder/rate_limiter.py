@@ -1,4 +1,4 @@
-"""How fast a table is read: measured, shown, and held below a limit."""
+"""Measures, reports and limits the rate at which a table is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the seeding of one source is; `estimate` is the database's guess at its rows."""
+    """The progress of one source's seeding; `estimate` is the database's estimate of its rows."""
 
     source: str
     rows: int
@@ -18,7 +18,7 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to go if the guess is right and the rate stays; None when nobody knows."""
+        """Seconds left if the estimate is right and the rate stays the same, or None."""
         if self.is_done:
             return 0.0
         left = self.estimate - self.rows
@@ -28,10 +28,10 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-class Pace:
-    """Holds reading below `most_rows_per_s` (0 = no limit), and says how fast it was.
+class RateLimiter:
+    """Limits reading to `most_rows_per_s` (0 = no limit) and measures its rate.
 
-    `wait` waits so many seconds, or less when somebody wants an end.
+    `wait` waits the given seconds, or less when the job is stopped.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class Pace:
 
     @property
     def rows_per_s(self) -> float:
-        """The mean rate since it was made."""
+        """The mean rate since it was created."""
         spent_s = self._monotonic_s() - self._began_s
         return self._rows / spent_s if spent_s > 0 else 0.0
 
     def limit(self, rows: int) -> int:
-        """Return how many of so many rows to read at once: what a second may have, at most."""
+        """Return how many of `rows` to read at once: one second's worth at most."""
         return min(rows, self._most_rows_per_s or rows)
 
     def count(self, rows: int) -> None:
-        """Count rows that were read, and wait until the next may be."""
+        """Count rows that were read, and wait until the next may be read."""
         self._rows += rows
         if self._most_rows_per_s:
             now_s = self._monotonic_s()
-            # Time in which nothing was read is not saved up for a burst later.
+            # Idle time is not credited: that would allow a burst later.
             self._free_s = max(self._free_s + rows / self._most_rows_per_s, now_s)
             self._wait(self._free_s - now_s)

@@ -1,7 +1,7 @@
-"""From a scanned row to the event of a snapshot.
+"""Encodes a scanned row as the event of a snapshot.
 
-The event is what the relay would have made of the row at that SCN, but for its
-metadata: `op` is snapshot, and there is no place in the change log. No I/O.
+The event is the one that the relay would have made of the row at that SCN, except for
+its metadata: `op` is snapshot, and there is no position in the change log. No I/O.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from databus.schemas.event.v2 import encode
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema
 
-PARTITION_ID = 0  # as the relay's
+PARTITION_ID = 0  # the same as the relay's
 
 
 class RowEvents:
-    """Makes the events of one table's rows as they stand at one SCN.
+    """Makes the events of one table's rows as of one SCN.
 
-    `text` is the Avro schema that the rows are written with: a version of the table's
-    that is known, or else what can be said of the table alone. Raises SchemaError when
-    the table has none.
+    `text` is the Avro schema of the rows: a known version of the table's schema, or else
+    one made from the table's definition alone. Raises SchemaError when the table has none.
     """
 
     def __init__(
@@ -43,9 +42,9 @@ class RowEvents:
         self._key_of = key_maker(table)
 
     def encode(self, rows: Iterable[Row]) -> list[StoredEvent]:
-        """Return the events of a chunk's rows, in order; raises RowError for one that does not fit.
+        """Return the events of a chunk's rows in order; raises RowError when a row does not fit.
 
-        The row index in an event's metadata is the row's place in the chunk.
+        The row index in an event's metadata is the row's index in the chunk.
         """
         scn, timestamp_ns, src_id, digest = (
             self._scn,
@@ -67,7 +66,7 @@ class RowEvents:
         return events
 
 
-# The same few thousand in every chunk, so that this costs a look-up a row.
+# Every chunk has the same few thousand indexes: cached, each costs one look-up.
 @lru_cache(maxsize=8192)
 def _metadata_part(index: int) -> Part:
     return metadata_part(encode_metadata(EventMetadata(Op.SNAPSHOT, row_index=index)))

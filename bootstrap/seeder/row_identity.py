@@ -1,4 +1,4 @@
-"""What tells a table's rows apart: with another key they are others. Pure."""
+"""The identity of a table's rows: the columns that their keys are made of. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 
 from databus.schemas.table import Table
 
-# Names and SQL types of the columns that a row's key is made of, in key order;
-# of all columns for a table without a key.
+# Names and SQL types of the key columns in key order; of all columns for a table
+# without a key.
 Identity = tuple[tuple[str, str], ...]
 
 
 def identity_of(table: Table) -> Identity:
-    """Return what the keys of a table's rows are made of."""
+    """Return the identity of a table's rows."""
     return tuple((column.name, column.sql_type) for column in table.key_columns or table.columns)
 
 
 def identity_in(schema_text: str) -> Identity | None:
-    """Return what the keys of the rows are made of that were written with a schema.
+    """Return the identity of rows that were written with a schema.
 
-    None for a schema that does not say, as one of a stock relay.
+    None when the schema does not say, such as one of an original Databus relay.
     """
     schema = json.loads(schema_text)
     key = (schema.get("meta") or {}).get("key")

@@ -1,19 +1,19 @@
-"""The seeder: fills a source's snapshot from the database while the producer goes on.
+"""The seeder: fills a source's snapshot from the database while the producer continues.
 
-No lock is taken on the source and nothing is written to it. A is an SCN up to
-which every transaction is visible to whatever is read later. The table is read
-in chunks, in the order of its key, and each row is merged into the store as of
-A, unless the store knows of something newer: the log wins. What the store has
-from before A and the database did not show was deleted before A. Then the
-source waits until the producer has passed the SCN at which the reading ended;
-at that point a row of A is one that nobody changed in between, and all others
-came from the log, in order. So what is served is the table at one SCN, though
-no two chunks were read at the same one. The theory is DBLog's (Andreakis,
-Papapanagiotou 2020), but for its marks in the log: SCNs say what they say.
+It takes no lock on the source and writes nothing to it. A is an SCN such that every
+transaction up to it is visible to all later reads. The table is read in chunks, in key
+order, and each row is merged into the store as of A, unless the store has a newer
+version from the log. A row that the store has from before A and that the database did
+not return was deleted before A. Then the source waits until the producer has passed the
+SCN at which the reading ended. At that point every row as of A is one that did not
+change in between, and all others came from the log, in order. So the table is served as
+of one SCN, though no two chunks were read at the same one. The algorithm is DBLog's
+(Andreakis, Papapanagiotou 2020), without its watermarks in the log: SCNs take their
+place.
 
-Each chunk and how far it came are one transaction of the store: after a crash
-the next chunk is read. A table that cannot be read in pieces (no key, or one
-that has no order to go on in) begins again, with a newer A.
+A chunk and the progress that it makes are one transaction of the store: after a crash
+the next chunk is read. A table that cannot be read in chunks (it has no key, or a key
+without a usable order) is read from the beginning, with a newer A.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import NamedTuple
 
-from databus.bootstrap.seeder.rate_limiter import Pace, Progress, Report
+from databus.bootstrap.seeder.rate_limiter import Progress, RateLimiter, Report
 from databus.bootstrap.seeder.row_encoder import RowEvents
 from databus.bootstrap.seeder.row_identity import identity_of
 from databus.bootstrap.store.store import Store
@@ -38,24 +38,24 @@ from databus.schemas.table_schema import avro_schema
 
 
 class _KeyChangedError(Exception):
-    """The table has another key than the rows that are merged already; never leaves here."""
+    """The table's key is not that of the rows merged so far. Not raised out of this module."""
 
 
 class _Place(NamedTuple):
-    """Where to go on, in a table that still has this key: `seed_resume` of the store."""
+    """Where to continue in a table whose key is still the same: the store's `seed_resume`."""
 
     key: str
     resume: str
 
     @classmethod
     def read(cls, text: str | None) -> _Place | None:
-        """Read what `text` wrote; none when reading begins from the beginning."""
+        """Parse `text`; None when reading starts from the beginning."""
         place = cls(*json.loads(text)) if text else None
         return place if place is not None and place.resume else None
 
     @property
     def text(self) -> str:
-        """As the store keeps it."""
+        """The text that the store keeps."""
         return json.dumps(self)
 
 
@@ -64,14 +64,14 @@ def _key_text(table: Table) -> str:
 
 
 def has_log(store: Store, state: SourceState) -> bool:
-    """Whether the producer has begun with a source: what changes from now on is not missed."""
+    """Return whether the producer has started a source: from then on no change is missed."""
     return state.log_floor_scn >= 0 or store.position().scn >= 0
 
 
 class Seeder:
-    """Seeds sources of one store, on the thread that opened it.
+    """Seeds the sources of one store, on the thread that opened the store.
 
-    `report` is called after each chunk; when `stop` is set, `seed` ends after a chunk.
+    `report` is called after each chunk. When `stop` is set, `seed` ends after the current chunk.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Seeder:
         self._monotonic_s = monotonic_s
 
     def seed(self, source: str) -> bool:
-        """Seed a source that is new, or go on where it ended; returns whether it is seeded.
+        """Seed a new source, or continue an interrupted seeding; return whether it is seeded.
 
-        Raises what the scan raises, RowError for a row that does not fit its
-        column, SourceUnavailableError when the log does not begin before A.
+        Raises the scan's errors, RowError for a row that does not fit its column, and
+        SourceUnavailableError when the store's log does not start before A.
         """
         while not self._stop.is_set():
             state = self._store.source(source)
@@ -113,7 +113,7 @@ class Seeder:
                 now = self._store.source(source)
                 if (now.status, now.seed_scn) == (SourceStatus.SEEDING, state.seed_scn):
                     raise
-                # Somebody wants it seeded anew, or the producer fell off the relay.
+                # It was marked to be seeded again, or the producer lagged out.
                 if now.status is not SourceStatus.NEW:
                     break
         return False
@@ -123,8 +123,8 @@ class Seeder:
         if state.status is SourceStatus.SEEDING:
             if _Place.read(state.seed_resume) and self._scan.is_chunked(source):
                 return state
-            # From the beginning, and with another A: only what is read from
-            # now on is known to be there.
+            # From the beginning, with a newer A: only rows that are read from
+            # now on are known to exist.
             self._store.reset_source(source)
         scn = self._scan.visible_scn()
         begin_scn = state.log_floor_scn
@@ -139,26 +139,26 @@ class Seeder:
     def _read(self, state: SourceState) -> bool:
         source, place = state.name, _Place.read(state.seed_resume)
         key, resume = (place.key, place.resume) if place else (None, None)
-        pace = Pace(self._most_rows_per_s, self._stop.wait, self._monotonic_s)
+        limiter = RateLimiter(self._most_rows_per_s, self._stop.wait, self._monotonic_s)
         timestamp_ns, rows = self._wall_ns(), state.seed_rows
         events: RowEvents | None = None
-        for chunk in self._scan.chunks(source, pace.limit(self._chunk_rows), resume):
+        for chunk in self._scan.chunks(source, limiter.limit(self._chunk_rows), resume):
             if events is None or events.table != chunk.table:
                 before, key = key, _key_text(chunk.table)
                 if before not in (None, key):
                     raise _KeyChangedError
                 events = self._use(chunk.table, state, timestamp_ns)
             if chunk.resume is not None:
-                # At the table's end the last place is kept: a crash from then on
-                # costs one chunk, where no place would mean the beginning.
+                # At the end of the table the last position is kept: a crash then
+                # costs one chunk. Without a position it would cost the whole table.
                 place = _Place(_key_text(events.table), chunk.resume)
             self._store.merge_chunk(source, events.encode(chunk.rows), place and place.text)
             rows += len(chunk.rows)
-            pace.count(len(chunk.rows))
-            self._report(Progress(source, rows, state.seed_estimate, pace.rows_per_s))
+            limiter.count(len(chunk.rows))
+            self._report(Progress(source, rows, state.seed_estimate, limiter.rows_per_s))
             if self._stop.is_set():
                 return False
-        self._report(Progress(source, rows, state.seed_estimate, pace.rows_per_s, is_done=True))
+        self._report(Progress(source, rows, state.seed_estimate, limiter.rows_per_s, is_done=True))
         return self._end(source, self._scan.newest_scn())
 
     def _end(self, source: str, until_scn: int) -> bool:
@@ -167,7 +167,7 @@ class Seeder:
         return True
 
     def _use(self, table: Table, state: SourceState, timestamp_ns: int) -> RowEvents:
-        """Return what makes the events of a table's rows, its schema known to the store."""
+        """Return the encoder of a table's rows, after storing their schema."""
         known = self._store.schemas([state.src_id])
         text = Versions(text for _, _, text in known).at(state.seed_scn)
         is_it = text is not None and shape(text) == avro_schema(table)

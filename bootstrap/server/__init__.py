@@ -1,1 +1,1 @@
-"""Serves the store's rows: pages of a snapshot, and what came after it."""
+"""Serves the store's rows: pages of a snapshot, then the log after it."""

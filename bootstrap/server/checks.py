@@ -1,8 +1,8 @@
-"""Whether a store can answer a consumer at a checkpoint, and where its answer begins."""
+"""Checks whether a store can serve a consumer at a checkpoint, and where the answer starts."""
 
 from __future__ import annotations
 
-from databus.bootstrap.server.source_lookup import Choice
+from databus.bootstrap.server.source_lookup import SourceLookup
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.values import LogPlace, SourceState, SourceStatus
 from databus.bootstrap.store.window_offsets import place_of
@@ -14,11 +14,11 @@ from databus.schemas.errors import (
     OtherLogError,
 )
 
-STORE_ID_KEY = "bootstrap_store_id"  # in a checkpoint: whose row ids it has
+STORE_ID_KEY = "bootstrap_store_id"  # in a checkpoint: the store whose row ids it has
 
 
-def find_snapshot(choice: Choice, checkpoint: Checkpoint) -> SourceState:
-    """Return the source that a checkpoint is in the snapshot of.
+def find_snapshot(choice: SourceLookup, checkpoint: Checkpoint) -> SourceState:
+    """Return the source in whose snapshot a checkpoint is.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
     InvalidParameterError.
@@ -33,17 +33,17 @@ def find_snapshot(choice: Choice, checkpoint: Checkpoint) -> SourceState:
     return source
 
 
-def _source_of(choice: Choice, checkpoint: Checkpoint) -> SourceState:
+def _source_of(choice: SourceLookup, checkpoint: Checkpoint) -> SourceState:
     name = checkpoint.snapshot_source
     for source in choice.sources:
         if source.name == name:
             return source
     raise InvalidParameterError(
-        "checkPoint", name, "snapshot_source is one of the sources asked for"
+        "checkPoint", name, "snapshot_source must be one of the requested sources"
     )
 
 
-def _check_store(choice: Choice, checkpoint: Checkpoint) -> None:
+def _check_store(choice: SourceLookup, checkpoint: Checkpoint) -> None:
     store_id = checkpoint.extra.get(STORE_ID_KEY, choice.store.id)
     if store_id != choice.store.id:
         raise BootstrapTooYoungError(
@@ -52,10 +52,10 @@ def _check_store(choice: Choice, checkpoint: Checkpoint) -> None:
         )
 
 
-def check_row_ids(choice: Choice, checkpoint: Checkpoint) -> None:
-    """Raise BootstrapTooYoungError unless every row of the log after the start SCN has its id.
+def check_row_ids(choice: SourceLookup, checkpoint: Checkpoint) -> None:
+    """Raise BootstrapTooYoungError unless every row in the log after the start SCN has its id.
 
-    A deleted row has it as long as its tombstone is kept.
+    A deleted row keeps its id as long as its tombstone is kept.
     """
     _check_store(choice, checkpoint)
     for source in choice.sources:
@@ -67,12 +67,12 @@ def check_row_ids(choice: Choice, checkpoint: Checkpoint) -> None:
             )
 
 
-def find_log_place(choice: Choice, checkpoint: Checkpoint) -> LogPlace:
-    """Return the place in the log after which a catch-up goes on.
+def find_log_place(choice: SourceLookup, checkpoint: Checkpoint) -> LogPlace:
+    """Return the place in the log after which a catch-up continues.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
     """
-    # Of a window that is half consumed the rest must be there, too.
+    # The rest of a window that is half consumed must still be in the log.
     needed_scn = checkpoint.window_scn - (not checkpoint.is_whole_window)
     for source in choice.sources:
         check_served(source)
@@ -91,10 +91,10 @@ def find_log_place(choice: Choice, checkpoint: Checkpoint) -> LogPlace:
     return place
 
 
-def check_reloads(now: RowsNow, choice: Choice, checkpoint: Checkpoint) -> None:
-    """Raise BootstrapTooYoungError when rows of the snapshot had to be read again since.
+def check_reloads(now: RowsNow, choice: SourceLookup, checkpoint: Checkpoint) -> None:
+    """Raise BootstrapTooYoungError when rows of the snapshot had to be read again since then.
 
-    The log does not have them.
+    The log does not have those rows.
     """
     for source in choice.sources:
         scn = now.reload_scn(source.src_id)
@@ -105,10 +105,10 @@ def check_reloads(now: RowsNow, choice: Choice, checkpoint: Checkpoint) -> None:
             )
 
 
-def check_same_log(choice: Choice, mark: tuple[int, int] | None, scn: int) -> None:
-    """Raise OtherLogError when the consumer has rows of a window that the log has not.
+def check_same_log(choice: SourceLookup, mark: tuple[int, int] | None, scn: int) -> None:
+    """Raise OtherLogError when the consumer has rows of a window that is not in the log.
 
-    Only where the log of every source reaches back so far, and has come so far: to `scn`.
+    Checked only when the log of every source reaches back to that window, and up to `scn`.
     """
     if mark is None or mark[0] > scn:
         return
@@ -131,7 +131,7 @@ def check_served(source: SourceState) -> None:
 
 
 def explain_status(source: SourceState) -> str:
-    """Return a source's status in words, with how far its seeding is."""
+    """Return a source's status in words, with the progress of its seeding."""
     status = source.status.value.replace("_", " ")
     if source.status is SourceStatus.SEEDING:
         done = seeded_percent(source)
@@ -142,14 +142,14 @@ def explain_status(source: SourceState) -> str:
 
 
 def seeded_percent(source: SourceState) -> int | None:
-    """Return how much of the table is seeded, below 100 while it is; None when nobody knows."""
+    """Return the seeded percentage of the table, below 100 during seeding; None if unknown."""
     if source.seed_estimate <= 0:
         return None
     return min(99, 100 * source.seed_rows // source.seed_estimate)
 
 
 def check_reach(source: SourceState, since_scn: int, start_scn: int) -> None:
-    """Raise BootstrapTooYoungError when a snapshot at the start SCN cannot be had."""
+    """Raise BootstrapTooYoungError when the store cannot give a snapshot at the start SCN."""
     floor_scn = max(source.floor_scn, source.log_floor_scn)
     if start_scn < floor_scn:
         raise BootstrapTooYoungError(
@@ -169,7 +169,7 @@ def check_reach(source: SourceState, since_scn: int, start_scn: int) -> None:
 
 
 def check_not_ahead(what: str, scn: int, position_scn: int) -> None:
-    """Raise BootstrapTooOldError when the producer is not as far as an SCN."""
+    """Raise BootstrapTooOldError when the producer has not reached an SCN."""
     if scn > position_scn:
         raise BootstrapTooOldError(
             f"{what} scn {scn} is newer than scn {position_scn}, where the producer is; "

@@ -1,7 +1,7 @@
-"""The bootstrap server over HTTP: the commands of the Databus protocol, and a few more.
+"""The bootstrap server's HTTP handlers: the commands of the Databus protocol, and a few more.
 
-Handlers are thin: read the parameters (which raises), ask the rules on a
-thread that has the stores open, write. Nothing is kept between two requests.
+Handlers are thin: parse the parameters (which raises), call the rules on a thread that
+has the stores open, write the answer. The server is stateless between two requests.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ Result = TypeVar("Result")
 
 
 class BootstrapHandler(CommandHandler):
-    """The parent of the bootstrap server's handlers; counts what is refused."""
+    """The base class of the bootstrap server's handlers; counts refused requests."""
 
     pair: Pair
 
     def initialize(self, limits: HttpSettings, pair: Pair) -> None:  # type: ignore[override]
-        """Take the pair to ask."""
+        """Store the pair that answers."""
         super().initialize(limits)
         self.pair = pair
 
     async def get(self, *path: str) -> None:
-        """Answer the command."""
+        """Handle a GET request."""
         try:
             await super().get(*path)
         except DatabusError as error:
@@ -58,7 +58,7 @@ class BootstrapHandler(CommandHandler):
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The caller: its id, address and program."""
         headers = self.request.headers
         return caller_of(
             headers.get(CLIENT_ID, ""),
@@ -67,11 +67,11 @@ class BootstrapHandler(CommandHandler):
         )
 
     def session(self, sources: Sequence[str]) -> AbstractContextManager[Session]:
-        """Give the session of who asks for these sources, which are names or ids."""
+        """Yield the caller's session for these sources, given by name or id."""
         return self.pair.sessions.asking(self.caller, self.pair.source_names(sources))
 
     async def ask(self, function: Callable[[Stores], Result]) -> Result:
-        """Return what a function of the stores returns, run on a thread that has them open."""
+        """Run a function of the stores on a thread that has them open; return its result."""
         return await self.in_time(asyncio.wrap_future(self.pair.readers.run(function)))
 
 
@@ -79,16 +79,16 @@ class SourcesHandler(BootstrapHandler):
     """`/sources`: names and ids, as the relay has them."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer with every source that is served or will be."""
+        """Answer with every source that is served now or will be."""
         sources = await self.ask(all_sources)
         await self.send_json([{"name": s.name, "id": s.src_id} for _, s in sources])
 
 
 class RegisterHandler(BootstrapHandler):
-    """`/register`: every version of the schemas of the sources asked for. Keeps nothing."""
+    """`/register`: every schema version of the requested sources. Stores nothing."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer in the form of the protocol version asked for."""
+        """Answer in the format of the requested protocol version."""
         parameters = self.parameters()
         version = parse_protocol_version(parameters)
         asked = parse_sources(parameters, "sources") if parameters.get("sources") else ()
@@ -109,10 +109,10 @@ class RegisterHandler(BootstrapHandler):
 
 
 class StartScnHandler(BootstrapHandler):
-    """`/startSCN`: the SCN that a snapshot is to be read at."""
+    """`/startSCN`: the SCN at which a snapshot is read."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer with the SCN, and with where the pages are to be asked for."""
+        """Answer with the SCN, and the host and port that serve the pages."""
         request = parse_start_request(self.parameters())
         with self.session(request.sources) as session:
             start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
@@ -122,7 +122,7 @@ class StartScnHandler(BootstrapHandler):
         await self.send_json(str(start.scn))
 
     def _host_port(self) -> str:
-        """Return where this server was reached: as the client says it, or the socket."""
+        """Return this server's host and port: from the Host header, or else from the socket."""
         asked = self.request.host
         if _HOST_PORT.fullmatch(asked):
             return asked
@@ -132,7 +132,7 @@ class StartScnHandler(BootstrapHandler):
 
 
 class TargetScnHandler(BootstrapHandler):
-    """`/targetSCN`: the SCN that a catch-up is to go to."""
+    """`/targetSCN`: the SCN at which a catch-up ends."""
 
     async def answer(self, *_path: str) -> None:
         """Answer with the SCN."""
@@ -151,7 +151,7 @@ class PageHandler(BootstrapHandler):
     """`/bootstrap`: a page of a snapshot or of a catch-up."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer with events, and a checkpoint behind them."""
+        """Answer with events, followed by a checkpoint event."""
         request = parse_page_request(self.parameters(), self.limits)
         with self.session(request.sources) as session:
             page = await self.ask(lambda stores: read_page(request, stores, self.pair.listed))
@@ -185,10 +185,10 @@ def _note_page(session: Session, checkpoint: Checkpoint, page: Page) -> None:
 
 
 class MeasureHandler(BootstrapHandler):
-    """`/measure`: how far so many rows reach, for who plans what to read."""
+    """`/measure`: how far a number of rows reaches, for read planning."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer with the row or the window that they end with, and how many they are."""
+        """Answer with the last row or window within the limits, and the number of rows."""
         request = parse_measure_request(self.parameters(), self.limits)
         await self.send_json(
             await self.ask(lambda stores: measure(request, stores, self.pair.listed))
@@ -196,18 +196,18 @@ class MeasureHandler(BootstrapHandler):
 
 
 class StatusHandler(BootstrapHandler):
-    """`/bootstrapStatus`: how every store was a moment ago, for people and their tools."""
+    """`/bootstrapStatus`: the newest status of every store."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer with it."""
+        """Answer with the status as JSON."""
         await self.send_json({"physicalSources": self.pair.status()})
 
 
 class AdminHandler(BootstrapHandler):
-    """`/admin`: what load balancers look for."""
+    """`/admin`: the liveness check for load balancers."""
 
     def role_needed(self) -> Role:
-        """Return NOBODY: a load balancer has no token, and it is told nothing."""
+        """Return NOBODY: a load balancer has no token, and the answer reveals nothing."""
         return Role.NOBODY
 
     async def answer(self, *_path: str) -> None:

@@ -1,7 +1,7 @@
-"""How far so many rows of a snapshot or of the log reach, from a checkpoint on.
+"""Measures how far a number of rows of a snapshot or of the log reaches after a checkpoint.
 
-For who plans a reading before it is done, by several readers, say. The checks
-are those of a page at the same checkpoint, and as there all is of one moment.
+Spark plans with it how several readers share a read. The checks are those of a page at
+the same checkpoint, and everything is read in one transaction, as there.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from databus.bootstrap.server.checks import find_snapshot
 from databus.bootstrap.server.pages import at_one_moment, log_reach, snapshot_reach
 from databus.bootstrap.server.parameters import MeasureRequest
-from databus.bootstrap.server.source_lookup import Choice, Listed, Stores
+from databus.bootstrap.server.source_lookup import Listed, SourceLookup, Stores
 from databus.schemas.checkpoint import ConsumptionMode
 
 
 def measure(request: MeasureRequest, stores: Stores, listed: Listed) -> dict[str, int]:
-    """Return the answer of `/measure`: of a snapshot, or of the log, as the checkpoint's mode is.
+    """Return the answer of `/measure`, for the phase that the checkpoint's mode names.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError,
     UnknownSourceError, InvalidParameterError.
@@ -24,7 +24,7 @@ def measure(request: MeasureRequest, stores: Stores, listed: Listed) -> dict[str
         return _measure_snapshot(choice, request) if is_snapshot else _measure_log(choice, request)
 
 
-def _measure_snapshot(choice: Choice, request: MeasureRequest) -> dict[str, int]:
+def _measure_snapshot(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     source = find_snapshot(choice, request.checkpoint)
     found = choice.store.measure_snapshot(
         source.name, snapshot_reach(request, source), request.most_rows, request.most_bytes
@@ -38,7 +38,7 @@ def _measure_snapshot(choice: Choice, request: MeasureRequest) -> dict[str, int]
     }
 
 
-def _measure_log(choice: Choice, request: MeasureRequest) -> dict[str, int]:
+def _measure_log(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     checkpoint = request.checkpoint
     reach = log_reach(request, choice, choice.store.rows_now(choice.src_ids))
     found = choice.store.measure_log(reach, request.most_rows, request.most_bytes)

@@ -1,19 +1,19 @@
-"""The rules of a bootstrap: what a store answers to a consumer at a checkpoint.
+"""The rules of a bootstrap: what a store sends to a consumer at a checkpoint.
 
-Nothing is kept between two requests: a checkpoint says where its consumer is,
-so any server with the same store can answer the next one.
+The server is stateless between two requests: the checkpoint says where the consumer is,
+so any server with the same store can answer the next request.
 
 For a consumer that has everything up to S (0: nothing), with B the start SCN
 and T the target SCN:
 
-    snapshot    each row that changed last in (S, B], as it stands
+    snapshot    each row whose last change is in (S, B], with its current value
     catch-up    each change in (B, T], in order
 
-A row that changed after B is not in the snapshot, for the catch-up has all its
-changes: nothing older ever comes after something newer. Where the log from S
-on is no longer than the snapshot, B is S and the snapshot is empty.
+A row that changed after B is not in the snapshot because the catch-up has all its
+changes: an older value never comes after a newer one. When the log from S on is no
+longer than the snapshot, B is S and the snapshot is empty.
 
-Writers go on meanwhile: they cut the log, forget deleted rows, seed a source
+Writers continue meanwhile: they shorten the log, delete tombstones, seed a source
 anew. So an answer and all that its rightness hangs on are read at one moment.
 """
 
@@ -34,7 +34,7 @@ from databus.bootstrap.server.checks import (
     find_snapshot,
 )
 from databus.bootstrap.server.parameters import PageRequest, Reading, StartRequest
-from databus.bootstrap.server.source_lookup import Choice, Listed, Stores, choose_sources
+from databus.bootstrap.server.source_lookup import Listed, SourceLookup, Stores, choose_sources
 from databus.bootstrap.store.log_table import LogReach
 from databus.bootstrap.store.rows_now import RowsNow
 from databus.bootstrap.store.snapshot_pages import Reach, reach_of
@@ -54,13 +54,13 @@ from databus.schemas.event.v2 import decode, encode
 from databus.schemas.rendering import Render, choose_render
 from databus.schemas.scn import MAX_SCN
 
-# A log longer than this is not counted to its end to see whether it is the shorter way.
+# A longer log is not counted to its end when it is compared with the snapshot.
 MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a snapshot begins, and the store whose row ids its pages will have."""
+    """The start SCN of a snapshot, and the store whose row ids its pages have."""
 
     scn: int
     store_id: str
@@ -68,7 +68,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a catch-up ends, and the newest window with rows up to there: (SCN, timestamp)."""
+    """The target SCN of a catch-up, and the newest window with rows up to it: (SCN, timestamp)."""
 
     scn: int
     mark: tuple[int, int] | None
@@ -76,9 +76,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What to answer: the events with the closing checkpoint's behind them, in parts.
+    """An answer in parts: events, then the closing checkpoint event.
 
-    `pending_event_bytes`: there are none, for the first event needs a page so large.
+    `pending_event_bytes` is set when there are none: the page size that the first event needs.
     """
 
     parts: Sequence[bytes]
@@ -89,12 +89,12 @@ class Page:
 
     @property
     def body(self) -> bytes:
-        """All of it, for who does not send it part by part."""
+        """The whole answer in one piece."""
         return b"".join(self.parts)
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the answer."""
+        """The size of the answer."""
         return sum(map(len, self.parts))
 
 
@@ -122,7 +122,7 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
 
 
 def find_target(text: str, stores: Stores, listed: Listed) -> Target:
-    """Return the SCN to catch up to; raises BootstrapTooOldError, UnknownSourceError."""
+    """Return the SCN to catch up to. Raises BootstrapTooOldError, UnknownSourceError."""
     with at_one_moment([text], stores, listed) as choice:
         check_served(choice.sources[0])
         scn = choice.store.position().scn
@@ -141,17 +141,17 @@ def read_page(request: PageRequest, stores: Stores, listed: Listed) -> Page:
 
 
 @contextmanager
-def at_one_moment(texts: Sequence[str], stores: Stores, listed: Listed) -> Iterator[Choice]:
-    """Give the sources asked for; what is read of them inside is of one moment."""
+def at_one_moment(texts: Sequence[str], stores: Stores, listed: Listed) -> Iterator[SourceLookup]:
+    """Yield the requested sources; all reads inside see the same moment."""
     choice = choose_sources(texts, stores, listed)
     with choice.store.reading():
-        yield Choice(choice.store, tuple(choice.store.source(s.name) for s in choice.sources))
+        yield SourceLookup(choice.store, tuple(choice.store.source(s.name) for s in choice.sources))
 
 
 class _PageReader:
-    """What a page of either phase is made of: rows that fit, and a checkpoint behind them."""
+    """Reads a page of either phase: the rows that fit, then a checkpoint."""
 
-    def __init__(self, choice: Choice, request: PageRequest) -> None:
+    def __init__(self, choice: SourceLookup, request: PageRequest) -> None:
         self._store = choice.store
         self._choice = choice
         self._request = request
@@ -171,14 +171,14 @@ class _PageReader:
         return self._request.form.size_bytes - self._closing_bytes
 
     def _renewing(self, render: Render | None) -> Render | None:
-        """Return what makes an event's form, with its row as it is now where it may be older."""
+        """Return the renderer of events; it converts rows of older schema versions first."""
         if not self._has_older():
             return render
         renew = self._renew_or_say_so
         return renew if render is None else lambda event: render(renew(event))
 
     def _has_older(self) -> bool:
-        """Whether there may be rows of older versions in what is asked for."""
+        """Whether the requested rows may include rows of older schema versions."""
         raise NotImplementedError
 
     def _renew(self, event: bytes) -> bytes:
@@ -194,19 +194,19 @@ class _PageReader:
             raise RowsUnknownError(name, scn, str(error)) from error
 
     def _with_store_id(self) -> Checkpoint:
-        """Return the checkpoint, saying whose row ids it has, for clients that never said it."""
+        """Return the checkpoint with this store's id, which some clients do not send."""
         extra = {**self._checkpoint.extra, STORE_ID_KEY: self._store.id}
         return replace(self._checkpoint, extra=extra)
 
     def _longest(self) -> Checkpoint:
-        """Return a checkpoint whose JSON is no shorter than that of any place of this phase."""
+        """Return a checkpoint whose JSON is at least as long as any other of this phase."""
         checkpoint = self._with_store_id()
         if checkpoint.mode is ConsumptionMode.SNAPSHOT:
             return replace(checkpoint, snapshot_offset=MAX_SCN)
         return replace(checkpoint, window_scn=MAX_SCN, window_offset=MAX_SCN, prev_scn=MAX_SCN)
 
     def _fit(self, events: Sequence[bytes]) -> list[bytes]:
-        """Return those of the first events that fit, in the form asked for."""
+        """Return the first events that fit, in the requested format."""
         room = self._room_bytes
         if self._render is None and sum(map(len, events)) <= room:
             return list(events)
@@ -242,7 +242,7 @@ class _PageReader:
 
 
 class _SnapshotPage(_PageReader):
-    """Rows of one source in the order of their ids."""
+    """A page of one source's rows, in the order of their ids."""
 
     def _has_older(self) -> bool:
         name = self._checkpoint.snapshot_source
@@ -272,7 +272,7 @@ class _SnapshotPage(_PageReader):
         return self._answer([b"".join(events)], len(events), last_id)
 
     def _answer(self, parts: Sequence[bytes], rows: int, last_id: int | None) -> Page:
-        """Return the page of rows up to one, or up to the last one that is wanted (None)."""
+        """Return the page of rows up to `last_id`, or, for None, up to the last requested row."""
         until_row = self._request.until_row
         if last_id is not None or until_row < MAX_SCN:
             offset = until_row if last_id is None else last_id
@@ -283,7 +283,7 @@ class _SnapshotPage(_PageReader):
 
 
 class _CatchUpPage(_PageReader):
-    """Log rows of all the sources, in the order they were committed."""
+    """A page of the log rows of all requested sources, in commit order."""
 
     def _has_older(self) -> bool:
         since_scn = self._checkpoint.window_scn
@@ -317,7 +317,7 @@ class _CatchUpPage(_PageReader):
 
 
 def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
-    """Return which rows of a source's snapshot somebody at a checkpoint is still to be sent."""
+    """Return which rows of a source's snapshot are still to be sent after a checkpoint."""
     checkpoint = reading.checkpoint
     return reach_of(
         max(checkpoint.bootstrap_since_scn, 0),
@@ -329,8 +329,8 @@ def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
     )
 
 
-def log_reach(reading: Reading, choice: Choice, now: RowsNow) -> LogReach:
-    """Return which events of the log somebody at a checkpoint is still to be sent.
+def log_reach(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogReach:
+    """Return which events of the log are still to be sent after a checkpoint.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
     """
@@ -351,13 +351,13 @@ def log_reach(reading: Reading, choice: Choice, now: RowsNow) -> LogReach:
 
 
 def _place_before(rows: Sequence[LogRow], number: int) -> LogPlace:
-    """Return the place between a row and the next one that was wanted, too."""
+    """Return the place just before the row with this number."""
     last = rows[number - 1]
     return last.scn, (last.row_index if rows[number].scn == last.scn else WHOLE_WINDOW)
 
 
-def _is_log_shorter(choice: Choice, since_scn: int) -> bool:
-    """Say whether the log after S can be had, and is no longer than what a snapshot would send."""
+def _is_log_shorter(choice: SourceLookup, since_scn: int) -> bool:
+    """Return whether the log after S is available and no longer than the snapshot would be."""
     floor_scn = max(max(s.floor_scn, s.log_floor_scn) for s in choice.sources)
     if since_scn < max(floor_scn, 1):
         return False

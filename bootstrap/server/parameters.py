@@ -1,7 +1,7 @@
-"""The query strings of the bootstrap server's commands.
+"""Parses the query strings of the bootstrap server's commands.
 
-What comes out is valid in itself: everything wrong is refused here, with the
-parameter's name and the rule. Whether the store can answer it is not looked at.
+A parsed request is valid in itself: every error is reported here, with the parameter's
+name and the rule. Whether the store can answer it is checked elsewhere.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ FILTER = "filter"
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """A valid request for a start SCN. `sources` are names or ids, as text."""
+    """A valid request for a start SCN. `sources` are names or ids as text."""
 
     sources: tuple[str, ...]
     since_scn: int
-    mark: tuple[int, int] | None = None  # a window (SCN, timestamp) whose rows the consumer has
+    mark: tuple[int, int] | None = None  # (SCN, timestamp) of a window that the consumer has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is read of a snapshot or of a catch-up, and from where.
+    """The rows of a snapshot or of a catch-up that a request asks for.
 
-    `sources` are ids or names, as text. `every_filter` is for every source
-    that `filters` (by src_id) does not name. Only rows with ids in (`after_row`,
-    `until_row`] are read, in a snapshot after the checkpoint's, too.
+    `sources` are ids or names as text. `every_filter` applies to every source that is
+    not in `filters` (by src_id). Only rows with ids in (`after_row`, `until_row`] are
+    read; in a snapshot only those after the checkpoint's row as well.
     """
 
     sources: tuple[str, ...]
@@ -48,7 +48,7 @@ class Reading:
     until_row: int = MAX_SCN
 
     def filter_of(self, src_id: int) -> EventFilter | None:
-        """Return the filter of a source; None when all its rows are wanted."""
+        """Return the filter of a source, or None when all its rows are requested."""
         return self.filters.get(src_id, self.every_filter)
 
 
@@ -61,7 +61,7 @@ class PageRequest(Reading):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest(Reading):
-    """A valid request to count rows: how far so many, and so many bytes of them, reach."""
+    """A valid request to measure how far a number of rows and bytes reaches."""
 
     most_rows: int
     most_bytes: int
@@ -75,7 +75,7 @@ def parse_start_request(parameters: Parameters) -> StartRequest:
         raise InvalidParameterError(
             "checkPoint", text, f"a start SCN is asked for in mode {ConsumptionMode.SNAPSHOT}"
         )
-    # A consumer that does not say what it has is taken to have nothing.
+    # A consumer whose checkpoint has no SCN has nothing yet.
     return StartRequest(sources, max(checkpoint.bootstrap_since_scn, 0), checkpoint.mark)
 
 
@@ -113,7 +113,7 @@ def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, An
 def _parse_rows(
     parameters: Parameters, sources: Sequence[str], checkpoint: Checkpoint
 ) -> dict[str, int]:
-    """Return the ids of the rows to be read: those after the first up to the second."""
+    """Return the range of row ids to read, (after, until]."""
     after_row = _parse_row(parameters, "afterRow", 0)
     until_row = _parse_row(parameters, "untilRow", MAX_SCN)
     if checkpoint.mode is ConsumptionMode.SNAPSHOT:
@@ -141,7 +141,7 @@ def _parse_row(parameters: Parameters, name: str, default: int) -> int:
 
 
 def parse_sources(parameters: Parameters, name: str) -> tuple[str, ...]:
-    """Return the sources that are named, each once; raises InvalidParameterError for none."""
+    """Return the named sources without duplicates; raises InvalidParameterError for none."""
     text = parameters.get(name, "")
     sources = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not sources:
@@ -157,7 +157,7 @@ def _parse_checkpoint(parameters: Parameters) -> tuple[str, Checkpoint]:
 
 
 def _check_page(text: str, checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint that is at no place of a snapshot or of a catch-up."""
+    """Raise unless the checkpoint is inside a snapshot or a catch-up."""
     if not checkpoint.is_bootstrap:
         raise InvalidParameterError(
             "checkPoint",
@@ -177,8 +177,8 @@ def _check_page(text: str, checkpoint: Checkpoint) -> None:
 def _check_snapshot(text: str, checkpoint: Checkpoint) -> None:
     if not checkpoint.snapshot_source:
         raise InvalidParameterError("checkPoint", text, "snapshot_source names the source to read")
-    # Taken for "from the beginning" it would send a table again, taken for
-    # "done" it would lose one whose consumer forgot to say where it begins.
+    # No default is safe: "from the beginning" may send a table twice, "finished"
+    # may lose the table of a consumer that forgot the offset.
     if checkpoint.snapshot_offset < 0:
         raise InvalidParameterError(
             "checkPoint", text, "snapshot_offset is 0 at a snapshot's begin, and -1 when it is over"
@@ -203,10 +203,10 @@ def _check_catch_up(text: str, checkpoint: Checkpoint) -> None:
 def _parse_filter(
     parameters: Parameters, limits: HttpSettings
 ) -> tuple[Mapping[int, EventFilter], EventFilter | None]:
-    """Return the filters by source, and the one for all others.
+    """Return the filters by source, and the filter for all other sources.
 
-    The JSON is that of the relay's `filters`, or one source's part of it alone:
-    that is what Databus' own client sends, which asks for one source at a time.
+    The JSON is the relay's `filters`, or only one source's part of it: that is what the
+    original Databus client sends, which requests one source at a time.
     """
     text = parameters.get(FILTER, "").strip()
     if not text:

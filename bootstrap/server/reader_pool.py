@@ -1,7 +1,7 @@
-"""Threads that read from stores, so that the loop that serves everybody does not wait for a disk.
+"""Threads that read from stores, so that the event loop does not wait for a disk.
 
-A store belongs to the thread that opened it: each thread has its own, of every
-physical source, opened when first needed and closed when the thread ends.
+A store connection belongs to the thread that opened it. Each thread has one for every
+physical source, opened on first use and closed when the thread ends.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Result = TypeVar("Result")
 
 
 class Work(Future[Result]):
-    """What a function will have returned; one that is given up ends at its next look at a store."""
+    """The future result of a function. A cancelled one ends at its next read from a store."""
 
     is_given_up = False
 
     def cancel(self) -> bool:
-        """Give up, also when it runs; returns whether it had not begun."""
+        """Cancel, even while it runs; return whether it had not started."""
         self.is_given_up = True
         return super().cancel()
 
@@ -49,16 +49,16 @@ Job = tuple[Work[Any], Callable[[Stores], Any]]
 
 
 class OpenStores:
-    """The stores of one thread; one whose file was replaced is opened again."""
+    """The stores of one thread. A store whose file was replaced is opened again."""
 
     def __init__(self, paths: Mapping[str, Path], watch: StoreWatch | None = None) -> None:
         self._paths = paths
-        self._watch = watch  # says which may be read from
+        self._watch = watch  # knows which stores are damaged
         self._open: dict[str, tuple[Store, tuple[int, int]]] = {}
-        self.work: Work[Any] | None = None  # what they are read for just now
+        self.work: Work[Any] | None = None  # the function that runs now
 
     def look(self) -> Stores:
-        """Return what can be read now."""
+        """Return the stores that can be read now."""
         problems: dict[str, DatabusError] = {}
         for name, path in self._paths.items():
             try:
@@ -69,21 +69,21 @@ class OpenStores:
         return Stores(opened, problems)
 
     def note(self, error: BootstrapError) -> None:
-        """Tell what was come upon in one of them."""
+        """Report an error that a read from one of them raised."""
         if self._watch is not None:
             for name in self._paths:
                 self._watch.note(name, error)
 
     def look_soon(self) -> None:
-        """Let all of them be looked at soon."""
+        """Have all of them checked soon."""
         if self._watch is not None:
             for name in self._open:
                 self._watch.look_soon(name)
 
     def read_again(self, error: RowsUnknownError) -> None:
-        """Let a source be seeded anew by whoever seeds; raises BootstrapError.
+        """Mark a source to be seeded again; raises BootstrapError.
 
-        Of what this thread has open nothing is written: that is to read only.
+        Uses a connection of its own: this thread's connections are read-only.
         """
         for store, _ in self._open.values():
             if error.source not in [state.name for state in store.sources()]:
@@ -117,7 +117,7 @@ class OpenStores:
 
 
 class StoreReaders:
-    """A few threads that run functions of the stores. `run` may be called from any thread."""
+    """A thread pool that runs functions of the stores. `run` may be called from any thread."""
 
     def __init__(
         self, paths: Mapping[str, Path], threads: int = THREADS, watch: StoreWatch | None = None
@@ -131,18 +131,18 @@ class StoreReaders:
         ]
 
     def start(self) -> None:
-        """Start the threads; once."""
+        """Start the threads. Call it once."""
         for thread in self._threads:
             thread.start()
 
     def run(self, function: Callable[[Stores], Result]) -> Work[Result]:
-        """Run a function of the stores that exist; its result or error comes in the future."""
+        """Run a function of the existing stores; return a future of its result."""
         future: Work[Result] = Work()
         self._jobs.put((future, function))
         return future
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """End the threads after what they are at; each closes its stores."""
+        """Stop the threads after their current work; each closes its stores."""
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         for _ in self._threads:
             self._jobs.put(None)
@@ -170,7 +170,7 @@ def _do(job: Job, stores: OpenStores) -> None:
         if isinstance(error, BootstrapError):
             stores.note(error)
         elif not isinstance(error, DatabusError):
-            stores.look_soon()  # what nobody expected may come of a damaged file
+            stores.look_soon()  # a damaged file may be the cause of an unexpected error
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -1,7 +1,7 @@
-"""Who is being served: one entry for each client and set of sources. Pure: the clock is passed in.
+"""The sessions: one entry for each client and set of sources. Pure: the clock is passed in.
 
-The protocol has no sessions, each request says all there is to know. What is
-kept here is for people to look at: bounded, and forgotten after a while.
+The protocol has no sessions; each request is complete in itself. This table is for
+monitoring only: its size is bounded and its entries expire.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MAX_SOURCES = 50
 
 
 class ServedPhase(StrEnum):
-    """How far a client is."""
+    """The phase of a client's bootstrap."""
 
-    STARTING = "starting"  # has asked where to begin
+    STARTING = "starting"  # has requested a start SCN
     SNAPSHOT = "snapshot"
     CATCH_UP = "catchup"
-    FINISHED = "finished"  # has been sent the last page of its catch-up
+    FINISHED = "finished"  # has received the last page of its catch-up
 
 
 class Caller(NamedTuple):
-    """Who asks: the id it gives itself, or else its address and program."""
+    """The sender of a request: the id that it sends, or else its address and program."""
 
     id: str
     address: str
@@ -40,7 +40,7 @@ class Caller(NamedTuple):
 
 
 def caller_of(client_id: str, address: str, agent: str) -> Caller:
-    """Return who asks, given what the request says."""
+    """Return the caller, from the request's headers and address."""
     agent = agent[:_MAX_TEXT]
     known = client_id if _ID.fullmatch(client_id) else f"{address} {agent}"[:_MAX_TEXT].rstrip()
     return Caller(known, address, agent)
@@ -48,7 +48,7 @@ def caller_of(client_id: str, address: str, agent: str) -> Caller:
 
 @dataclass(slots=True)
 class Session:
-    """What one client was sent of some sources. Times are by the wall clock."""
+    """What one client was sent of some sources. Times are wall-clock times."""
 
     caller: Caller
     sources: tuple[str, ...]
@@ -76,12 +76,12 @@ class Sessions:
         self._wall_s = wall_s
         self._most = most
         self._forget_s = forget_s
-        # The one that was sent something last is the last one.
+        # In the order of their last requests.
         self._sessions: dict[tuple[str, tuple[str, ...]], Session] = {}
 
     @contextmanager
     def asking(self, caller: Caller, sources: Sequence[str]) -> Iterator[Session]:
-        """Give the session of a request; if it is refused within, that is noted."""
+        """Yield the session of a request; record the error if the request is refused."""
         session = self._find(caller, tuple(sources[:_MAX_SOURCES]))
         try:
             yield session
@@ -91,7 +91,7 @@ class Sessions:
         session.problem = ""
 
     def set_target(self, caller: Caller, source: str, scn: int) -> None:
-        """Note the target of whoever is served this source; one at its start SCN has all."""
+        """Record the target SCN of the caller's sessions; one that starts there is finished."""
         for session in self._sessions.values():
             if session.caller.id == caller.id and source in session.sources:
                 session.target_scn, session.last_seen_s = scn, self._wall_s()
@@ -99,7 +99,7 @@ class Sessions:
                     session.phase = ServedPhase.FINISHED
 
     def look(self) -> list[Session]:
-        """Return all, the one that was heard of last first."""
+        """Return all sessions, the most recent first."""
         self._forget()
         return sorted(self._sessions.values(), key=lambda s: s.last_seen_s, reverse=True)
 

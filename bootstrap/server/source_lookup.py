@@ -1,4 +1,4 @@
-"""Which store the sources of a request are in, given every store of the server."""
+"""Finds the store of a request's sources among the stores of the server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from databus.schemas.errors import (
     UnknownSourceError,
 )
 
-Listed = Mapping[str, Sequence[str]]  # physical source → source names, of the settings
+Listed = Mapping[str, Sequence[str]]  # physical source → names of its sources in the settings
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a server, by physical source; one that was never made is in neither.
+    """The stores of a server, by physical source; a store that does not exist yet is in neither.
 
-    `problems` says what is wrong with those that cannot be opened.
+    `problems` has the errors of those that cannot be opened.
     """
 
     open: Mapping[str, Store]
@@ -29,8 +29,8 @@ class Stores:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Sources of one request, all in one store, in the order they were asked for."""
+class SourceLookup:
+    """The sources of one request, all in one store, in the requested order."""
 
     store: Store
     sources: tuple[SourceState, ...]
@@ -41,7 +41,7 @@ class Choice:
         return [source.src_id for source in self.sources]
 
 
-def choose_sources(texts: Sequence[str], stores: Stores, listed: Listed) -> Choice:
+def choose_sources(texts: Sequence[str], stores: Stores, listed: Listed) -> SourceLookup:
     """Return the sources with these names or ids.
 
     Raises UnknownSourceError, BootstrapTooOldError for a source whose producer
@@ -57,11 +57,11 @@ def choose_sources(texts: Sequence[str], stores: Stores, listed: Listed) -> Choi
     if len(common) != 1:
         raise InvalidParameterError("sources", ",".join(texts), _explain(found, common))
     (name,) = common
-    return Choice(stores.open[name], tuple(places[name] for places in found.values()))
+    return SourceLookup(stores.open[name], tuple(places[name] for places in found.values()))
 
 
 def all_sources(stores: Stores) -> list[tuple[Store, SourceState]]:
-    """Return every source that is served or will be."""
+    """Return every source that is served now or will be."""
     return [
         (store, source)
         for store in stores.open.values()
@@ -92,7 +92,7 @@ def _missing(
             return BootstrapTooOldError(
                 f"source {text}: its producer has not read from a relay yet; ask again later"
             )
-    if problems:  # it may well be in there
+    if problems:  # one of them may have it
         return next(iter(problems.values()))
     known = [f"{s.src_id} ({s.name})" for sources in held.values() for s in sources]
     return UnknownSourceError(text, known)

@@ -1,12 +1,12 @@
-"""Whether a store's file still has what was written to it.
+"""Checks whether a store's file still holds what was written to it.
 
-SQLite's own check finds what is wrong with pages, and indexes that say something
-else than their tables. What a row says beside its key and SCN, its event says
-too, and that has CRCs; a schema has its digest, a position and a source's state
-have checksums (`source_table`). So nothing of it is believed for itself.
+SQLite's own check finds damaged pages and indexes that contradict their tables. A row's
+key and SCN are in its event as well, which has CRCs; a schema has its digest; the
+position and a source's state have checksums (`source_table`). So every value is verified
+against a second one.
 
-It goes in slices, each a short look of its own: a long one would keep the WAL
-from being written back. A small store is looked at in one go.
+The check runs in slices, each a short transaction: a long one would keep the WAL from
+being written back. A small store is checked in one go.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _SCHEMAS = "select src_id, version, digest, text from schema_versions"
 
 
 def check_store(path: Path) -> Iterator[int]:
-    """Look at a store, slice by slice; yields how many bytes of rows each had.
+    """Check a store slice by slice; yield the bytes of rows in each slice.
 
-    Raises StoreDamagedError when something is not what was written, and BootstrapError
-    when that cannot be told now.
+    Raises StoreDamagedError when a value is not what was written, and BootstrapError
+    when the check cannot be done now.
     """
     store = Store.open(path, is_read_only=True)
     try:
@@ -95,7 +95,7 @@ def _check_rows(store: Store, table: str) -> Iterator[int]:
 
 
 def _problem_of(scn: int, key: int | bytes | str, number: int, is_hashed: int, event: bytes) -> str:
-    """Say what a row and its event do not agree about; "" when they do."""
+    """Return how a row contradicts its event; "" when they agree."""
     try:
         said, end = decode(event)
     except (ProtocolError, TypeError) as error:

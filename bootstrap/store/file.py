@@ -1,9 +1,9 @@
-"""A store's SQLite file: how it is opened, its transactions, and its errors.
+"""A store's SQLite file: opening, transactions and errors.
 
-WAL, synchronous=NORMAL: after a power cut the newest transactions may be gone,
-but whole ones and in order, and the position with them: they come again from
-the relay. Written by several processes in turn, each transaction with
-BEGIN IMMEDIATE, so that none fails half-way because another was faster.
+WAL, synchronous=NORMAL: a power cut may lose the newest transactions, but only whole ones
+and in order, and the position with them, so the relay sends them again. Several processes
+write in turn; each transaction starts with BEGIN IMMEDIATE, so that none fails half-way
+because another was faster.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _SETUP = (
     f"pragma cache_size = -{_CACHE_KIB}",
     f"pragma journal_size_limit = {_WAL_BYTES}",
     "pragma synchronous = normal",
-    # Zeros over what was deleted, as Debian's SQLite has it, only where the page is written
-    # anyway: a TRUNCATE of a million rows would write all of its pages to the WAL.
+    # Debian's SQLite overwrites deleted content with zeros. "fast" does it only in pages
+    # that are written anyway: a TRUNCATE of a million rows would write all to the WAL.
     "pragma secure_delete = fast",
 )
 
-# What to do about it, by the beginning of SQLite's name for the error.
+# Advice, by the start of SQLite's name for the error.
 _ADVICE = {
     "SQLITE_FULL": "the disk is full: make room; nothing was lost",
     "SQLITE_BUSY": f"another process has held its lock for {BUSY_S:g} s",
     "SQLITE_LOCKED": f"another process has held its lock for {BUSY_S:g} s",
-    "SQLITE_CORRUPT": "the file is damaged: move it away, and all is seeded anew",
-    "SQLITE_NOTADB": "the file is damaged: move it away, and all is seeded anew",
+    "SQLITE_CORRUPT": "the file is damaged: move it away, and all is seeded again",
+    "SQLITE_NOTADB": "the file is damaged: move it away, and all is seeded again",
     "SQLITE_READONLY": "the file or its folder cannot be written to",
     "SQLITE_CANTOPEN": "the file or its folder cannot be opened; see data_dir",
     "SQLITE_IOERR": "the disk does not read or write",
@@ -56,13 +56,13 @@ _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 class StoreFile:
-    """One connection to a store's file. Used by one thread at a time."""
+    """One connection to a store's file, used by one thread at a time."""
 
     def __init__(self, path: Path, is_read_only: bool = False) -> None:
-        """Open the file, make or migrate it unless `is_read_only`; raises BootstrapError."""
+        """Open the file; create or migrate it unless `is_read_only`. Raises BootstrapError."""
         self.path = path
         self._is_in_transaction = False
-        self.is_stamped = True  # whether all rows have the checksums of what they say now
+        self.is_stamped = True  # whether every row's checksum is current
         with self.explained("opening"):
             self.connection = _connect(path, is_read_only)
             try:
@@ -80,10 +80,10 @@ class StoreFile:
     def writing(
         self, what: str, source: str = "", scn: int | None = None, *, stamps: bool = True
     ) -> Iterator[None]:
-        """Make all that is done inside one transaction; `what` is for the error's text.
+        """Run the block in one write transaction; `what` names the operation in errors.
 
-        Without `stamps` sources are neither checked nor stamped here: who changes more of
-        a source's state than its `log_bytes` checks it, and stamps it alone.
+        Without `stamps`, the checksums of `sources` are neither checked nor written here: a
+        caller that changes more than `log_bytes` does that for the row it changes.
         """
         assert not self._is_in_transaction, "a transaction within a transaction"
         with self.explained(what, source, scn):
@@ -98,7 +98,7 @@ class StoreFile:
                     source_table.stamp(self.connection)
                 self.connection.execute("COMMIT")
             except BaseException:
-                # SQLite may have rolled back already, a full disk for one.
+                # SQLite may have rolled back already, for example on a full disk.
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 raise
@@ -107,7 +107,7 @@ class StoreFile:
 
     @contextmanager
     def reading(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
-        """Let all that is read inside be of one moment; may stand within another transaction."""
+        """Run the block in one read transaction; may be nested in another transaction."""
         with self.explained(what, source, scn):
             if self._is_in_transaction:
                 yield
@@ -123,10 +123,10 @@ class StoreFile:
 
     @contextmanager
     def explained(self, what: str, source: str = "", scn: int | None = None) -> Iterator[None]:
-        """Turn errors into BootstrapError with the path, what was done, and where.
+        """Turn errors into BootstrapError with the path, the operation, source and SCN.
 
-        SQLite's, and those of an event that is not what was written: events from elsewhere
-        were read before they come here. StoreDamagedError where the file is damaged.
+        These are SQLite's errors, and those of a damaged event: events from elsewhere were
+        validated before they got here. StoreDamagedError when the file is damaged.
         """
         place = f" of {source}" if source else ""
         at = "" if scn is None else f" at scn {scn}"
@@ -157,8 +157,8 @@ class StoreFile:
                     "start the producer once, which brings it up to date"
                 )
             return
-        # Only a file without any table takes this: free pages can then be given
-        # back to the disk a few at a time.
+        # Takes effect only in a file without tables. Then free pages can be given back
+        # to the disk a few at a time.
         self.connection.execute("pragma auto_vacuum = incremental")
         self._use_wal()
         if not is_current(self.database, self.path):
@@ -169,7 +169,7 @@ class StoreFile:
                 log.info("store %s was brought up to date: it has checksums now", self.path)
 
     def _use_wal(self) -> None:
-        """Switch to WAL; SQLite does not wait for another who is doing that to a new file."""
+        """Switch to WAL. SQLite does not wait while another process does that to a new file."""
         deadline_s = time.monotonic() + BUSY_S
         while True:
             try:
@@ -184,7 +184,7 @@ class StoreFile:
 
 def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
     if is_read_only:
-        # Readers of a WAL file write to the file beside it, hence not `mode=ro`.
+        # Not `mode=ro`: readers of a WAL database write to its -shm file.
         uri = f"{path.resolve().as_uri()}?mode=rw"
     else:
         make_folder(path.parent)
@@ -195,14 +195,14 @@ def _connect(path: Path, is_read_only: bool) -> sqlite3.Connection:
         uri=True,
         timeout=BUSY_S,
         isolation_level=None,
-        check_same_thread=False,  # by one at a time: who opens it may hand it on
+        check_same_thread=False,  # one thread at a time: the opener may hand it on
         cached_statements=_CACHED_STATEMENTS,
     )
 
 
 def _name_of(error: Exception) -> str:
     """Return SQLite's name for an error; "" when it is not SQLite's."""
-    if str(error).startswith("Could not decode"):  # a text that is none: Python's word
+    if str(error).startswith("Could not decode"):  # invalid text: Python's wording
         return "SQLITE_CORRUPT"
     name: str = getattr(error, "sqlite_errorname", "")
     return name
@@ -222,6 +222,6 @@ select cast(group_concat(piece, '') as blob) from (select x'00ff' piece union al
 
 @cache
 def joins_bytes() -> bool:
-    """Say whether `group_concat` keeps zeros: older ones end at the first."""
+    """Return whether `group_concat` keeps zero bytes; older versions end at the first."""
     with closing(sqlite3.connect(":memory:")) as connection:
         return bool(connection.execute(_PROBE).fetchone()[0] == b"\x00\xff\x80")

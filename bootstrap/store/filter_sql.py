@@ -1,10 +1,9 @@
-"""A consumer's filter as an SQL condition: the same answer as the filter in memory.
+"""Translates a consumer's filter to an SQL condition with the same result.
 
-Tables hold with each key what the filters' arithmetic needs: `number` is the
-long key, the number that a byte key reads as, or else its Java hash, and
-`is_hashed` says that it is the latter. A range is not known of a hash, so such
-rows pass a RANGE condition and whoever fetches them asks the filter in memory,
-which raises the error. What is about every row passes all conditions.
+Tables hold for each key the values that filters compute with: `number` is the long key,
+the number that a byte key spells, or else its Java hash; `is_hashed` marks a hash. A hash
+is in no range, so such rows pass a RANGE condition, and the code that fetches them asks
+the filter in memory, which raises the error. Events about every row pass all conditions.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from databus.schemas.filters import (
     key_number,
 )
 
-EVERY_KEY: Final = 2  # `is_hashed` of what is about every row
+EVERY_KEY: Final = 2  # `is_hashed` of an event about every row
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 
-# Java's abs leaves the smallest long negative, and its % keeps the sign. The
-# remainder first: SQLite's abs fails with the smallest long.
+# Java's abs leaves the smallest long negative, and its % keeps the sign. The remainder
+# comes first because SQLite's abs fails for the smallest long.
 _MOD = f"(case number when {_SMALLEST_LONG} then number % ? else abs(number % ?) end"
 _MOD += " between ? and ?)"
-_RANGE = "(is_hashed or number between ? and ?)"  # EVERY_KEY, too
+_RANGE = "(is_hashed or number between ? and ?)"  # matches EVERY_KEY too
 
 
 class Condition(NamedTuple):
@@ -38,14 +37,14 @@ class Condition(NamedTuple):
 
     sql: str
     parameters: tuple[int, ...]
-    has_ranges: bool = False  # then a row with `is_hashed` must be shown to the filter
+    has_ranges: bool = False  # if so, the filter must see each row with `is_hashed`
 
 
 EVERY_ROW = Condition("1", ())
 
 
 def condition_of(wanted: EventFilter | None) -> Condition:
-    """Return the condition of a filter; raises InvalidParameterError for one of another kind."""
+    """Return the condition of a filter; raises InvalidParameterError for an unsupported kind."""
     condition = _condition_of_key(wanted)
     if condition is EVERY_ROW:
         return EVERY_ROW
@@ -55,7 +54,7 @@ def condition_of(wanted: EventFilter | None) -> Condition:
 def check_range(
     condition: Condition, wanted: EventFilter | None, is_hashed: int, key: int | bytes
 ) -> None:
-    """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+    """Raise the filter's InvalidParameterError for a key that can be in no range."""
     if is_hashed == 1 and condition.has_ranges and wanted is not None:
         wanted.matches(key)
 
@@ -79,13 +78,13 @@ def number_of(key: int | bytes) -> tuple[int, bool]:
 
 
 def _between(start: int, end: int) -> tuple[int, int]:
-    """Return the first and last number of [start, end), in SQLite's range."""
+    """Return the first and last number of [start, end), clipped to SQLite's integers."""
     first, last = max(start, _SMALLEST_LONG), min(end - 1, _LARGEST_LONG)
     return (first, last) if first <= last else (1, 0)
 
 
 def _any_of(conditions: Sequence[Condition]) -> Condition:
-    """Return the OR of several, as a balanced tree: SQLite limits the depth of one."""
+    """Return the OR of several conditions as a balanced tree: SQLite limits the depth."""
     if len(conditions) == 1:
         return conditions[0]
     middle = len(conditions) // 2

@@ -1,10 +1,11 @@
-"""The log tables, one a source: every event since the log's floor, in the order of commits.
+"""The log tables, one for each source: every event since the log's floor, in commit order.
 
-An event's place is (SCN, index in its window, over all sources of the store). A
-reader may want only the events of some rows, by the ids that the snapshot table
-has of their keys.
-All functions work within a transaction of the caller's. Who reads events has their CRCs
-checked, for the file may have been damaged since it was looked at: ProtocolError.
+An event's place is (SCN, index in its window), the index counting all sources of the
+store. A reader may request only the events of some rows, by the row ids in the snapshot
+table.
+
+All functions run inside the caller's transaction. Reading an event checks its CRCs, because
+the file may have been damaged since the last check: ProtocolError.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _EVENTS = """
 select scn, idx, event from log_{src_id} indexed by log_{src_id}_place
 where (scn, idx) > (?, ?) and scn <= ? and {condition}
 """
-# SQLite keeps the order of what it joins: it merges the tables by their indexes.
+# SQLite merges the tables by their indexes and keeps the order.
 _BODY = "select cast(group_concat(event, '') as blob) from ({events} order by 1, 2)"
 _TIMESTAMP = """
 select substr(event, 1, ?) from log_{src_id} indexed by log_{src_id}_place where scn = ? limit 1
@@ -97,14 +98,14 @@ _OF_ROWS = """
     where rows.key = log_{src_id}.key and rows.id > ? and rows.id <= ?
 ))
 """
-_LAST_INDEX = MAX_SCN  # no window has so many events
+_LAST_INDEX = MAX_SCN  # larger than any index in a window
 
 
 class LogReach(NamedTuple):
-    """Which events are read: of these sources, those after a place up to window `target_scn`.
+    """A range of the log: the events of some sources after a place, up to window `target_scn`.
 
-    Only of keys that pass their source's filter, if it has one (by src_id), and
-    whose rows have ids in (`after_id`, `until_id`]; what is about every row always.
+    Includes only keys that pass their source's filter, if there is one (by src_id), and
+    rows with ids in (`after_id`, `until_id`]. Events about every row are always included.
     """
 
     src_ids: Sequence[int]
@@ -116,11 +117,11 @@ class LogReach(NamedTuple):
 
     @property
     def is_of_some_rows(self) -> bool:
-        """Whether ids are asked about at all."""
+        """Whether the range is limited by row ids."""
         return (self.after_id, self.until_id) != (0, MAX_SCN)
 
     def condition_of(self, src_id: int) -> Condition:
-        """Return what a row of the log must fulfil, as SQL."""
+        """Return the SQL condition on a row of the log."""
         wanted = condition_of(self.filters.get(src_id))
         if not self.is_of_some_rows:
             return wanted
@@ -129,22 +130,22 @@ class LogReach(NamedTuple):
         return wanted._replace(sql=f"{wanted.sql} and {of_rows}", parameters=parameters)
 
     def begin(self) -> LogPlace:
-        """Return the place as the index has it."""
+        """Return the place where the range begins, as (SCN, index)."""
         scn, index = self.after
         return scn, _LAST_INDEX if index == WHOLE_WINDOW else index
 
 
 class OldRow(NamedTuple):
-    """What retention must know of a log row."""
+    """The columns of a log row that retention needs."""
 
     scn: int
-    at_ns: int  # when the store got it
+    at_ns: int  # when the store received it
     size_bytes: int
     src_id: int
 
 
 def create(connection: sqlite3.Connection, src_id: int) -> None:
-    """Make a source's table."""
+    """Create a source's table."""
     for statement in filter(None, map(str.strip, CREATE.split(";\n"))):
         connection.execute(statement.format(src_id=src_id))
 
@@ -155,7 +156,7 @@ def append(
     events: Sequence[tuple[int, StoredEvent]],
     now_ns: int,
 ) -> None:
-    """Append events of a window, given with their index in it."""
+    """Append events of a window, each with its index in the window."""
     connection.executemany(_APPEND.format(src_id=src_id), _values(events, now_ns))
 
 
@@ -172,8 +173,8 @@ def _values(
 
 
 def page(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogPage:
-    """Return the first rows of a reach; one at least when there is one."""
-    with ExitStack() as opened:  # an error holds frames, and a cursor the file
+    """Return the first rows of a range: at least one if there is one."""
+    with ExitStack() as opened:  # a traceback would keep the cursor, and it the file, open
         cursors = [
             opened.enter_context(closing(_rows_of(connection, src_id, reach)))
             for src_id in reach.src_ids
@@ -196,7 +197,7 @@ def _page_of(cursors: Sequence[Iterable[_Row]], reach: LogReach, most_bytes: int
     return LogPage([LogRow(*row[:5]) for row in found], last, is_last)
 
 
-# SCN and index first, which no two rows share: the order of merging.
+# SCN and index come first: they are unique, and the merge sorts by them.
 _Row = tuple[int, int, int, int | bytes, bytes, int]
 
 
@@ -220,10 +221,10 @@ def _checked(
 
 
 def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogBody | None:
-    """Return the events of whole windows that fit, put together by SQLite.
+    """Return the events of whole windows that fit, joined by SQLite.
 
-    None when it has to be done row by row: the first window does not fit, or
-    this SQLite cannot join bytes.
+    None when they must be read row by row: the first window does not fit, or this
+    SQLite cannot join bytes.
     """
     if not joins_bytes():
         return None
@@ -246,9 +247,9 @@ def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> Lo
 def measure(
     connection: sqlite3.Connection, reach: LogReach, most_rows: int, most_bytes: int
 ) -> LogMeasure:
-    """Return how far so many rows of a reach are, in whole windows.
+    """Return how far a number of rows of a range reaches, in whole windows.
 
-    The first window with rows counts however large it is.
+    The first window with rows is included, however large it is.
     """
     scn, rows, size_bytes = NOTHING_YET, 0, 0
     merged = heapq.merge(*(_windows_of(connection, src_id, reach) for src_id in reach.src_ids))
@@ -266,19 +267,19 @@ def measure(
 def _windows_of(
     connection: sqlite3.Connection, src_id: int, reach: LogReach
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the SCN, rows and bytes of the windows with rows of a source."""
+    """Yield SCN, rows and bytes of each window with rows of a source."""
     condition = reach.condition_of(src_id)
     arguments = (*reach.begin(), reach.target_scn, *condition.parameters)
     sql = _WINDOWS_AFTER.format(src_id=src_id, condition=condition.sql)
     for scn, count, size, has_hashed in connection.execute(sql, arguments):
         if has_hashed and condition.has_ranges:
             for _ in _rows_of(connection, src_id, reach._replace(target_scn=scn)):
-                pass  # the filter refuses the row that it cannot be asked about
+                pass  # a row that the filter rejects with an error is reported when it is read
         yield scn, count, size
 
 
 def _timestamp_of(connection: sqlite3.Connection, src_ids: Sequence[int], scn: int) -> int:
-    """Return when a window was committed; 0 when there is no row of it."""
+    """Return the commit time of a window; 0 when the log has no row of it."""
     for src_id in src_ids:
         sql = _TIMESTAMP.format(src_id=src_id)
         for (header,) in connection.execute(sql, (SMALLEST_BYTES, scn)):
@@ -289,7 +290,7 @@ def _timestamp_of(connection: sqlite3.Connection, src_ids: Sequence[int], scn: i
 def window_at(
     connection: sqlite3.Connection, src_ids: Sequence[int], scn: int
 ) -> tuple[int, int] | None:
-    """Return SCN and timestamp of the newest window up to `scn` with rows; None without one."""
+    """Return SCN and timestamp of the newest window up to `scn` with rows, or None."""
     found = [
         newest
         for src_id in src_ids
@@ -313,7 +314,7 @@ def count_after(
 def oldest(
     connection: sqlite3.Connection, src_ids: Sequence[int], until_scn: int
 ) -> Iterator[OldRow]:
-    """Yield the sources' rows up to and with window `until_scn`, oldest first."""
+    """Yield the sources' rows up to and including window `until_scn`, oldest first."""
 
     def rows_of(src_id: int) -> Iterator[OldRow]:
         sql = _OLDEST.format(src_id=src_id)
@@ -324,7 +325,7 @@ def oldest(
 
 
 def delete_until(connection: sqlite3.Connection, src_id: int, scn: int) -> None:
-    """Delete all rows up to and with a window."""
+    """Delete all rows up to and including a window."""
     connection.execute(_DELETE.format(src_id=src_id), (scn,))
 
 
@@ -334,6 +335,6 @@ def clear(connection: sqlite3.Connection, src_id: int) -> None:
 
 
 def count(connection: sqlite3.Connection, src_id: int) -> int:
-    """Return how many rows there are: ids have no gaps, for rows go oldest first."""
+    """Return the number of rows. Ids have no gaps, because the oldest are deleted first."""
     first, last = connection.execute(_EXTENT.format(src_id=src_id)).fetchone()
     return 0 if first is None else last - first + 1

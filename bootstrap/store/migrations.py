@@ -1,12 +1,11 @@
 """The schema of a bootstrap store, as numbered migrations.
 
-The number of the last one applied is the file's `user_version`. A file of a
-higher number was made by a newer version of this project, and is refused: what
-that version relies on is not known here.
+The number of the last applied migration is the file's `user_version`. A file with a
+higher number was written by a newer version of this project and is refused.
 
-The tables of a source, `snapshot_<src_id>` and `log_<src_id>`, are made when
-the source is added; their SQL is in `snapshot_table` and `log_table`. A
-migration that changes them changes those of every source in `sources`.
+The tables of a source, `snapshot_<src_id>` and `log_<src_id>`, are created when the
+source is added; their SQL is in `snapshot_table` and `log_table`. A migration that
+changes them changes the tables of every source in `sources`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sqlite_utils import Database
 
 from databus.schemas.errors import BootstrapError
 
-APPLICATION_ID: Final = 0xDB05  # says that an SQLite file is a bootstrap store
+APPLICATION_ID: Final = 0xDB05  # marks an SQLite file as a bootstrap store
 
 _FIRST = """
 create table store (
@@ -56,24 +55,24 @@ create table schema_versions (
 ) without rowid;
 """
 
-# From here on a snapshot may have the tombstone of a TRUNCATE and rows that lack
-# columns, of which an older program knows nothing.
+# From here on a snapshot may hold the tombstone of a TRUNCATE and rows that lack
+# columns, which older programs do not understand.
 _SECOND = "alter table sources add column partial_scn integer not null default -1"
 
-# What is believed without being looked up anywhere else has a checksum; -1 = none yet.
+# Values that cannot be verified against other data get a checksum; -1 = none yet.
 _THIRD = """
 alter table store add column crc integer not null default -1;
 alter table sources add column crc integer not null default -1;
 """
 
-# The SCN of the statement that made a version: an older program would serve rows of
-# older versions as they were written, and has. Every window looks for those it passes.
+# The SCN of the statement that made a version. Older programs served rows of older
+# versions unconverted. The index is for the look-up that each window makes.
 _FOURTH = """
 alter table schema_versions add column change_scn integer not null default -1;
 create index schema_versions_change_scn on schema_versions (change_scn);
 update sources set status = 'new', floor_scn = -1, seed_scn = -1, seed_resume = null,
     seed_rows = 0, seed_until_scn = -1, crc = -1,
-    problem = 'an earlier version kept rows as they were before ALTER TABLE: seeded anew'
+    problem = 'an earlier version kept rows as they were before ALTER TABLE: seeded again'
 where status in ('active', 'seeding', 'seeding_catch_up')
     and (select count(*) from schema_versions known where known.src_id = sources.src_id) > 1
 """
@@ -82,7 +81,7 @@ MIGRATIONS: Final[Sequence[str]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 
 
 def is_current(database: Database, path: Path) -> bool:
-    """Whether the file needs no migration; raises BootstrapError when it is no store of ours."""
+    """Return whether the file needs no migration; raises BootstrapError if it is no store."""
     (version,) = database.execute("pragma user_version").fetchone()
     (application_id,) = database.execute("pragma application_id").fetchone()
     if version > len(MIGRATIONS):
@@ -96,15 +95,15 @@ def is_current(database: Database, path: Path) -> bool:
 
 
 def is_unmade(database: Database) -> bool:
-    """Whether the file is a new one, whose tables nobody has made yet."""
+    """Return whether the file is new and has no tables yet."""
     (version,) = database.execute("pragma user_version").fetchone()
     return not version
 
 
 def migrate(database: Database) -> int:
-    """Apply what is missing, and return which version it was; 0 for a new file.
+    """Apply the missing migrations; return the version before, 0 for a new file.
 
-    In one transaction of the caller's, which locks others out.
+    Runs inside the caller's exclusive transaction.
     """
     (version,) = database.execute("pragma user_version").fetchone()
     for migration in MIGRATIONS[version:]:

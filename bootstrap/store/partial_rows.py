@@ -1,20 +1,19 @@
-"""Rows that lack columns: made whole as they come into a store, or by the seeder later.
+"""Completes rows that lack columns, as they enter a store or when the seeder reads them.
 
-A source that is served has whole rows only: an event that lacks a column which
-the stored row does not have either is refused, for a value would have to be
-guessed. While a source is being seeded its rows may not be there yet; such an
-event is taken as it is, and the row waits for the seeder: what the seeder reads
-of it is what the columns held, or what they were changed to by an event that is
-still to come. Where the seeder meets no such row, it was deleted since, which
-the log says before the source is served; or the row came after its place was
-read, with columns that nobody logged: then the source is seeded anew.
+With `partial_rows = "deliver"` a source sends events without the columns that the server
+did not log. Such a column is unchanged, so its value is in the stored row with that key.
+Snapshot and log both get the whole row, because a consumer may receive the log alone and
+has no row to complete it from.
 
-All functions work within a transaction of the caller's.
+A source that is served has whole rows only. An event is refused when the stored row lacks
+the column as well, since its value would be a guess. While a source is being seeded, its
+rows may not be stored yet: the event is stored as it is, and its row waits for the
+seeder. The seeder reads the value that the column had, or one that a later event sets. If
+the seeder finds no such row, either it was deleted since, and the log says so before the
+source is served; or the row was inserted behind the seeder's position, with columns that
+were not logged: then the source is seeded again.
 
-With `partial_rows = "deliver"` a source gives events without the columns that the
-server did not log. Such a column holds what it held before: the stored row of that
-key says it. Snapshot and log both get the whole row, for a consumer may be given
-the log alone, and has no row to fill it from.
+All functions run inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Indexed = tuple[int, StoredEvent]
 
 
 class Seen(NamedTuple):
-    """What a window has said of a source so far: rows by key, and whether it was emptied."""
+    """The events of one window and source so far: rows by key, and whether it was truncated."""
 
     rows: dict[int | bytes, StoredEvent]
     is_emptied: bool = False
@@ -55,10 +54,10 @@ def complete(
     text_of: TextOf,
     renew: Callable[[bytes], bytes] = lambda event: event,
 ) -> Sequence[Indexed]:
-    """Return a window's events of a source, their rows made whole.
+    """Return a window's events of a source with their rows completed.
 
-    `renew` gives a stored event with its row as it is by then. Raises
-    BootstrapError for one of a source that is served and cannot be.
+    `renew` converts a stored event to the current schema version. Raises BootstrapError
+    when a row of a served source cannot be completed.
     """
     if not any(event.is_partial for _, event in indexed):
         return indexed
@@ -81,7 +80,7 @@ def complete_chunk(
     events: Sequence[StoredEvent],
     text_of: TextOf,
 ) -> list[StoredEvent]:
-    """Return a chunk's events; for a row that waits for its columns, the row's own, made whole."""
+    """Return a chunk's events; a row that waits for columns gets its own event, completed."""
     if state.partial_scn <= state.seed_scn:
         return list(events)
     waiting = snapshot_table.by_key(connection, state.src_id, [event.key for event in events])
@@ -126,7 +125,7 @@ def _complete(
 def _stored_row(
     connection: sqlite3.Connection, state: SourceState, event: StoredEvent, seen: Seen
 ) -> bytes | None:
-    """Return the row's last event, also one of the same window; None when there is no row."""
+    """Return the row's last event, including events of this window; None without a row."""
     last = seen.rows.get(event.key)
     if last is not None:
         return None if last.is_deleted else last.event
@@ -139,9 +138,9 @@ def _stored_row(
 
 
 def _is_known(state: SourceState, scn: int) -> bool:
-    """Whether nothing is missing from a row of this SCN on.
+    """Return whether the log has every change of a row since this SCN.
 
-    Before it is seeded a source may have rows from before a hole in its log.
+    Before it is seeded, a source may have rows from before a gap in its log.
     """
     if state.status is SourceStatus.ACTIVE or scn > state.log_floor_scn:
         return True
@@ -152,18 +151,18 @@ def _shown(key: int | bytes) -> str:
     return str(key) if isinstance(key, int) else key.decode("utf-8", "backslashreplace")
 
 
-TextOf = Callable[[bytes], str]  # the schema with an id; raises BootstrapError for none
+TextOf = Callable[[bytes], str]  # returns the schema with an id, or raises BootstrapError
 
 
 class Whole(NamedTuple):
-    """What became of an event; `missing` are the row's columns that are not known."""
+    """A completed event; `missing` are the columns whose values are still unknown."""
 
     event: StoredEvent
     missing: tuple[str, ...]
 
 
 class _KnownRow(NamedTuple):
-    """What is known of a row: its columns, and the raw texts among them."""
+    """The known columns of a row, and those of them that are raw texts."""
 
     values: Mapping[str, Any]
     raw: Mapping[str, str]
@@ -175,11 +174,11 @@ _NOTHING_KNOWN = _KnownRow({}, {})
 def fill(
     partial: StoredEvent, stored: bytes | None, text_of: TextOf, *, lets_go: bool = False
 ) -> Whole:
-    """Return the event with what it lacks taken from the row's stored event.
+    """Return the event with its absent columns taken from the row's stored event.
 
-    Columns that are not there either keep their filler and stay noted as absent.
-    With `lets_go` those that the stored row's schema does not have are no longer:
-    the table has no such column any more. Raises ProtocolError for damage.
+    A column that is absent there too keeps its filler and its annotation. With `lets_go`,
+    columns that the stored row's schema does not have lose the annotation: the table has
+    no such column any more. Raises ProtocolError for a damaged event.
     """
     event, _ = decode(partial.event)
     metadata = _metadata_of(event)
@@ -205,7 +204,7 @@ def fill(
 
 
 def notes_of(event: bytes) -> Notes:
-    """Return an event's notes, empty ones where it has none."""
+    """Return an event's annotations, which may be empty."""
     metadata = decode(event)[0].metadata
     if metadata is None or metadata.digest not in METADATA_DIGESTS:
         return Notes()
@@ -233,9 +232,9 @@ def _filled(
     known: _KnownRow,
     gone: frozenset[str],
 ) -> tuple[bytes, tuple[int, ...], Mapping[str, str]]:
-    """Return the row's bytes with what is known, the columns that are absent still, the raw texts.
+    """Return the row's bytes with the known values, the columns still absent, the raw texts.
 
-    A value that the schema has no place for, since the column was altered, is not known.
+    A value that does not fit the schema, because the column was altered, counts as unknown.
     """
     if not absent:
         return data, (), raw
@@ -252,7 +251,7 @@ def _filled(
 
 
 def _misfits(codec: RowCodec, row: Row, known: _KnownRow, columns: set[str]) -> set[str]:
-    """Return which of the columns' known values have no place in the schema."""
+    """Return the columns whose known values do not fit the schema."""
 
     def fits(*names: str) -> bool:
         try:
@@ -261,5 +260,5 @@ def _misfits(codec: RowCodec, row: Row, known: _KnownRow, columns: set[str]) -> 
             return False
         return True
 
-    # One by one only where it matters: nearly always all fit.
+    # One by one only after a failure: nearly always all fit.
     return set() if fits(*columns) else {column for column in columns if not fits(column)}

@@ -1,6 +1,6 @@
-"""What is read of a store: by its servers, and by who writes it.
+"""The reads of a store, for servers and for writers.
 
-All functions may be called inside `reading`, and then see one moment.
+Functions that are called inside one `reading` block all see the same moment.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from databus.schemas.errors import UnknownSourceError
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import change_scn
 
-STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: a millisecond or so
+STEPS_BETWEEN_LOOKS = 50_000  # steps of SQLite's virtual machine: about a millisecond
 
 
 class StoreReading:
-    """The reading half of a `Store`. Raises BootstrapError when the file does not read."""
+    """The read methods of a `Store`. They raise BootstrapError when the file cannot be read."""
 
     def __init__(self, file: StoreFile) -> None:
         self.path = file.path
@@ -51,7 +51,7 @@ class StoreReading:
             self.id: str = self._connection.execute("select id from store").fetchone()[0]
 
     def end_reads_when(self, is_given_up: Callable[[], bool]) -> None:
-        """End a read with an error, soon after its result is not wanted any more."""
+        """Abort reads with an error soon after `is_given_up` returns true."""
         self._connection.set_progress_handler(lambda: int(is_given_up()), STEPS_BETWEEN_LOOKS)
 
     def close(self) -> None:
@@ -60,24 +60,24 @@ class StoreReading:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let all that is read inside be of one moment."""
+        """Run the block in one read transaction."""
         with self.file.reading("reading"):
             yield
 
-    # What there is
+    # State and sizes
 
     def position(self) -> Position:
-        """Return the last window applied; SCN -1 when there is none."""
+        """Return the position after the last applied window; SCN -1 when there is none."""
         with self.file.explained("reading the position"):
             return source_table.position_of(self._connection, self.path)
 
     def window_at(self, src_ids: Sequence[int], scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the log's newest window up to `scn` with rows of sources."""
+        """Return SCN and timestamp of the newest window up to `scn` with rows of these sources."""
         with self.file.explained("reading the log"):
             return log_table.window_at(self._connection, src_ids, scn)
 
     def mark(self) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window with rows: what tells this log."""
+        """Return SCN and timestamp of the newest window with rows: they identify this log."""
         followed = [s.src_id for s in self.sources() if s.status is not SourceStatus.INACTIVE]
         return self.window_at(followed, MAX_SCN)
 
@@ -101,7 +101,7 @@ class StoreReading:
         return source_table.state_of(row, self.path, is_stamped=self.file.is_stamped)
 
     def sizes(self) -> StoreSizes:
-        """Count what is held; reads all of an index of each table."""
+        """Count the stored rows; reads a whole index of each table."""
         with self.file.reading("counting"):
             pages, free, page_bytes = (
                 self._connection.execute(f"pragma {name}").fetchone()[0]
@@ -127,39 +127,39 @@ class StoreReading:
             return self._connection.execute(sql, wanted).fetchall()
 
     def schemas_until_now(self, src_ids: Iterable[int]) -> list[tuple[int, int, str]]:
-        """Return the schemas but for those of statements that the store has not come to yet."""
+        """Return the schemas, except those of statements after the store's position."""
         with self.file.reading("reading schemas"):
             scn = self.position().scn
             return [row for row in self.schemas(src_ids) if change_scn(row[2]) <= scn]
 
     def rows_now(self, src_ids: Iterable[int]) -> RowsNow:
-        """Return what makes rows of the sources as they are at the position."""
+        """Return the converter of the sources' rows to the schema versions of the position."""
         texts: dict[int, list[str]] = {}
         with self.file.reading("reading schemas"):
             for src_id, _, text in self.schemas(src_ids):
                 texts.setdefault(src_id, []).append(text)
             return RowsNow(texts, self.position().scn)
 
-    # The server's part
+    # Reads for the server
 
     def has_older(self, src_id: int, scn: int) -> bool:
-        """Whether a row or tombstone of a source has an SCN below this one."""
+        """Return whether a row or tombstone of a source has an SCN below this one."""
         with self.file.reading("reading rows", str(src_id)):
             return snapshot_table.has_older(self._connection, src_id, scn)
 
     def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
-        """Return rows of a source in the order of their ids, at least one when there is one.
+        """Return rows of a source in the order of their ids: at least one if there is one.
 
-        Raises InvalidParameterError when a RANGE filter meets a key that is no number.
+        Raises InvalidParameterError when a RANGE filter finds a key that is not a number.
         """
         with self.file.reading("reading rows", name):
             src_id = self.source(name).src_id
             return snapshot_pages.page(self._connection, src_id, reach, most_bytes)
 
     def snapshot_body(self, name: str, reach: Reach, most_bytes: int) -> SnapshotBody:
-        """Return the events of the same rows, several in one: the fast way to many.
+        """Return the same rows' events joined in larger parts: faster for many rows.
 
-        Raises as `snapshot_page`.
+        Raises the errors of `snapshot_page`.
         """
         with self.file.reading("reading rows", name):
             src_id = self.source(name).src_id
@@ -168,7 +168,7 @@ class StoreReading:
     def measure_snapshot(
         self, name: str, reach: Reach, most_rows: int, most_bytes: int
     ) -> SnapshotMeasure:
-        """Return how far so many rows and bytes reach; raises as `snapshot_page`."""
+        """Return how far a number of rows and bytes reaches; raises as `snapshot_page` does."""
         with self.file.reading("counting rows", name):
             src_id = self.source(name).src_id
             return snapshot_pages.measure(self._connection, src_id, reach, most_rows, most_bytes)
@@ -179,27 +179,27 @@ class StoreReading:
             return snapshot_pages.max_id(self._connection, self.source(name).src_id)
 
     def log_page(self, reach: LogReach, most_bytes: int) -> LogPage:
-        """Return log rows in the order of their commits, at least one when there is one.
+        """Return log rows in commit order: at least one if there is one.
 
-        A place is (SCN, index of the last row consumed), the index WHOLE_WINDOW
-        when nothing of that window is wanted.
+        A place is (SCN, index of the last row consumed). The index is WHOLE_WINDOW when
+        the whole window was consumed.
         """
         with self.file.reading("reading the log", scn=reach.after[0]):
             return log_table.page(self._connection, reach, most_bytes)
 
     def log_body(self, reach: LogReach, most_bytes: int) -> LogBody | None:
-        """Return the events of whole windows, one behind another: the fast way to many.
+        """Return the events of whole windows joined in one: faster for many rows.
 
-        None when the first window does not fit, or where it cannot be done:
-        then `log_page` is to be asked.
+        None when the first window does not fit or this SQLite cannot join bytes: then
+        call `log_page`.
         """
         with self.file.reading("reading the log", scn=reach.after[0]):
             return log_table.body(self._connection, reach, most_bytes)
 
     def measure_log(self, reach: LogReach, most_rows: int, most_bytes: int) -> LogMeasure:
-        """Return how far so many rows and bytes reach, in whole windows.
+        """Return how far a number of rows and bytes reaches, in whole windows.
 
-        One window at least when there is one; `target_scn` when there are no more.
+        At least one window if there is one; `target_scn` when there are no more.
         """
         with self.file.reading("counting the log", scn=reach.after[0]):
             return log_table.measure(self._connection, reach, most_rows, most_bytes)
@@ -216,9 +216,9 @@ class StoreReading:
             return log_table.count_after(self._connection, src_ids, after_scn, limit)
 
     def rows_by_key(self, name: str, keys: Collection[int | bytes]) -> dict[int | bytes, StoreRow]:
-        """Return the rows and tombstones that there are of these keys.
+        """Return the existing rows and tombstones with these keys.
 
-        After a TRUNCATE, as long as it is remembered, there is one of every key.
+        While the tombstone of a TRUNCATE is kept, every key has one.
         """
         with self.file.reading("reading rows", name):
             return snapshot_table.by_key(self._connection, self.source(name).src_id, keys)

@@ -1,17 +1,15 @@
-"""What of a store may be deleted, and its deletion, in small steps.
+"""Deletes old log rows and tombstones from a store, in small steps.
 
-* Log rows that came too long ago, or beyond the bytes allowed: the oldest
-  windows first, whole ones, of all sources together. `log_floor_scn` moves with
-  them, in the same transaction. A source that is being seeded keeps what came
-  after the SCN it is seeded as of, whatever that takes.
-* Tombstones that came too long ago, of the lowest SCNs first, and
-  `tombstone_floor_scn` with them; none of a source that is being seeded, for
-  only a tombstone keeps a row that was read too early from coming back.
+* Log rows that are too old, or beyond the size limit: the oldest windows first, whole
+  windows, all sources together. `log_floor_scn` advances in the same transaction. A source
+  that is being seeded keeps every window after the SCN of its seeding, whatever the limits.
+* Tombstones that are too old, lowest SCNs first; `tombstone_floor_scn` advances with them.
+  A source that is being seeded keeps all: only a tombstone keeps a row that was read too
+  early from coming back.
 
-Ages are by the clock of this host, from when the store got a row: a source's
-clock cannot empty the log. Space goes to the file's free pages and is used
-again; only when more than a quarter of the file is free is some of it given
-back to the disk.
+Age is measured by this host's clock from when the store received a row: a wrong clock at
+the source cannot empty the log. Freed pages are reused; when more than a quarter of the
+file is free, some are given back to the disk.
 """
 
 from __future__ import annotations
@@ -33,16 +31,16 @@ from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceStatus
 from databus.conf.settings import BootstrapSettings
 
-STEP_ROWS: Final = 5000  # a little more where the last window is large
+STEP_ROWS: Final = 5000  # more when the last window is large
 STEP_PAGES: Final = 2000
-_FREE_SHARE: Final = 4  # one page in so many may be free
+_FREE_SHARE: Final = 4  # one page in four may be free
 _NS: Final = 1_000_000_000
 _BEING_SEEDED = (SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP)
 
 
 @dataclass(slots=True)
 class Cut:
-    """The windows to delete: all up to and with `scn`."""
+    """The windows to delete: all up to and including `scn`."""
 
     scn: int = -1  # none
     freed_bytes: dict[int, int] = field(default_factory=dict)  # by src_id
@@ -52,10 +50,10 @@ class Cut:
 def find_cut(
     rows: Iterable[OldRow], before_ns: int, excess_bytes: int, most_rows: int = STEP_ROWS
 ) -> Cut:
-    """Return which windows go, given the log's rows, oldest first.
+    """Return which windows to delete, given the log's rows, oldest first.
 
-    Those that came before `before_ns`, and as many as it takes to free
-    `excess_bytes`; no more windows once `most_rows` rows go.
+    These are the windows received before `before_ns`, and more until `excess_bytes` are
+    freed. It stops after `most_rows` rows.
     """
     cut = Cut()
     count = 0
@@ -75,7 +73,7 @@ def find_cut(
 
 
 class Retention:
-    """Deletes what is too old from one store. For the thread that made the store."""
+    """Deletes old data from one store. For the thread that opened the store."""
 
     def __init__(
         self, store: Store, settings: BootstrapSettings, now_ns: Callable[[], int] = time.time_ns
@@ -88,7 +86,7 @@ class Retention:
         self._now_ns = now_ns
 
     def step(self) -> bool:
-        """Delete some of what is to be deleted; returns whether there is more.
+        """Delete a limited number of rows; return whether there are more to delete.
 
         Raises BootstrapError.
         """

@@ -1,18 +1,17 @@
-"""What stored rows are now: through every change of their table since they were written. Pure.
+"""Converts stored rows to the current schema version of their table. Pure.
 
-A store keeps events as they came. A row that was not written since an ALTER is
-told in the table's version of now, at the SCN that it was written at: renamed
-and wider columns, defaults of new ones. So whoever reads a store never sees
-rows of an older version behind those of a newer one.
+A store keeps events as they came. A row that was not written since an ALTER is served in
+the table's current version, with the SCN at which it was written: columns renamed or
+widened, new ones with their defaults. So a reader of a store never sees a row of an older
+version after one of a newer version.
 
-What cannot be told that way is not served: its source is seeded anew (`store`).
+Rows that cannot be converted are not served: their source is seeded again (see `store`).
 
-Not every row that was ever written fits the newest version: NULLs are filled
-before a column is made NOT NULL. What a row was before a change of it is told
-without the columns that do not fit. An event of the log whose row does not fit
-is history, which a later event of that row follows: it stays in its own version.
-Only a row at rest has to fit. One that does not is not what the table has: the
-database changed it, and did not say so.
+Not every row fits the newest version: NULLs may be filled in before a column becomes NOT
+NULL. A row's old value (`before`) is served without the columns that do not fit. An event
+of the log whose row does not fit is history, which a later event of that row follows: it
+keeps its own version. Only a row of the snapshot must fit. If it does not, the database
+has changed the row without logging it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from databus.schemas.table_change import Step, Versions, renewed, shape
 
 
 class _Way(NamedTuple):
-    """How rows of one version become rows of another; no steps: they are as they are."""
+    """The conversion from one schema version to another; without steps, rows stay as they are."""
 
     steps: Sequence[Step]
     old: RowCodec
@@ -50,7 +49,7 @@ class _Way(NamedTuple):
 
 
 class RowsNow:
-    """The rows of a store as of one SCN, given every schema's text by source id. One thread."""
+    """Converts a store's rows as of one SCN, given all schema texts by source id. One thread."""
 
     def __init__(self, texts: Mapping[int, Sequence[str]], until_scn: int) -> None:
         self._until_scn = until_scn
@@ -62,15 +61,15 @@ class RowsNow:
         self._ways: dict[tuple[int, bytes, int], _Way | None] = {}
 
     def text(self, digest: bytes) -> str | None:
-        """Return the schema with an id; None when no source has it."""
+        """Return the schema with an id, or None when no source has it."""
         return self._texts.get(digest)
 
     def changed_scn(self, src_id: int) -> int:
-        """Return the SCN of the table's last change, before which rows are of older versions."""
+        """Return the SCN of the table's last change; rows before it have older versions."""
         return self._changed.get(src_id, -1)
 
     def reload_scn(self, src_id: int) -> int:
-        """Return the SCN of the last change that rows had to be read again for; -1 for none."""
+        """Return the SCN of the last change after which rows had to be read again, or -1."""
         versions = self._versions.get(src_id)
         return -1 if versions is None else versions.reload_until(self._until_scn)[0]
 
@@ -80,10 +79,10 @@ class RowsNow:
         return "" if versions is None else versions.reload_until(self._until_scn)[1]
 
     def renew(self, data: bytes) -> bytes:
-        """Return an event with its row as it is now; as it is where there is nothing to tell.
+        """Return an event with its row in the newest version, or unchanged.
 
-        That is one without a row, one that was followed by a seeding, and one whose row
-        does not fit the newest version.
+        Unchanged are events without a row, events that a seeding followed, and events
+        whose row does not fit the newest version.
         """
         event, way = self._open_way(data)
         if way is None:
@@ -92,16 +91,16 @@ class RowsNow:
         return data if now.misfits else encode(now.event)
 
     def renew_known(self, data: bytes) -> bytes:
-        """Return the same of a row that columns are taken from: without those that do not fit."""
+        """Return an event that columns are copied from: without the columns that do not fit."""
         event, way = self._open_way(data)
         return data if way is None else encode(_along(event, way).event)
 
     def renew_standing(self, data: bytes) -> bytes:
-        """Return the event of a snapshot's row with its row as it is now.
+        """Return a snapshot row's event in the newest version.
 
-        Raises RowsUnknownError for one of which nobody can tell what it is now, and for one
-        that does not fit the newest version. Where a source's rows had to be read again they
-        were: these were read as a table that no known version is.
+        Raises RowsUnknownError for a row that cannot be converted and for one that does
+        not fit. Rows that had to be read again were read again; those left have a version
+        that is not known.
         """
         event, _ = decode(data)
         if event.opcode is not Opcode.UPSERT or event.payload is None:
@@ -139,12 +138,12 @@ class RowsNow:
             return None
         steps = versions.since(text, scn, self._until_scn)
         if not steps and (text == newest or shape(text) != shape(newest)):
-            return None  # nobody says how the one became the other
+            return None  # the step between these versions is not known
         return _Way(steps, row_codec(text), row_codec(newest), schema_id(newest))
 
 
 class _Along(NamedTuple):
-    """An event in the other version; `misfits` say what of its row has no place there."""
+    """A converted event; `misfits` are the columns of its row that do not fit."""
 
     event: Event
     misfits: Sequence[str] = ()
@@ -157,7 +156,7 @@ class _Row(NamedTuple):
 
 
 def _along(event: Event, way: _Way) -> _Along:
-    """Return an event with its rows in the other version, without what does not fit."""
+    """Return an event converted to another version, without the columns that do not fit."""
     assert event.payload is not None
     if not way.steps:
         return _Along(event._replace(payload=event.payload._replace(digest=way.digest)))
@@ -196,7 +195,7 @@ def _row(data: bytes, absent: Sequence[int], way: _Way) -> _Row:
 
 
 def _texts(raw: Mapping[str, str], way: _Way) -> Mapping[str, str]:
-    """Return the raw texts under the names that their columns have now."""
+    """Return the raw texts under the current names of their columns."""
     for step in way.steps:
         names = {fate.was: fate.column for fate in step.fates if fate.was and fate.type_now}
         raw = {names[column]: text for column, text in raw.items() if column in names}

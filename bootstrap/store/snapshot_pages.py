@@ -1,13 +1,13 @@
-"""Reading a snapshot table in the order of its ids: pages of rows, and how far so many reach.
+"""Reads a snapshot table in the order of its ids: pages of rows, and measuring.
 
-Two ways. Row by row where each row is looked at. Where only the events are
-wanted, SQLite joins those of one id range after another, ranges as wide as what
-came before lets expect, until hardly anything more fits. So no row becomes an
-object, and other threads may run. A range that is too large is given up when it
-is: never is more in memory than fits. Either way each event's CRCs are checked: the
-file may have been damaged since it was looked at.
+There are two ways. Row by row, when each row must be examined. When only the events are
+needed, SQLite joins those of one range of ids after another until the page is nearly
+full; the width of a range is estimated from the ranges before. Then no row becomes a
+Python object, and other threads can run. A range that turns out too large is abandoned,
+so memory stays within the page size. Both ways check each event's CRCs: the file may have
+been damaged since the last check.
 
-All functions work within a transaction of the caller's; ProtocolError is damage.
+All functions run inside the caller's transaction. ProtocolError means damage.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ where id in (
 _ROWS = "select id, scn, key, deleted_ns > 0, event, is_hashed {rows} order by id"
 _SIZES = "select id, length(event), key, is_hashed {rows} order by id"
 _SUMS = "select {hashed}, count(*), max(id), sum(length(event)) {rows}"
-# SQLite joins the bytes as they are, zeros too, in the order of its walk.
+# SQLite joins the bytes unchanged, zeros included, in the order of its scan.
 _JOINED = "select {hashed}, count(*), max(id), cast(group_concat(event, '') as blob) {rows}"
 _ANY = "select 1 {rows} limit 1"
 _MAX_ID = "select max(id) from snapshot_{src_id}"
 
-# With no more changed rows than this a page looks only at them, and sorts
-# their ids each time; with more, the whole table is passed over, once.
+# With no more changed rows than this, a page reads only them and sorts their ids each
+# time. With more, the pages together scan the whole table once.
 FEW_CHANGED = 20_000
 
-_FIRST_IDS = 64  # looked at before anything is known about the rows
-_SPARSER = 4  # so much more is looked at after a range without rows
-_PART_BYTES = 256 << 10  # joined at once: small enough for memory that is used again
-_FULL = 0.95  # of a page that is joined
-_ROW_BYTES = 4096  # of a row beside its event, with room for what SQLite adds
+_FIRST_IDS = 64  # the first range, before the size of rows is known
+_SPARSER = 4  # factor for the next range after one without rows
+_PART_BYTES = 256 << 10  # joined at once: small enough that the memory is reused
+_FULL = 0.95  # a page is full at this share of its size
+_ROW_BYTES = 4096  # for a row beside its event, including SQLite's overhead
 _LARGEST_LIMIT = (1 << 31) - 1
-_SHARE = 0.9  # of what is expected to fit is looked at in one go
+_SHARE = 0.9  # of the rows that should fit are read in one go
 
 
 class Reach(NamedTuple):
-    """Which rows of a source are read.
+    """A selection of a source's rows.
 
-    Those with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn`
-    that pass the filter; tombstones only with SCNs above `deleted_after_scn`.
+    Rows with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn` that pass
+    the filter; tombstones only with SCNs above `deleted_after_scn`.
     """
 
     since_scn: int
@@ -86,12 +86,12 @@ def reach_of(
     seen_scn: int = NOTHING_YET,
     until_id: int = MAX_SCN,
 ) -> Reach:
-    """Return which rows somebody needs who has everything up to `since_scn`.
+    """Return which rows a consumer needs that has everything up to `since_scn`.
 
     Those with ids in (`after_id`, `until_id`] and SCNs in (`since_scn`, `start_scn`].
-    Tombstones only for who may have the row: with `since_scn` > 0 all of them,
-    otherwise those after `seen_scn`, as of which an earlier attempt may have
-    brought rows (-1: none).
+    Tombstones only when the consumer may have the row: with `since_scn` > 0 all of them,
+    otherwise those after `seen_scn`, the SCN of an earlier attempt that may have
+    delivered rows (-1: none).
     """
     known_scn = since_scn if since_scn > 0 else seen_scn
     deleted_after_scn = MAX_SCN if known_scn == NOTHING_YET else known_scn
@@ -99,7 +99,7 @@ def reach_of(
 
 
 class _Found(NamedTuple):
-    """What a range of ids has; `last_id` is senseless without rows."""
+    """The totals of a range of ids; `last_id` has no meaning without rows."""
 
     rows: int
     last_id: int
@@ -107,7 +107,7 @@ class _Found(NamedTuple):
 
 
 class _Rows:
-    """The rows of a reach, as SQL."""
+    """Reads the rows of a `Reach` by SQL."""
 
     def __init__(self, connection: sqlite3.Connection, src_id: int, reach: Reach) -> None:
         self._connection = connection
@@ -131,7 +131,7 @@ class _Rows:
     def ask(
         self, sql: str, after_id: int | None = None, until_id: int | None = None
     ) -> sqlite3.Cursor:
-        """Run a statement over the rows, or those of a narrower range of ids."""
+        """Run a statement over the rows, or over a narrower range of ids."""
         begin = self._reach.after_id if after_id is None else after_id
         end = self._reach.until_id if until_id is None else until_id
         hashed = "max(is_hashed = 1)" if self.condition.has_ranges else "0"
@@ -145,7 +145,7 @@ class _Rows:
         return _Found(count, last_id, size or 0)
 
     def joined(self, after_id: int, until_id: int, most_bytes: int) -> tuple[_Found, bytes] | None:
-        """Return the events of a range of ids, one behind another; None when they are too large."""
+        """Return the events of a range of ids joined in one; None when they are too large."""
         most = min(most_bytes + _ROW_BYTES, _LARGEST_LIMIT)
         limit = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
         try:
@@ -168,22 +168,24 @@ class _Rows:
                 self.check(is_hashed, key)
 
     def last_id(self) -> int:
-        """Return the last id that a row may have."""
+        """Return the highest id that a row can have."""
         return min(self._reach.until_id, max_id(self._connection, self._src_id))
 
     def check(self, is_hashed: int, key: int | bytes) -> None:
-        """Let the filter refuse a key that is in no range; raises InvalidParameterError."""
+        """Raise the filter's InvalidParameterError for a key that can be in no range."""
         check_range(self.condition, self._reach.wanted, is_hashed, key)
 
 
 def page(
     connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
 ) -> SnapshotPage:
-    """Return the first rows of a reach; one at least when there is one."""
+    """Return the first selected rows: at least one if there is one."""
     asked = _Rows(connection, src_id, reach)
     rows: list[StoreRow] = []
     size_bytes = 0
-    with closing(asked.ask(_ROWS)) as cursor:  # an error holds frames, and a cursor the file
+    with closing(
+        asked.ask(_ROWS)
+    ) as cursor:  # a traceback would keep the cursor, and it the file, open
         for row_id, scn, key, is_deleted, event, is_hashed in cursor:
             if is_hashed == EVERY_KEY:
                 key = WHOLE_TABLE_KEY
@@ -199,9 +201,9 @@ def page(
 def body(
     connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
 ) -> SnapshotBody:
-    """Return the events of the first rows of a reach, which fill a page or nearly so.
+    """Return the events of the first selected rows, which fill a page or nearly so.
 
-    None, but the size of the first, when that one does not fit.
+    When the first event does not fit, return its size instead.
     """
     asked = _Rows(connection, src_id, reach)
     if asked.are_few or not joins_bytes():
@@ -215,7 +217,7 @@ def body(
 def measure(
     connection: sqlite3.Connection, src_id: int, reach: Reach, most_rows: int, most_bytes: int
 ) -> SnapshotMeasure:
-    """Return how far so many rows and bytes reach; one row at least when there is one."""
+    """Return how far a number of rows and bytes reaches: at least one row if there is one."""
     asked = _Rows(connection, src_id, reach)
     if not asked.are_few:
         return _measure_ranges(asked, reach.after_id, most_rows, most_bytes)
@@ -241,7 +243,7 @@ def _measure_ranges(
     """Count ranges of ids, narrower ones where a range has too many rows."""
     at, last_id, rows, size_bytes = after_id, after_id, 0, 0
     end_id, width = asked.last_id(), _FIRST_IDS
-    is_over = False  # not all up to `end_id` fits
+    is_over = False  # not all rows up to `end_id` fit
     while at < end_id:
         until = min(at + width, end_id)
         found = asked.sums(at, until)
@@ -270,7 +272,7 @@ def _measure_ranges(
 
 
 def _join_ranges(asked: _Rows, after_id: int, most_bytes: int) -> SnapshotBody:
-    """Join ranges of ids until a page is about full; of one row at least when there is one."""
+    """Join ranges of ids until a page is nearly full: at least one row if there is one."""
     parts: list[bytes] = []
     at, last_id, rows, size_bytes = after_id, after_id, 0, 0
     end_id, width = asked.last_id(), _FIRST_IDS
@@ -283,7 +285,7 @@ def _join_ranges(asked: _Rows, after_id: int, most_bytes: int) -> SnapshotBody:
                 continue
             if rows:
                 break
-            found = asked.sums(at, until)  # a row that no page has room for is told by its size
+            found = asked.sums(at, until)  # a row that fits in no page is reported by its size
             return SnapshotBody([], SnapshotMeasure(found.last_id, 1, found.size_bytes, False))
         found, events = read
         if found.rows:

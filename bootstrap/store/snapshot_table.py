@@ -1,21 +1,19 @@
-"""The snapshot table of a source: a row's newest event, under an id that it keeps.
+"""The snapshot table of a source: each row's newest event, under a stable id.
 
-`id` is what consumers page by: an update keeps it. A deleted row stays, with
-its delete event, as a tombstone (`deleted_ns` is when the store learned of it,
-0 = not deleted), until retention takes it. It is -1 when the row lacks columns
-that the seeder has yet to read; no source that is served has such rows. Newer
-never gives way to older, whatever order the log and the seeder come in: each
-write says its SCN.
+Consumers page by `id`; an update keeps it. A deleted row stays with its delete event as a
+tombstone until retention removes it: `deleted_ns` is when the store learned of the
+deletion, 0 = not deleted, -1 = the row lacks columns that the seeder has yet to read (no
+source that is served has such rows). A newer event is never replaced by an older one,
+whatever the order in which log and seeder write: each write has its SCN.
 
-A TRUNCATE deletes all rows up to its SCN, tombstones among them, and leaves one
-tombstone for all: the event itself, under a key that no row has and the id that
-no row is before. So a consumer who may have rows from before it gets it first,
-the seeder sees that what it read before is void, and retention forgets it as it
-forgets any other deletion.
+A TRUNCATE deletes all rows up to its SCN, with their tombstones, and leaves one tombstone
+for all: the event itself, under a key that no row has and an id below all others. So a
+consumer that may have rows from before it receives it first, the seeder sees that the rows
+it read before are void, and retention deletes it like any other tombstone.
 
-`snapshot_pages` reads whole stretches of it.
+`snapshot_pages` reads ranges of the table.
 
-All functions work within a transaction of the caller's.
+All functions run inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -81,7 +79,7 @@ _DELETE = "delete from snapshot_{src_id} where id = ?"
 _HAS_NEWER = """
 select 1 from snapshot_{src_id} indexed by snapshot_{src_id}_scn where scn > ? limit 1
 """
-# Without a condition SQLite frees whole pages and looks at no row: a hundredth of the time.
+# Without a condition SQLite frees whole pages and reads no row: a hundred times faster.
 _DELETE_ALL = "delete from snapshot_{src_id}"
 _DELETE_UNTIL = "delete from snapshot_{src_id} where scn <= ?"
 _MOVE = """
@@ -96,13 +94,13 @@ _HAS_PARTIAL = "select 1 from snapshot_{src_id} not indexed where deleted_ns < 0
 _COUNT = "select count(*) from snapshot_{src_id}"
 _COUNT_TOMBSTONES = "select count(*) from snapshot_{src_id} where deleted_ns > 0"
 
-_EVERY_ROW = "every row"  # a text, which is no row's key: those are numbers and bytes
+_EVERY_ROW = "every row"  # a text: the keys of rows are numbers and bytes
 _FIRST_ID = 1
 _PARTIAL_NS = -1  # `deleted_ns` of a row that lacks columns
 
 
 class Leftover(NamedTuple):
-    """A row that was not seen where it should have been."""
+    """A stored row that the seeder did not find in the database."""
 
     id: int
     scn: int
@@ -110,7 +108,7 @@ class Leftover(NamedTuple):
 
 
 def create(connection: sqlite3.Connection, src_id: int) -> None:
-    """Make a source's table."""
+    """Create a source's table."""
     for statement in filter(None, map(str.strip, CREATE.split(";\n"))):
         connection.execute(statement.format(src_id=src_id))
 
@@ -118,7 +116,7 @@ def create(connection: sqlite3.Connection, src_id: int) -> None:
 def merge(
     connection: sqlite3.Connection, src_id: int, events: Iterable[StoredEvent], now_ns: int
 ) -> int:
-    """Make each event its row's newest, unless the row has a newer one; return how many did."""
+    """Store each event unless its row has a newer one; return how many were stored."""
     before = connection.total_changes
     connection.executemany(_MERGE.format(src_id=src_id), _values(events, now_ns))
     return connection.total_changes - before
@@ -136,10 +134,10 @@ def _values(
 
 
 def empty(connection: sqlite3.Connection, src_id: int, truncate: StoredEvent, now_ns: int) -> None:
-    """Delete every row up to the SCN of a TRUNCATE, and leave its event in their place.
+    """Delete every row up to the SCN of a TRUNCATE, and store its event in their place.
 
-    Rows of later SCNs are there only when the seeder read them after it and the
-    log is behind: the source is not served, so that an id may change.
+    Rows with later SCNs exist only when the seeder read them after it and the log is
+    behind. The source is not served then, so an id may change.
     """
     execute, scn = connection.execute, truncate.scn
     if execute(_HAS_NEWER.format(src_id=src_id), (scn,)).fetchone() is None:
@@ -154,13 +152,13 @@ def empty(connection: sqlite3.Connection, src_id: int, truncate: StoredEvent, no
 
 
 def emptied(connection: sqlite3.Connection, src_id: int) -> StoreRow | None:
-    """Return the tombstone of the last TRUNCATE, as long as it is remembered."""
+    """Return the tombstone of the last TRUNCATE, if it is still kept."""
     found = connection.execute(_EMPTIED.format(src_id=src_id), (_EVERY_ROW,)).fetchone()
     return None if found is None else StoreRow(_FIRST_ID, found[0], WHOLE_TABLE_KEY, True, found[1])
 
 
 def has_older(connection: sqlite3.Connection, src_id: int, scn: int) -> bool:
-    """Whether a row or tombstone has an SCN below this one."""
+    """Return whether a row or tombstone has an SCN below this one."""
     return connection.execute(_HAS_OLDER.format(src_id=src_id), (scn,)).fetchone() is not None
 
 
@@ -174,10 +172,10 @@ def count_changed(connection: sqlite3.Connection, src_id: int, since_scn: int, l
 def by_key(
     connection: sqlite3.Connection, src_id: int, keys: Collection[int | bytes]
 ) -> dict[int | bytes, StoreRow]:
-    """Return the rows and tombstones that there are of these keys.
+    """Return the existing rows and tombstones with these keys.
 
-    For a key that is not there the tombstone of the last TRUNCATE, if there was one.
-    Raises ProtocolError for an event that is not what was written.
+    A key without one gets the tombstone of the last TRUNCATE, if there is one. Raises
+    ProtocolError for a damaged event.
     """
     sql = _BY_KEY.format(src_id=src_id)
     for_all = emptied(connection, src_id)
@@ -192,7 +190,7 @@ def by_key(
 
 
 def has_partial(connection: sqlite3.Connection, src_id: int) -> bool:
-    """Whether a row lacks columns; reads the whole table."""
+    """Return whether a row lacks columns; reads the whole table."""
     found = connection.execute(_HAS_PARTIAL.format(src_id=src_id)).fetchone()
     return found is not None
 
@@ -212,7 +210,7 @@ def bury(
     now_ns: int,
     events: Iterable[tuple[int, bytes]],
 ) -> None:
-    """Make tombstones of rows, given as (id, delete event)."""
+    """Turn rows, given as (id, delete event), into tombstones."""
     values = ((scn, now_ns, event, row_id) for row_id, event in events)
     connection.executemany(_BURY.format(src_id=src_id), values)
 
@@ -220,9 +218,9 @@ def bury(
 def forget_deleted(
     connection: sqlite3.Connection, src_id: int, before_ns: int, limit: int
 ) -> tuple[int, int]:
-    """Delete the tombstones of the lowest SCNs, as long as they are older than `before_ns`.
+    """Delete tombstones older than `before_ns`, lowest SCNs first.
 
-    Returns how many, and the SCN of the last (-1 when none).
+    Returns their number and the SCN of the last (-1 for none).
     """
     found = connection.execute(_TOMBSTONES.format(src_id=src_id), (limit,)).fetchall()
     old: list[tuple[int, int]] = []
@@ -235,17 +233,17 @@ def forget_deleted(
 
 
 def count(connection: sqlite3.Connection, src_id: int) -> tuple[int, int]:
-    """Return how many rows and how many tombstones there are; reads all of an index."""
+    """Return the numbers of rows and tombstones; reads a whole index."""
     (rows,) = connection.execute(_COUNT.format(src_id=src_id)).fetchone()
     (dead,) = connection.execute(_COUNT_TOMBSTONES.format(src_id=src_id)).fetchone()
     return rows - dead, dead
 
 
 def make_tombstone(event: bytes, scn: int, timestamp_ns: int) -> bytes:
-    """Return the event that says that a row, given as its last event, was gone at `scn`.
+    """Return a delete event at `scn` for a row that is given by its last event.
 
-    It has the row as it was last known, and no place in the change log. Raises
-    ProtocolError for an event that is damaged.
+    It has the last known values and no position in the change log. Raises ProtocolError
+    for a damaged event.
     """
     last, _ = decode(event)
     deleted = last._replace(
@@ -255,7 +253,7 @@ def make_tombstone(event: bytes, scn: int, timestamp_ns: int) -> bytes:
 
 
 def _metadata(last: Part | None) -> Part | None:
-    """Return metadata that says `delete`; none where the relay sends none of ours."""
+    """Return metadata that says `delete`, or none when the relay sends no metadata."""
     if last is None or last.digest not in METADATA_DIGESTS:
         return None
     told = decode_metadata(last.data, last.digest).notes

@@ -1,10 +1,10 @@
-"""The tables `store` and `sources`: the producer's position, and how far each source is.
+"""The tables `store` and `sources`: the producer's position and each source's state.
 
-The SQL of `Store`, which says when and why.
+This is the SQL of `Store`, which documents when and why it runs.
 
-Each row has a checksum of what it says: nothing else in the file would tell if a
-position or a floor were another one. `log_bytes` has none, which every window
-changes: it is only shown, and `check` counts it again.
+Each row has a checksum, because nothing else in the file would reveal a changed position
+or floor. It does not cover `log_bytes`, which every window changes: that is only
+displayed, and `check` counts it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADD_SOURCE = """
 insert into sources (name, src_id, status, log_floor_scn, tombstone_floor_scn)
 values (?, ?, 'new', ?, ?)
 """
-# After an absence: what happened meanwhile is neither in the log nor among the tombstones.
+# After an absence: the changes in between are neither in the log nor among the tombstones.
 COME_BACK = """
 update sources set status = 'new', floor_scn = -1, log_floor_scn = ?, tombstone_floor_scn = ?,
     seed_scn = -1, seed_resume = null, seed_until_scn = -1, problem = '', log_bytes = 0
@@ -59,8 +59,8 @@ SCHEMA_TEXT = "select text from schema_versions where digest = ?"
 SCHEMAS = """
 select src_id, version, text from schema_versions where src_id in ({}) order by src_id, version
 """
-# Rows that were served when the store fell off are compared with the table's by
-# the seeding: of those only what came and went within the hole stays unknown.
+# Seeding compares the rows that were served before the producer lagged out with the
+# table's. Only rows that were both inserted and deleted in the gap stay unknown.
 BEGIN_LOG = """
 update sources set
     floor_scn = -1, log_floor_scn = ?1,
@@ -90,8 +90,8 @@ CAUGHT_UP = """
 select name, src_id, seed_scn, log_floor_scn, partial_scn from sources, store
 where status = 'seeding_catch_up' and seed_until_scn <= store.scn
 """
-# Events with rows that lack columns were let into the log while it was seeded:
-# who needs one of them is sent the rows.
+# During seeding the log accepted events whose rows lack columns: a consumer that would
+# need one of them is sent the snapshot instead.
 ACTIVATE = """
 update sources set status = 'active', floor_scn = max(seed_scn, partial_scn),
     seed_resume = null, problem = ''
@@ -107,7 +107,7 @@ SET_PROBLEM = "update sources set problem = ? where name = ?"
 
 
 def position_of(connection: sqlite3.Connection, path: object) -> Position:
-    """Return the producer's position; raises StoreDamagedError when it is not what was written."""
+    """Return the producer's position; raises StoreDamagedError when its checksum is wrong."""
     *values, crc = connection.execute(_POSITION).fetchone()
     if crc != _checksum(values):
         raise damaged(path, "the producer's position is not what was written")
@@ -121,16 +121,16 @@ def move(connection: sqlite3.Connection, scn: int, timestamp_ns: int) -> None:
 
 
 def stamp(connection: sqlite3.Connection) -> None:
-    """Give the rows of `sources` the checksums of what they say now."""
+    """Update the checksums of all rows of `sources`."""
     for *values, crc in connection.execute(STATES).fetchall():
         if crc != (now := _checksum(values)):
             connection.execute(_STAMP, (now, values[0]))
 
 
 def stamp_one(connection: sqlite3.Connection, name: str) -> None:
-    """Give one row of `sources` the checksum of what it says now.
+    """Update the checksum of one row of `sources`.
 
-    For a change of a row that was checked, where others were not: they stay as they are.
+    For callers that have verified only that row: the others keep their checksums.
     """
     *values, _ = connection.execute(f"{STATES} where name = ?", (name,)).fetchone()
     connection.execute(_STAMP, (_checksum(values), name))
@@ -144,16 +144,16 @@ def stamp_all(connection: sqlite3.Connection) -> None:
 
 
 def check(connection: sqlite3.Connection, path: object) -> None:
-    """Raise StoreDamagedError when a row is not what was written, before any of them is changed."""
+    """Raise StoreDamagedError when the checksum of a row is wrong, before any is changed."""
     position_of(connection, path)
     for row in connection.execute(STATES):
         state_of(row, path)
 
 
 def state_of(row: Sequence[Any], path: object, *, is_stamped: bool = True) -> SourceState:
-    """Return the state that a row of STATES is; raises StoreDamagedError when it is damaged.
+    """Return the state in a row of STATES; raises StoreDamagedError when it is damaged.
 
-    Within the transaction that changes it, it is not stamped yet.
+    Inside the transaction that changes the row its checksum is not updated yet.
     """
     *columns, crc = row
     if is_stamped and crc != _checksum(columns):
@@ -167,8 +167,8 @@ def _checksum(values: Sequence[Any]) -> int:
 
 
 def damaged(path: object, what: str) -> StoreDamagedError:
-    """Return what to tell of a store that cannot be believed."""
+    """Return the error text for a damaged store."""
     return StoreDamagedError(
         f"store {path} is damaged: {what}; stop its processes and move the file away "
-        "(with its -wal): all is seeded anew"
+        "(with its -wal): all is seeded again"
     )

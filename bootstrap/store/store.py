@@ -1,19 +1,17 @@
-"""The store of one physical source: snapshot and log tables, and how far each source is.
+"""The store of one physical source: snapshot tables, log tables and each source's state.
 
-One SQLite file. The producer writes windows, the seeder chunks, each in a
-transaction of its own with the position or progress that proves it; servers
-read. `Store` is one connection, for one thread at a time: everybody opens a
-connection of his own.
+It is one SQLite file. The producer writes windows and the seeder writes chunks, each in a
+transaction with the position or progress that belongs to it; servers read. `Store` is one
+connection for one thread at a time: each user opens its own.
 
-Why a seeded table is right, though the database is read while it changes: A
-(`seed_scn`) is an SCN up to which every transaction was visible before the
-first row was read. A row that was read says what it was at A or later, so it
-takes the place of what is older than A, and of nothing newer. What is older
-than A still when the last row was read was not there: it was deleted before A.
-What was changed after A and read too early or too late comes in the log, up to
-`seed_until_scn`, which is where the log ended after the last row was read.
-Only then is the source served. This is the idea of Netflix' DBLog, without a
-write to the source.
+Why a seeded table is correct, though the database changes while it is read: A
+(`seed_scn`) is an SCN such that every transaction up to it was visible before the first
+row was read. A row that was read has its value as of A or later, so it replaces what is
+older than A and nothing newer. A stored row that is still older than A when the last row
+was read was not found: it was deleted before A. Changes after A that were read too early
+or too late are in the log, up to `seed_until_scn`, the end of the log after the last row
+was read. Only then is the source served. This is the algorithm of Netflix' DBLog, without
+writes to the source.
 """
 
 from __future__ import annotations
@@ -82,18 +80,18 @@ __all__ = [
 ]
 
 _HOLDS_ROWS: Final = (SourceStatus.ACTIVE, SourceStatus.SEEDING, SourceStatus.SEEDING_CATCH_UP)
-_LEFTOVER_ROWS: Final = 1000  # made tombstones in one transaction
-# Between two of them another writer must get its turn: SQLite's lock knows no queue.
+_LEFTOVER_ROWS: Final = 1000  # turned into tombstones in one transaction
+# Pause between two transactions, so that other writers get the lock: SQLite's has no queue.
 _PAUSE_S: Final = 0.002
 
 
 class Store(StoreReading):
-    """One connection to a store. Raises BootstrapError when the file does not read or write."""
+    """One connection to a store. Raises BootstrapError when the file cannot be read or written."""
 
     def __init__(self, file: StoreFile, now_ns: Callable[[], int]) -> None:
         super().__init__(file)
         self._now_ns = now_ns
-        # Sources that are seeded anew because of a statement, with its SCN and why; for the log.
+        # Sources that a statement marked for seeding again: name, SCN and reason, for the log.
         self.notes: list[tuple[str, int, str]] = []
 
     @classmethod
@@ -104,9 +102,9 @@ class Store(StoreReading):
         is_read_only: bool = False,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> Store:
-        """Open a store, making it when there is none; `now_ns` is the wall clock.
+        """Open a store, creating it if necessary; `now_ns` is the wall clock.
 
-        Raises BootstrapError, also for a file of a newer version of the project.
+        Raises BootstrapError, also for a file that a newer version of the project wrote.
         """
         file = StoreFile(path, is_read_only)
         try:
@@ -118,10 +116,10 @@ class Store(StoreReading):
     # Sources and schemas
 
     def add_sources(self, src_ids: Mapping[str, int]) -> None:
-        """Take the sources, by name, that the relay has and the settings list.
+        """Set the sources, by name, that the relay has and the settings list.
 
-        A new one is to be seeded; one that was left out before, too; one that is
-        left out now is INACTIVE. Raises BootstrapError when an id has changed:
+        A source that is new, or was missing before, is marked to be seeded; one that is
+        missing now becomes INACTIVE. Raises BootstrapError when an id has changed: stored
         rows and events have the old one.
         """
         with self.file.writing("adding sources"):
@@ -156,17 +154,17 @@ class Store(StoreReading):
         )
 
     def add_schemas(self, src_id: int, versions: Iterable[tuple[int, str]]) -> None:
-        """Keep schema texts of a source, as (version, text).
+        """Store schema texts of a source, as (version, text).
 
-        A text that is known keeps its version; another text of a version that
-        is taken gets the next free one: relays may count differently.
+        A known text keeps its version. A new text whose version is taken gets the next
+        free one: relays may count differently.
         """
         known = {text for _, _, text in self.schemas([src_id])}
         fresh = [(version, text) for version, text in versions if text not in known]
         values = [(src_id, v, schema_id(text), text, change_scn(text)) for v, text in fresh]
         with self.file.writing("adding schemas", str(src_id)):
             self._connection.executemany(source_table.ADD_SCHEMA, values)
-            # Of a statement that was passed already, with a relay that did not tell of it.
+            # Of a statement before the position, which an earlier relay did not report.
             scn = self.position().scn
             passed = sorted({at for *_, at in values if 0 <= at <= scn})
             for state in self.sources():
@@ -175,21 +173,21 @@ class Store(StoreReading):
                         self._pass_change(state, at)
 
     def _pass_changes(self, after_scn: int, until_scn: int) -> None:
-        """Note the tables that were altered in a stretch of the log."""
+        """Handle the schema changes in a range of the log."""
         rows = self._connection.execute(source_table.ALTERED, (after_scn, until_scn)).fetchall()
         for name, scn in rows:
             self._pass_change(self.source(name), scn)
 
     def _pass_change(self, state: SourceState, scn: int) -> None:
-        """Let a source be seeded anew, if nobody can tell otherwise what its rows are now."""
+        """Mark a source to be seeded again if its rows cannot be converted."""
         problem = ""
         if state.status not in _HOLDS_ROWS or scn <= state.seed_scn:
             return
         until_scn = state.seed_until_scn
         is_read = until_scn < scn if until_scn >= 0 else state.status is SourceStatus.ACTIVE
         if not is_read:
-            # Some of the rows were read before it and some afterwards.
-            problem = f"altered at scn {scn} while it was seeded: seeded anew"
+            # Some rows were read before the statement and some after it.
+            problem = f"altered at scn {scn} while it was seeded: seeded again"
         else:
             texts = {state.src_id: [text for _, _, text in self.schemas([state.src_id])]}
             now = RowsNow(texts, scn)
@@ -201,15 +199,15 @@ class Store(StoreReading):
             source_table.stamp_one(self._connection, state.name)
             self.notes.append((state.name, scn, problem))
 
-    # The producer's part
+    # Writes of the producer
 
     def apply_window(
         self, scn: int, timestamp_ns: int, events: Sequence[tuple[int, StoredEvent]]
     ) -> bool:
-        """Apply a window, given as (src_id, event) in order; False: it was applied before.
+        """Apply a window, given as (src_id, event) in order; return False if it was applied.
 
-        Log, rows and position are one transaction. Raises BootstrapError for an
-        event of a source that is not in the store.
+        Log, rows and position are one transaction. Raises BootstrapError for an event of
+        a source that is not in the store.
         """
         with self.file.writing("applying a window", scn=scn, stamps=False):
             last_scn = source_table.position_of(self._connection, self.path).scn
@@ -267,20 +265,20 @@ class Store(StoreReading):
         return text
 
     def begin_log(self, scn: int) -> None:
-        """Note that the log will have everything after window `scn`, before the first is applied.
+        """Record that the log starts after window `scn`, before the first window is applied.
 
-        For a producer that starts from whatever a relay has. Does nothing when a
-        window was applied already. Sources that fell off the relay are NEW then.
+        For a producer that starts at the oldest window of a relay. Does nothing when a
+        window was applied already. Sources whose producer had lagged out become NEW.
         """
         with self.file.writing("beginning the log", scn=scn):
             if self.position().scn == NOTHING_YET:
                 self._connection.execute(source_table.BEGIN_LOG, (scn,))
 
     def fall_off(self, scn: int, oldest: int) -> None:
-        """Note that no relay holds what follows window `scn`, only what begins at `oldest`.
+        """Record that no relay holds the window after `scn`; the oldest held is `oldest`.
 
-        The logs are cleared and nothing is served; rows are kept, so that the
-        seeding finds out which of them were deleted meanwhile.
+        The logs are cleared and nothing is served. Rows are kept, so that seeding finds
+        those that were deleted meanwhile.
         """
         problem = (
             f"no relay holds what follows scn {scn}; the oldest held is {oldest}: "
@@ -293,13 +291,13 @@ class Store(StoreReading):
             self._connection.execute(source_table.FALL_OFF, (problem, scn))
             source_table.move(self._connection, NOTHING_YET, 0)
 
-    # The seeder's part
+    # Writes of the seeder
 
     def begin_seeding(self, name: str, scn: int, estimate: int) -> None:
-        """Begin to seed a source with rows as of `scn`; `estimate` is how many there may be.
+        """Start seeding a source with rows as of `scn`; `estimate` is their expected number.
 
-        Raises BootstrapError when the log does not reach back to `scn`, or the
-        source is not NEW.
+        Raises BootstrapError when the log does not reach back to `scn`, or the source is
+        not NEW.
         """
         with self.file.writing("beginning to seed", name, scn):
             state = self._source_that_is(name, SourceStatus.NEW)
@@ -311,10 +309,10 @@ class Store(StoreReading):
             self._connection.execute(source_table.BEGIN_SEEDING, (scn, estimate, name))
 
     def merge_chunk(self, name: str, events: Sequence[StoredEvent], resume: str | None) -> int:
-        """Merge rows read from the database, and the place to go on; return how many were taken.
+        """Merge rows that were read, and store where to continue; return how many were stored.
 
-        One that the log has something newer about is left out: a row that was
-        read before a TRUNCATE is gone, and one that came after it is in the log.
+        A row that the log has a newer event for is skipped: a row that was read before a
+        TRUNCATE is gone, and one that was inserted after it is in the log.
         """
         with self.file.writing("merging rows", name):
             state = self._source_that_is(name, SourceStatus.SEEDING)
@@ -334,10 +332,10 @@ class Store(StoreReading):
         return taken
 
     def end_seeding(self, name: str, until_scn: int) -> None:
-        """Note that every row was read when the log ended at `until_scn`.
+        """Record that every row was read when the log ended at `until_scn`.
 
-        Rows that were not seen become tombstones, some at a time; killed in the
-        middle, it is to be called again with `seed_until_scn` of the state.
+        Rows that were not found become tombstones, some at a time. After a crash in
+        between, call it again with `seed_until_scn` of the state.
         """
         with self.file.writing("ending to seed", name, until_scn):
             state = self._source_that_is(name, SourceStatus.SEEDING)
@@ -351,7 +349,7 @@ class Store(StoreReading):
             self._connection.execute(source_table.CATCH_UP, (name,))
 
     def _bury_leftovers(self, state: SourceState, after: tuple[int, int]) -> tuple[int, int] | None:
-        """Make some leftovers tombstones; returns where to go on, None at the end."""
+        """Turn some leftovers into tombstones; return where to continue, None at the end."""
         now_ns = self._now_ns()
         with self.file.writing("ending to seed", state.name, state.seed_scn):
             self._source_that_is(state.name, SourceStatus.SEEDING)
@@ -368,10 +366,10 @@ class Store(StoreReading):
         return (found[-1].scn, found[-1].id) if found else None
 
     def activate_caught_up(self) -> list[str]:
-        """Activate the seeded sources whose log has come far enough; return their names.
+        """Activate the seeded sources whose log has caught up; return their names.
 
-        One whose log begins after its seeding's SCN has a hole: it is NEW again. So is
-        one with rows whose columns nobody logged.
+        A source whose log starts after the SCN of its seeding has a gap: it becomes NEW
+        again. So does one with rows whose missing columns were never logged.
         """
         with self.file.explained("activating"):
             if self._connection.execute(source_table.CAUGHT_UP).fetchone() is None:
@@ -384,7 +382,7 @@ class Store(StoreReading):
                 if partial_scn > seed_scn and snapshot_table.has_partial(self._connection, src_id):
                     problem = (
                         f"rows up to scn {partial_scn} lack columns that were not logged and were "
-                        "not there to be read: seeded anew; binlog_row_image = FULL logs them"
+                        "not there to be read: seeded again; binlog_row_image = FULL logs them"
                     )
                     self._connection.execute(source_table.RESET, (problem, name))
                 elif log_scn <= seed_scn:
@@ -396,7 +394,7 @@ class Store(StoreReading):
         return activated
 
     def reset_source(self, name: str) -> None:
-        """Let a source be seeded anew; its rows and its log are kept."""
+        """Mark a source to be seeded again; its rows and its log are kept."""
         with self.file.writing("resetting", name):
             status = self.source(name).status
             if status in (SourceStatus.INACTIVE, SourceStatus.FELL_OFF_RELAY):
@@ -404,7 +402,7 @@ class Store(StoreReading):
             self._connection.execute(source_table.RESET, ("", name))
 
     def read_again(self, name: str, scn: int, problem: str) -> bool:
-        """Let a served source be seeded anew, if its rows are from before an SCN; say whether."""
+        """Mark a served source to be seeded again if it was seeded before `scn`; return if so."""
         with self.file.writing("resetting", name, scn):
             state = self.source(name)
             if state.status is not SourceStatus.ACTIVE or state.seed_scn >= scn:
@@ -414,7 +412,7 @@ class Store(StoreReading):
         return True
 
     def set_problem(self, name: str, problem: str) -> None:
-        """Note what is wrong with a source, for people; "" when all is well."""
+        """Store the problem of a source as a text; "" for none."""
         with self.file.writing("noting a problem", name):
             self._connection.execute(source_table.SET_PROBLEM, (problem, name))
 
@@ -429,7 +427,7 @@ class Store(StoreReading):
 
 
 def _last_truncate(events: Sequence[StoredEvent]) -> int | None:
-    """Return the index of the window's last TRUNCATE, which no row before it survives."""
+    """Return the index of the window's last TRUNCATE: rows before it are gone."""
     for index in range(len(events) - 1, -1, -1):
         if events[index].is_truncate:
             return index

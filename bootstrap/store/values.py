@@ -1,4 +1,4 @@
-"""What a bootstrap store holds and gives back, as values."""
+"""The values that a bootstrap store takes and returns."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-NOTHING_YET = -1  # an SCN that is not known
+NOTHING_YET = -1  # an unknown SCN
 
 
 class SourceStatus(StrEnum):
-    """How far a source has come; consumers are served an ACTIVE one only."""
+    """The status of a source. Only ACTIVE sources are served."""
 
     NEW = "new"  # to be seeded
     SEEDING = "seeding"  # its rows are being read from the database
-    SEEDING_CATCH_UP = "seeding_catch_up"  # all read; the log has to come as far as the reading
+    SEEDING_CATCH_UP = (
+        "seeding_catch_up"  # all rows are read; the log has to catch up with the reading
+    )
     ACTIVE = "active"
     INACTIVE = "inactive"  # not among the settings' sources any more
-    FELL_OFF_RELAY = "fell_off_relay"  # no relay holds what comes next; to be seeded anew
+    FELL_OFF_RELAY = "fell_off_relay"  # no relay holds what comes next; to be seeded again
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """One source of a store. SCNs are -1 as long as they are not known.
+    """One source of a store. SCNs are -1 while they are unknown.
 
-    `log_floor_scn`: the log has everything after it. `tombstone_floor_scn`: it
-    is known of every row deleted after it, but for rows that both came and went
-    between `hole_begin_scn` and `hole_end_scn`, while the store was off the
-    relay. `seed_scn`: as of when rows are seeded. `seed_until_scn`: how far the
-    log must come before the seeded rows hold together; while SEEDING it says
-    that every row was read and
-    `end_seeding` is to be called (again) with it. `partial_scn`: the last window
-    with an event whose row lacked columns that nobody knew yet.
+    `log_floor_scn`: the log holds every window after it. `tombstone_floor_scn`: every
+    deletion after it is known, except of rows that were both inserted and deleted between
+    `hole_begin_scn` and `hole_end_scn`, while the producer had lagged out. `seed_scn`: the
+    SCN as of which rows are seeded. `seed_until_scn`: the SCN that the log must reach
+    before the seeded rows are consistent; while SEEDING it means that every row was read
+    and `end_seeding` must be called (again) with it. `partial_scn`: the last window with
+    an event whose row lacked columns that were not known yet.
     """
 
     name: str
@@ -58,14 +59,14 @@ class Position(NamedTuple):
     timestamp_ns: int  # of its commit
 
 
-# Named tuples where they may be: one is made per row on the way in or out.
+# Named tuples, because one is made for each row that is read or written.
 
 
 class StoredEvent(NamedTuple):
-    """A row's event as it is stored: version 2 bytes, and what they are found by.
+    """A row's event as it is stored: version 2 bytes, and the columns to find them by.
 
-    `is_truncate`: it is about all rows of the source, which are gone. `is_partial`:
-    its row, or the row before, lacks columns (see `partial_rows`).
+    `is_truncate`: the event deletes all rows of the source. `is_partial`: its row, or the
+    row before, lacks columns (see `partial_rows`).
     """
 
     scn: int
@@ -77,7 +78,7 @@ class StoredEvent(NamedTuple):
 
 
 class StoreRow(NamedTuple):
-    """A row of a snapshot table; deleted: it is known that the row is no more."""
+    """A row of a snapshot table. A deleted row is a tombstone."""
 
     id: int
     scn: int
@@ -102,7 +103,7 @@ WHOLE_WINDOW = -1
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPage:
-    """Rows in the order of their ids; `last_id` is where the next page goes on."""
+    """Rows in the order of their ids; the next page starts after `last_id`."""
 
     rows: list[StoreRow]
     last_id: int
@@ -110,9 +111,10 @@ class SnapshotPage:
 
 
 class SnapshotMeasure(NamedTuple):
-    """How far so many rows of a snapshot reach: up to id `last_id`, with no rows where it began.
+    """How far a number of rows of a snapshot reaches: up to id `last_id`.
 
-    `size_bytes` are of their events; `is_last`: there are no more.
+    Without rows `last_id` is the start. `size_bytes` counts their events; `is_last`: there
+    are no more rows.
     """
 
     last_id: int
@@ -122,14 +124,14 @@ class SnapshotMeasure(NamedTuple):
 
 
 class SnapshotBody(NamedTuple):
-    """The events of rows in the order of their ids, in parts of several, and which those are."""
+    """The events of rows in the order of their ids, joined in parts, and the ids."""
 
     parts: list[bytes]
     measure: SnapshotMeasure
 
 
 class LogBody(NamedTuple):
-    """The events of whole windows in the order of commits, up to and with window `scn`."""
+    """The events of whole windows in commit order, up to and including window `scn`."""
 
     data: bytes
     rows: int
@@ -137,9 +139,9 @@ class LogBody(NamedTuple):
 
 
 class LogMeasure(NamedTuple):
-    """How far so many rows of the log reach: up to and with window `scn`.
+    """How far a number of rows of the log reaches: up to and including window `scn`.
 
-    `timestamp_ns` is when it was committed, 0 when none of its rows was looked at.
+    `timestamp_ns` is its commit time, 0 when none of its rows was read.
     """
 
     scn: int
@@ -150,10 +152,10 @@ class LogMeasure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Log rows in the order of (SCN, index); `last` is where the next page goes on.
+    """Log rows in the order of (SCN, index); the next page starts after `last`.
 
-    Its index is WHOLE_WINDOW when nothing more of that window is wanted, and
-    after the last page it is (target SCN, WHOLE_WINDOW).
+    Its index is WHOLE_WINDOW when the window is complete. After the last page it is
+    (target SCN, WHOLE_WINDOW).
     """
 
     rows: list[LogRow]
@@ -163,7 +165,7 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True)
 class SourceSizes:
-    """How much a store holds of one source."""
+    """The sizes of one source in a store."""
 
     rows: int
     tombstones: int
@@ -173,8 +175,8 @@ class SourceSizes:
 
 @dataclass(frozen=True, slots=True)
 class StoreSizes:
-    """How much a store holds: the whole file, and each source by name."""
+    """The sizes of a store: the whole file, and each source by name."""
 
     file_bytes: int
-    free_bytes: int  # of the file: room for what comes
+    free_bytes: int  # free pages in the file
     sources: dict[str, SourceSizes]

@@ -1,11 +1,11 @@
-"""Which stores of this process were looked at, and which of them may be served from.
+"""Checks the stores of this process for damage, and says which of them may be served.
 
-A file that was at rest may have changed: nothing of it is served before all of it was
-looked at. A small one is looked at when it is first asked for; for a larger one
-whoever asks is told to ask again, and the look goes as fast as it can. After that
-all are looked at again all day, a fiftieth of the time. What is found,
-here or by whoever reads, is kept for as long as that file is there: a reader checks
-every event that it sends, for a file may be damaged between two looks.
+A file may have been damaged while no process ran, so no store is served before it was
+checked completely. A small store is checked at the first request. For a larger one the
+client is told to ask again, while the check runs at full speed. After that all stores are
+checked continuously, with a fiftieth of the time. Damage that is found here or by a
+reader is remembered as long as that file exists; readers verify every event that they
+send, because a file may be damaged between two checks.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from databus.schemas.errors import BootstrapError, BootstrapTooOldError, StoreDa
 log = logging.getLogger(__name__)
 
 SHARE = 0.02  # of the time
-FIRST_SHARE = 1.0  # as long as it was not looked at once: it is not served meanwhile
-REST_S = 60.0  # between two rounds
-LOOK_S = 1.0  # for a store that is not made yet, or made anew
+FIRST_SHARE = 1.0  # for the first check: the store is not served meanwhile
+REST_S = 60.0  # between two checks
+LOOK_S = 1.0  # between two looks for a store that does not exist yet, or was replaced
 
 FileId = tuple[int, int]
 
 
 @dataclass(slots=True)
 class WatchedStore:
-    """What is known of one file."""
+    """The result of the checks of one file."""
 
     file: FileId | None = None
-    # Its text alone: an error holds the frames it came through, and what they have open.
+    # Only the text: an exception would keep its frames alive, and the files that they opened.
     problem: str = ""
-    trouble: str = ""  # why the last look did not come to an end; it is tried again
+    trouble: str = ""  # why the last check did not finish; it is tried again
     is_checked: bool = False
     checked_bytes: int = 0
     round_at_s: float | None = None
 
 
 class StoreWatch:
-    """Looks at stores until it is stopped. Any thread may call."""
+    """Checks stores until it is stopped. Any thread may call."""
 
     def __init__(
         self,
@@ -62,20 +62,20 @@ class StoreWatch:
         self.watched = {name: WatchedStore() for name in paths}
 
     def start(self) -> None:
-        """Start looking; once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
 
     def admit(self, name: str, file: FileId, size_bytes: int) -> None:
-        """Let a store be read from; raises BootstrapError when its file is damaged.
+        """Return if a store may be read; raises BootstrapError when its file is damaged.
 
-        A small one is looked at first, once. Raises BootstrapTooOldError for a larger
-        one that was not looked at yet.
+        Checks a small store first, once. Raises BootstrapTooOldError for a larger one that
+        was not checked yet.
         """
         watched = self._watched(name, file)
         if not watched.is_checked and not watched.problem and size_bytes <= SMALL_BYTES:
@@ -92,17 +92,17 @@ class StoreWatch:
             )
 
     def note(self, name: str, error: BootstrapError) -> None:
-        """Note what a reader came upon, if it says that the file is damaged."""
+        """Record a reader's error if it means that the file is damaged."""
         watched = self.watched[name]
         if str(self._paths[name]) in str(error):
             self._found(watched, error)
 
     def look_soon(self, name: str) -> None:
-        """Look at a store at once, and not only when it is its time."""
+        """Check a store now instead of at its next time."""
         self._next_s[name] = 0.0
 
     def problem(self, name: str) -> str:
-        """Return what is wrong with a store, or keeps it from being looked at; "" if nothing."""
+        """Return the damage of a store, or why it cannot be checked; "" for none."""
         watched = self.watched[name]
         return watched.problem or watched.trouble
 
@@ -121,9 +121,9 @@ class StoreWatch:
                     return
                 began_s = self._monotonic_s()
         except BootstrapError as error:
-            self._found(watched, error)  # first: damage is never told as what passes
+            self._found(watched, error)  # first: damage must never be reported as temporary
             if not watched.problem:
-                # Another process's lock, for one, passes: it is looked at again.
+                # Temporary, such as another process's lock: the store is checked again.
                 watched.trouble = str(error)
             return
         watched.trouble = ""
@@ -151,7 +151,7 @@ class StoreWatch:
 
 
 def file_at(path: Path) -> tuple[FileId, int] | None:
-    """Return which file is there, and its size; None when there is none."""
+    """Return the file's identity and size, or None when there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:

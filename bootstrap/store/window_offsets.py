@@ -1,7 +1,7 @@
-"""From a window's offset in a checkpoint to the place in a store's log, and back.
+"""Converts a checkpoint's `windowOffset` to a place in a store's log, and back.
 
-`windowOffset` counts the events of a window that belong to the sources asked
-for, filtered out or not: the same number means the same event in every store.
+`windowOffset` counts the events of a window that belong to the requested sources,
+filtered out or not: the same number means the same event in every store.
 A store's own index counts the events of all its sources.
 """
 
@@ -20,10 +20,10 @@ select count(*) from log_{src_id} indexed by log_{src_id}_place where scn = ?1 a
 
 
 def place_of(store: Store, src_ids: Sequence[int], scn: int, offset: int) -> LogPlace | None:
-    """Return the place after so many events of a window; None when it has not so many.
+    """Return the place after `offset` events of a window; None when it has fewer.
 
-    An offset of -1 is the whole window. Its events up to the place are counted,
-    in an index that has them side by side.
+    An offset of -1 is the whole window. Finding the place counts the window's events in
+    an index that has them side by side.
     """
     if offset == -1:
         return scn, WHOLE_WINDOW
@@ -37,7 +37,7 @@ def place_of(store: Store, src_ids: Sequence[int], scn: int, offset: int) -> Log
 
 
 def offset_of(store: Store, src_ids: Sequence[int], place: LogPlace) -> int:
-    """Return how many events of its window a place is after, -1 when after all of them."""
+    """Return the number of its window's events before a place; -1 for the whole window."""
     scn, index = place
     if index == WHOLE_WINDOW:
         return -1

@@ -1,10 +1,10 @@
-"""What is the same and what differs between a store and its database: the rules.
+"""The rules of comparing a store with its database.
 
-The producer must have passed whatever was visible to the read; `verify` sees
-to that. What the store has is what its rows are *now*, whenever they were
-written: through every ALTER since, as it is served. Rows of the same schema are
-the same when their bytes are; of different ones, when they have the same
-columns with the same values. A table that is altered meanwhile is not judged.
+The producer must have passed everything that was visible to the read; `verify` ensures
+that. The store's rows are compared as they are served: converted through every ALTER since
+they were written. Rows of the same schema are equal when their bytes are; rows of
+different schemas are equal when they have the same columns with the same values. A table
+that is altered during the comparison is not judged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 class Kind(StrEnum):
-    """How the store differs from the database about a row."""
+    """The kind of a difference."""
 
     DIFFERS = "differs"
     MISSING = "missing"  # in the store
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not the same; `scn` is the store's, -1 when it knows nothing of the row."""
+    """A row that differs; `scn` is the store's, -1 when it does not have the row."""
 
     key: int | bytes
     kind: Kind
@@ -46,9 +46,9 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """What came out for one source. `examples` are the first differences.
+    """The result for one source. `examples` are the first differences.
 
-    `moving` rows changed at every look, and are neither the same nor different.
+    `moving` rows changed in every pass and are counted neither as equal nor as different.
     """
 
     source: str
@@ -56,7 +56,7 @@ class Comparison:
     rows: int = 0
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     moving: int = 0
-    is_whole: bool = True  # False: somebody stopped it
+    is_whole: bool = True  # False when it was stopped early
     examples: list[Difference] = field(default_factory=list)
 
     @property
@@ -66,7 +66,7 @@ class Comparison:
 
 
 class Look:
-    """Judges the rows of one source, and writes down what it found. One thread."""
+    """Compares the rows of one source and records the result. One thread."""
 
     def __init__(
         self, store: Store, state: SourceState, found: Comparison, most_examples: int
@@ -81,11 +81,11 @@ class Look:
 
     @property
     def changed_scn(self) -> int:
-        """The SCN of the table's last change, as of the rows that are judged now."""
+        """The SCN of the table's last change, as of the rows that are compared now."""
         return self._now.changed_scn(self._src_id)
 
     def renew(self) -> None:
-        """Take the store's rows as they are now, at its position."""
+        """Read the store's rows as of its current position from now on."""
         self._now = self._store.rows_now([self._src_id])
 
     def _stored(self, row: StoreRow) -> Event:
@@ -93,13 +93,13 @@ class Look:
             return decode(self._now.renew(row.event))[0]
 
     def learn(self, text: str) -> bytes:
-        """Know a schema of the database's rows; returns its digest."""
+        """Add a schema of the database's rows; return its digest."""
         digest = schema_id(text)
         self._texts[digest] = text
         return digest
 
     def is_same(self, row: StoreRow | None, payload: bytes | None, digest: bytes) -> bool:
-        """Whether the store has what was read; no payload: that the row is not there."""
+        """Return whether the store agrees with what was read; no payload: there was no row."""
         if row is None or row.is_deleted:
             return payload is None
         if payload is None:
@@ -110,7 +110,7 @@ class Look:
         return _same_values(self._row(payload, digest), self._row(stored.value, stored.schema_id))
 
     def judge(self, candidates: list[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates that are moving; those that differ are written down."""
+        """Yield the candidates that are moving; record those that differ."""
         self.renew()
         rows = self._store.rows_by_key(self.source, [found.key for found in candidates])
         for candidate in candidates:
@@ -127,14 +127,14 @@ class Look:
                 self.differs(Kind.DIFFERS, candidate.key, row, candidate)
 
     def has_live(self, keys: Iterable[int | bytes]) -> bool:
-        """Whether the store has one of these rows, and not as deleted."""
+        """Return whether the store has one of these rows, and not as a tombstone."""
         rows = self._store.rows_by_key(self.source, list(keys))
         return any(not row.is_deleted for row in rows.values())
 
     def differs(
         self, kind: Kind, key: int | bytes, row: StoreRow | None, read: Candidate | None = None
     ) -> None:
-        """Write down a difference."""
+        """Record a difference."""
         self.found.counts[kind] += 1
         if len(self.found.examples) >= self._most_examples:
             return

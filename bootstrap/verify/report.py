@@ -1,4 +1,4 @@
-"""How a comparison is shown: tables for people, JSON for programs."""
+"""Formats a comparison: tables for the terminal, JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_KEY = "has no key: distinct rows were compared, not how often each is there"
 
 
 def shown(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
-    """Yield a table of the counts, then one of the differing rows of each source."""
+    """Yield a table of the counts, then a table of differing rows for each source."""
     table = Table("source", "rows compared", *(str(kind) for kind in Kind), "moving", "result")
     for found in comparisons:
         counts = (f"{found.counts[kind]:,}" for kind in Kind)
@@ -32,7 +32,7 @@ def shown(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
 
 
 def json_of(comparisons: Sequence[Comparison]) -> str:
-    """Return everything as one JSON object, by source."""
+    """Return the comparisons as one JSON object, by source."""
     return json.dumps({found.source: _json(found) for found in comparisons}, ensure_ascii=False)
 
 
@@ -52,7 +52,7 @@ def _differences(found: Comparison) -> Table:
 
 
 def _values(row: Row | None, other: Row | None) -> str:
-    """Return the values by which two rows differ, all of them when there is only one row."""
+    """Return the values in which two rows differ; all values when there is only one row."""
     if row is None:
         return ""
     differing = [name for name in row if other is None or row[name] != other.get(name)]

@@ -1,4 +1,4 @@
-"""What a comparison must remember of a table of any size: in a temporary file, not in memory."""
+"""The working data of a comparison, in a temporary file: a table may exceed the memory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PAGE_ROWS = 1000
 
 
 class Candidate(NamedTuple):
-    """A row of the database that the store did not have as it was read.
+    """A row that was not equal in store and database.
 
-    `payload` is None when the database did not have it; `scn` is one up to
-    which everything was visible to the read, `resume` where the chunk began.
+    `payload` is None when the database did not have the row. The read saw every
+    transaction up to `scn`; `resume` is where its chunk began.
     """
 
     key: int | bytes
@@ -39,9 +39,9 @@ class Candidate(NamedTuple):
 
 
 class Notes:
-    """The ids of the rows that were seen, and the candidates for a difference.
+    """The ids of the rows that were found, and the candidates for a difference.
 
-    SQLite makes the file, and removes it when the process ends, however it ends.
+    SQLite creates the file, and removes it when the process ends, however it ends.
     """
 
     def __init__(self) -> None:
@@ -49,34 +49,34 @@ class Notes:
         self._db.executescript(_TABLES)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close and remove the file."""
         self._db.close()
 
     def see(self, ids: Iterable[int]) -> None:
-        """Note that these rows of the store are in the database, too."""
+        """Record that the database has these rows of the store."""
         self._db.execute("BEGIN")
         self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?)", ((id_,) for id_ in ids))
         self._db.execute("COMMIT")
 
     def unseen(self, ids: Sequence[int]) -> set[int]:
-        """Return those of the ids that were not seen."""
+        """Return those of the ids that were not recorded."""
         return {id_ for (id_,) in self._db.execute(_UNSEEN, (json.dumps(ids),))}
 
     def add(self, candidates: Iterable[Candidate]) -> None:
-        """Note rows to look at again."""
+        """Add rows to be compared again."""
         self._db.execute("BEGIN")
         self._db.executemany(_ADD, candidates)
         self._db.execute("COMMIT")
 
     def take(self) -> Iterator[list[Candidate]]:
-        """Yield all candidates that there are now, in pieces, and forget them."""
+        """Yield all current candidates in batches, and remove them."""
         last = self._db.execute("SELECT max(id) FROM candidate").fetchone()[0]
         while page := self._db.execute(_PAGE, (last, _PAGE_ROWS)).fetchall():
             self._db.execute("DELETE FROM candidate WHERE id <= ?", (page[-1][0],))
             yield [Candidate(*row[1:]) for row in page]
 
     def take_places(self) -> list[tuple[str | None, set[int | bytes]]]:
-        """Return where the chunks of the candidates began, with their keys, and forget them."""
+        """Return where the candidates' chunks began, with the keys, and remove the candidates."""
         places = [place for (place,) in self._db.execute(_PLACES)]
         found = [
             (place, {key for (key,) in self._db.execute(_KEYS_AT, (place,))}) for place in places

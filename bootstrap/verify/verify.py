@@ -1,16 +1,15 @@
-"""Compare a store's snapshot with the database, while both go on.
+"""Compares a store's snapshot with the database while both change.
 
-The database's rows are read in chunks and looked up in the store by key. What
-is not the same is a candidate, for it may be on its way: at the end, when the
-producer has passed everything that was read, it is looked at again. A row of
-the store that did not change since before the read must then be what was read,
-or it is a difference; one that did change is moving, and its chunk is read
-again. A live row of the store that was there from the beginning and that no
-chunk had is one too many.
+The database's rows are read in chunks and looked up in the store by key. A row that is not
+equal becomes a candidate, because its change may be on its way: it is compared again at
+the end, when the producer has passed everything that was read. A stored row that has not
+changed since before the read must then equal what was read, or it is a difference. One
+that has changed is moving, and its chunk is read again. A live row that was in the store
+from the beginning and in no chunk is surplus.
 
-What was read stands in a temporary file, so tables may be of any size. Rows of
-a table without a key are told apart by what is in them: a row that is there
-twice counts once, and how often it is there is not compared.
+The working data is in a temporary file, so tables may have any size. Rows of a table
+without a key are identified by their content: duplicates count once, and their number is
+not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from contextlib import closing
 from threading import Event
 
 from databus.bootstrap.seeder.job import OpenScan, only, store_path
-from databus.bootstrap.seeder.rate_limiter import Pace, Progress, Report
+from databus.bootstrap.seeder.rate_limiter import Progress, RateLimiter, Report
 from databus.bootstrap.store.snapshot_pages import reach_of
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
@@ -40,13 +39,13 @@ PATIENCE_S = 60.0
 _POLL_S = 0.05
 _ASK_EVERY_S = 1.0
 _PAGE_BYTES = 1 << 20
-_FEWEST_CHUNKS = 2  # read again before a row that the store has deleted is believed to be gone
+_FEWEST_CHUNKS = 2  # chunks to read again before a row that the store deleted counts as gone
 
 
 class Verifier:
-    """Compares sources of one store, which is only read, on the thread that opened it.
+    """Compares sources of one store on the thread that opened it. The store is only read.
 
-    `stop` ends a comparison early; `most_examples` differences are kept whole.
+    `stop` ends a comparison early; at most `most_examples` differences are kept in full.
     """
 
     def __init__(
@@ -70,10 +69,10 @@ class Verifier:
         self._monotonic_s = monotonic_s
 
     def verify(self, source: str) -> Comparison:
-        """Compare one source that is served.
+        """Compare a source that is served.
 
-        Raises BootstrapError when it is not served, was seeded anew meanwhile, or
-        when the producer does not come on; SourceError as the scan does.
+        Raises BootstrapError when it is not served or was seeded again meanwhile, or
+        when the producer makes no progress; and the scan's SourceError.
         """
         state = self._served(source)
         begin_scn = self._scan.visible_scn()
@@ -88,7 +87,9 @@ class Verifier:
             if look.found.is_whole:
                 self._find_surplus(look, notes, begin_scn)
         if self._served(source).floor_scn != state.floor_scn:
-            raise BootstrapError(f"{source} was seeded anew while it was compared: verify it again")
+            raise BootstrapError(
+                f"{source} was seeded again while it was compared: verify it again"
+            )
         if self._store.rows_now([state.src_id]).changed_scn(state.src_id) != changed_scn:
             raise BootstrapError(f"{source} was altered while it was compared: verify it again")
         return look.found
@@ -103,7 +104,7 @@ class Verifier:
 
     def _read(self, look: Look, notes: Notes, begin_scn: int) -> None:
         """Compare the whole table once."""
-        pace = Pace(0, self._stop.wait, self._monotonic_s)
+        limiter = RateLimiter(0, self._stop.wait, self._monotonic_s)
         estimate = self._scan.estimate_rows(look.source)
         for chunk, place, scn in self._chunks(look.source, None, begin_scn):
             read = _payloads(look, chunk)
@@ -115,19 +116,19 @@ class Verifier:
                 if not look.is_same(rows.get(key), payload, digest)
             )
             look.found.rows += len(chunk.rows)
-            pace.count(len(chunk.rows))
-            self._report(Progress(look.source, look.found.rows, estimate, pace.rows_per_s))
+            limiter.count(len(chunk.rows))
+            self._report(Progress(look.source, look.found.rows, estimate, limiter.rows_per_s))
 
     def _chunks(
         self, source: str, resume: str | None, begin_scn: int
     ) -> Iterator[tuple[Chunk, str | None, int]]:
-        """Yield chunks with where each began and an SCN up to which it shows everything."""
+        """Yield each chunk with its start and an SCN up to which it shows every transaction."""
         is_chunked = self._scan.is_chunked(source)
         chunks = self._scan.chunks(source, self._chunk_rows, resume)
         scn, asked_s = begin_scn, self._monotonic_s()
         while not self._stop.is_set():
-            # An older one is as true, but makes more rows look as if they moved;
-            # a new one is work for the database, and on some a wait.
+            # An older SCN is valid too, but more rows would seem to move. A new one
+            # is work for the database, and some make us wait for it.
             if is_chunked and self._monotonic_s() - asked_s >= _ASK_EVERY_S:
                 scn, asked_s = self._scan.visible_scn(), self._monotonic_s()
             chunk = next(chunks, None)
@@ -137,7 +138,7 @@ class Verifier:
             resume = chunk.resume if is_chunked else None
 
     def _settle(self, look: Look, notes: Notes) -> None:
-        """Look at candidates until each is the same, different, or has moved at every look."""
+        """Compare candidates until each is equal, different, or moved in every pass."""
         places: list[tuple[str | None, set[int | bytes]]] = []
         for _ in range(LOOKS):
             for place, keys in places:
@@ -153,7 +154,7 @@ class Verifier:
     def _read_again(
         self, look: Look, place: str | None, keys: set[int | bytes]
     ) -> Iterator[Candidate]:
-        """Yield how rows are in the database now; from `place` on, where their chunk began."""
+        """Yield the current rows with these keys; read from `place`, where their chunk began."""
         begin_scn = self._scan.visible_scn()
         self._wait_for_producer(begin_scn)
         left = set(keys)
@@ -163,14 +164,14 @@ class Verifier:
                 if key in left:
                     left.remove(key)
                     yield Candidate(key, payload, digest, scn, place)
-            # Rows that came meanwhile may have pushed others into the next chunk.
+            # Rows inserted meanwhile may have pushed others into the next chunk.
             if not left or (count >= _FEWEST_CHUNKS and not look.has_live(left)):
                 break
         for key in left:
             yield Candidate(key, None, b"", begin_scn, place)
 
     def _find_surplus(self, look: Look, notes: Notes, begin_scn: int) -> None:
-        """Find what was live in the store from the beginning on and was in no chunk."""
+        """Find rows that were live in the store from the beginning and were in no chunk."""
         after_id, is_last = 0, False
         while not is_last:
             page = self._store.snapshot_page(
@@ -204,9 +205,9 @@ def verify(
     most_examples: int = 20,
     open_scan: OpenScan = open_scan,
 ) -> list[Comparison]:
-    """Compare the sources of a store that are named, or all.
+    """Compare the named sources of a store, or all.
 
-    Raises as `Verifier.verify` does, and UnknownSourceError.
+    Raises the errors of `Verifier.verify`, and UnknownSourceError.
     """
     path = store_path(settings, physical)
     with closing(Store.open(path, is_read_only=True)) as store:
@@ -221,7 +222,7 @@ def verify(
 
 
 def _payloads(look: Look, chunk: Chunk) -> dict[int | bytes, tuple[bytes, bytes]]:
-    """Return the Avro bytes and the schema's digest of each row, by key."""
+    """Return each row's Avro bytes and schema digest, by key."""
     text = avro_schema(chunk.table)
     key_of, write_row = key_maker(chunk.table), row_codec(text).encode
     digest = look.learn(text)

@@ -135,7 +135,7 @@ class RelayCollector(Collector):
         )
         ages = GaugeMetricFamily(
             "databus_relay_ring_checked_age_seconds",
-            "Since when all of the ring's file was looked at last",
+            "Time of the last complete check of the ring's file",
             labels=_LABELS,
         )
         damaged = GaugeMetricFamily(

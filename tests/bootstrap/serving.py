@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from databus.bootstrap.pair import MakeWorker, Pair
-from databus.bootstrap.producer.relay_monitor import RelayWatch
+from databus.bootstrap.producer.relay_monitor import RelayMonitor
 from databus.bootstrap.service import make_service
 from databus.client.puller.transport import Transport
 from databus.conf.loading import build_settings
@@ -72,7 +72,7 @@ class ServedStore:
         self.filled: FilledStore = make_filled(settings.data_dir / "shop.db", persons)
         self.pair = Pair(settings, make_producer)
         # There is no relay, and nobody asks one: that would be a trouble of its own.
-        self.pair.relays = RelayWatch((), (), lambda: Transport(1.0))
+        self.pair.relays = RelayMonitor((), (), lambda: Transport(1.0))
         self.server = ServiceThread(make_service(self.pair))
         self.url = self.server.url
 

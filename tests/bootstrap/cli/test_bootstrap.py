@@ -162,7 +162,7 @@ class TestStatus:
 
     def test_a_store_that_is_not_there_is_said_so(self, shop: Shop) -> None:
         result = invoke("status", "-c", shop.config)
-        assert "the producer has not made this store yet" in result.stdout
+        assert "the producer has not created this store yet" in result.stdout
 
     def test_a_running_server_is_asked(self, tmp_path: Path) -> None:
         served = ServedStore(tmp_path / "served")
@@ -178,7 +178,7 @@ class TestStatus:
             ((), "give either -c FILE or --url URL"),
             (("-c", "a.toml", "--url", "http://a"), "give either -c FILE or --url URL"),
             (("--url", "file:///etc/passwd"), "begins with http:// or https://"),
-            (("--url", "http://127.0.0.1:1"), "does not tell its status"),
+            (("--url", "http://127.0.0.1:1"), "does not report its status"),
             (("-c", "/nowhere/b.toml"), "No such file"),
         ],
     )

@@ -117,7 +117,7 @@ def test_verifying_a_damaged_store_names_the_file_and_the_way_on(shop: Shop) -> 
     found = run(shop, "verify", "--source", ORDERS)
     assert found.exit_code == 1
     assert str(shop.store.path) in found.output
-    assert "seeded anew" in found.output
+    assert "seeded again" in found.output
 
 
 def test_seeding_over_a_damaged_row_names_the_file_and_the_way_on(shop: Shop) -> None:
@@ -128,7 +128,7 @@ def test_seeding_over_a_damaged_row_names_the_file_and_the_way_on(shop: Shop) ->
     found = run(shop, "seed", "--source", ORDERS)
     assert found.exit_code == 1
     assert str(shop.store.path) in found.output
-    assert "seeded anew" in found.output
+    assert "seeded again" in found.output
 
 
 def test_progress_says_rows_rate_and_time_left() -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from databus.bootstrap.producer.relay_monitor import NOT_ASKED_YET, RelayWatch, read_trouble
+from databus.bootstrap.producer.relay_monitor import NOT_ASKED_YET, RelayMonitor, read_trouble
 from databus.client.puller.transport import Transport
 from databus.schemas.errors import ServerError, SourceUnavailableError
 from tests.relay.fakes import ServedRelay, insert, transaction, wait_until
 from tests.relay.test_out_of_reach import SHOP
 
 
-async def looked(watch: RelayWatch, is_so: Callable[[], bool]) -> None:
+async def looked(watch: RelayMonitor, is_so: Callable[[], bool]) -> None:
     """Look until something is known of the relays."""
     task = asyncio.create_task(watch.run())
     async with asyncio.timeout(10):
@@ -31,7 +31,7 @@ def test_a_relay_that_cannot_reach_its_source_is_a_trouble_of_the_pair(tmp_path:
     try:
         relay.put(transaction(1, insert(1)))
         wait_until(lambda: relay.relay.physical_sources["shop"].capture.status.is_connected)
-        watch = RelayWatch([relay.url], ["shop"], lambda: Transport(2.0), every_s=0.01)
+        watch = RelayMonitor([relay.url], ["shop"], lambda: Transport(2.0), every_s=0.01)
         assert watch.troubles == {"shop": NOT_ASKED_YET}
         asyncio.run(looked(watch, lambda: bool(watch.newest) and not watch.troubles))
         relay.source().fail(SourceUnavailableError("connection refused"))
@@ -49,7 +49,7 @@ def test_a_source_that_its_relay_has_not_opened_yet_is_a_trouble_though_the_ring
 ) -> None:
     relay = ServedRelay(tmp_path, is_frozen=True, physical_sources=[SHOP])
     try:
-        watch = RelayWatch([relay.url], ["shop"], lambda: Transport(2.0), every_s=0.01)
+        watch = RelayMonitor([relay.url], ["shop"], lambda: Transport(2.0), every_s=0.01)
         asyncio.run(looked(watch, lambda: watch.troubles["shop"] != NOT_ASKED_YET))
         assert " its source is starting since " in watch.troubles["shop"]
         relay.source().answers.set()
@@ -64,9 +64,9 @@ def test_a_relay_that_takes_requests_and_says_nothing_is_a_trouble_within_second
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        watch = RelayWatch([url], ["shop"], lambda: Transport(0.2), every_s=0.01)
+        watch = RelayMonitor([url], ["shop"], lambda: Transport(0.2), every_s=0.01)
         asyncio.run(looked(watch, lambda: watch.troubles["shop"] != NOT_ASKED_YET))
-    assert watch.troubles["shop"].startswith("no relay says how its source is: ")
+    assert watch.troubles["shop"].startswith("no relay reports the status of its source: ")
     assert url in watch.troubles["shop"]
     assert watch.newest == {}
 

@@ -196,7 +196,7 @@ def test_the_thread_seeds_what_is_new_for_as_long_as_it_runs(shop: Shop) -> None
 def test_the_thread_says_what_it_waits_for_while_no_window_has_come(shop: Shop) -> None:
     shop.store.add_sources(shop.src_ids)
     with seeding(shop) as thread:
-        wait_until(lambda: "waits for the first window" in thread.problem, "the reason")
+        wait_until(lambda: "waits for the relay's first window" in thread.problem, "the reason")
         shop.begin()
         wait_until(lambda: thread.problem == "", "no problem")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databus.bootstrap.seeder.rate_limiter import Pace, Progress
+from databus.bootstrap.seeder.rate_limiter import Progress, RateLimiter
 
 
 class Clock:
@@ -19,38 +19,38 @@ class Clock:
         self.waits.append(round(seconds, 6))
         self.now_s += max(seconds, 0.0)
 
-    def pace(self, most_rows_per_s: int) -> Pace:
-        return Pace(most_rows_per_s, self.wait, self.monotonic_s)
+    def limiter(self, most_rows_per_s: int) -> RateLimiter:
+        return RateLimiter(most_rows_per_s, self.wait, self.monotonic_s)
 
 
 def test_without_a_limit_nothing_waits() -> None:
     clock = Clock()
-    clock.pace(0).count(10**9)
+    clock.limiter(0).count(10**9)
     assert clock.waits == []
 
 
 def test_the_mean_rate_is_the_limit_whatever_the_reading_takes() -> None:
     clock = Clock()
-    pace = clock.pace(1000)
+    limiter = clock.limiter(1000)
     for reading_s in (0.1, 0.0, 0.4, 0.2):
         clock.now_s += reading_s
-        pace.count(500)
+        limiter.count(500)
     assert clock.waits == [0.4, 0.5, 0.1, 0.3]
-    assert pace.rows_per_s == 1000
+    assert limiter.rows_per_s == 1000
 
 
 def test_lost_time_is_not_made_up_for_by_a_burst() -> None:
     clock = Clock()
-    pace = clock.pace(1000)
+    limiter = clock.limiter(1000)
     clock.now_s += 60
-    pace.count(500)
-    pace.count(500)
+    limiter.count(500)
+    limiter.count(500)
     assert clock.waits == [0.0, 0.5]
 
 
 def test_no_more_is_read_at_once_than_a_second_may_have() -> None:
-    assert Clock().pace(100).limit(2000) == 100
-    assert Clock().pace(0).limit(2000) == 2000
+    assert Clock().limiter(100).limit(2000) == 100
+    assert Clock().limiter(0).limit(2000) == 2000
 
 
 def test_time_left_is_known_when_there_is_a_rate_and_a_guess() -> None:

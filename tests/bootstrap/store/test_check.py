@@ -122,7 +122,7 @@ def test_what_sqlite_takes_for_sound_is_found_by_what_it_says(
     with pytest.raises(StoreDamagedError, match=what) as caught:
         check(path)
     assert str(path) in str(caught.value)
-    assert "seeded anew" in str(caught.value)
+    assert "seeded again" in str(caught.value)
 
 
 def test_a_damaged_state_is_not_changed_into_one_that_looks_well(path: Path) -> None:
@@ -209,7 +209,7 @@ def test_nothing_of_a_small_store_is_served_before_it_was_checked(tmp_path: Path
     watch = StoreWatch({"shop": path})
     found = file_at(path)
     assert found is not None
-    with pytest.raises(BootstrapError, match=r"row \d+ of snapshot_\d.*seeded anew"):
+    with pytest.raises(BootstrapError, match=r"row \d+ of snapshot_\d.*seeded again"):
         watch.admit("shop", *found)
     assert str(path) in watch.problem("shop")
 
@@ -269,7 +269,7 @@ def test_an_event_that_was_damaged_while_it_is_served_is_never_sent_and_health_s
     answer = served.page(**asked)
     assert answer.status == 500
     assert answer.headers["x-dbus-error"] == "BootstrapProcessingException"
-    assert re.search(r"shop\.db.*is damaged.*all is seeded anew", answer.body.decode())
+    assert re.search(r"shop\.db.*is damaged.*all is seeded again", answer.body.decode())
     health = served.get("/health")
     assert health.status == 503
     assert "is damaged" in health.body.decode()

@@ -361,9 +361,9 @@ def altered_to_a_value(scn: int) -> str:
     ("made", "scn", "is_seeding", "problem"),
     [
         (altered_unseen, 110, False, "altered at scn 110: its rows are read again, for "),
-        (altered_unseen, 110, True, "altered at scn 110 while it was seeded: seeded anew"),
+        (altered_unseen, 110, True, "altered at scn 110 while it was seeded: seeded again"),
         (altered_to_a_value, 110, False, ""),
-        (altered_to_a_value, 110, True, "altered at scn 110 while it was seeded: seeded anew"),
+        (altered_to_a_value, 110, True, "altered at scn 110 while it was seeded: seeded again"),
         (altered_unseen, SEEDED_SCN, False, ""),
         (altered_unseen, 105, True, ""),
         (altered_unseen, 112, False, ""),
@@ -423,7 +423,7 @@ def test_a_table_that_is_altered_while_it_is_seeded_is_seeded_anew(filled: Fille
     filled.apply(110)
     state = filled.store.source(PERSON.source)
     assert state.status is SourceStatus.NEW
-    assert state.problem == "altered at scn 110 while it was seeded: seeded anew"
+    assert state.problem == "altered at scn 110 while it was seeded: seeded again"
 
 
 def test_a_statement_of_a_seeding_that_is_told_of_after_it_lets_it_be_seeded_anew(
@@ -438,7 +438,7 @@ def test_a_statement_of_a_seeding_that_is_told_of_after_it_lets_it_be_seeded_ane
     filled.store.add_schemas(1, [(2, altered_to_a_value(109))])
     state = filled.store.source(PERSON.source)
     assert state.status is SourceStatus.NEW
-    assert state.problem == "altered at scn 109 while it was seeded: seeded anew"
+    assert state.problem == "altered at scn 109 while it was seeded: seeded again"
 
 
 def test_a_seeding_that_was_begun_anew_meanwhile_does_not_end_as_if_nothing_had_happened(

@@ -1,4 +1,4 @@
-"""What a server's HTTP answers mean: JSON bodies and headers. Pure."""
+"""Parses the HTTP answers of servers: JSON bodies and headers. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CLIENT_ID = "x-databus-client"
 
 
 class StreamHeaders(NamedTuple):
-    """What the headers of a `/stream` answer say.
+    """The headers of a `/stream` answer.
 
-    `resume` is where the next request goes on, counted in unfiltered events:
-    (SCN of the window, offset; -1 = all of it was sent).
+    `resume` is where the next request continues, counted in unfiltered events: (SCN of the
+    window, offset; -1 = the whole window was sent).
     """
 
     resume: tuple[int, int] | None = None
@@ -33,73 +33,73 @@ class StreamHeaders(NamedTuple):
 
 
 class PageHeaders(NamedTuple):
-    """What the headers of a `/bootstrap` answer say."""
+    """The headers of a `/bootstrap` answer."""
 
-    is_completed: bool = False  # the phase is over with this page
+    is_completed: bool = False  # this page is the last one of its phase
     pending_event_bytes: int | None = None
 
 
 def read_scn(server: str, path: str, body: bytes) -> int:
-    """Return the SCN of an answer to `/startSCN` or `/targetSCN`; raises ServerError."""
+    """Return the SCN in an answer to `/startSCN` or `/targetSCN`; raise ServerError."""
     try:
         value = json.loads(body)
         scn = int(value) if isinstance(value, str) else _number(value)
         if not 0 <= scn <= MAX_SCN:
-            raise ValueError(f"{scn} is no SCN")
+            raise ValueError(f"{scn} is not an SCN")
     except (ValueError, TypeError, RecursionError) as error:
-        raise ServerError(server, f"the answer to {path} makes no sense: {error!r}") from error
+        raise ServerError(server, f"the answer to {path} is malformed: {error!r}") from error
     return scn
 
 
 def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return the window (SCN, timestamp) that tells the server's log; raises ServerError."""
+    """Return the mark of the server's log, a window (SCN, timestamp); raise ServerError."""
     text = headers.get(MARK)
     if text is None:
         return None
     scn, _, ts_ns = text.partition(",")
     if not (scn.isdecimal() and ts_ns.isdecimal() and max(int(scn), int(ts_ns)) <= MAX_SCN):
-        raise ServerError(server, f"header {MARK} of /targetSCN makes no sense: {text!r}")
+        raise ServerError(server, f"header {MARK} of /targetSCN is malformed: {text!r}")
     return int(scn), int(ts_ns)
 
 
 def read_page_headers(server: str, headers: Mapping[str, str]) -> PageHeaders:
-    """Return what the headers of a `/bootstrap` answer say; raises ServerError."""
+    """Return the headers of a `/bootstrap` answer; raise ServerError."""
     pending = headers.get(PENDING_EVENT_BYTES)
     try:
         pending_bytes = None if pending is None else int(pending)
     except ValueError as error:
-        raise ServerError(server, f"a header of /bootstrap makes no sense: {error}") from error
+        raise ServerError(server, f"a header of /bootstrap is malformed: {error}") from error
     return PageHeaders(headers.get(PHASE_COMPLETED, "").upper() == "TRUE", pending_bytes)
 
 
 def read_sources(server: str, body: bytes) -> dict[str, int]:
-    """Return name → id of the answer to `/sources`; raises ServerError."""
+    """Return name → id from the answer to `/sources`; raise ServerError."""
     try:
         return {_text(item["name"]): _number(item["id"]) for item in _items(body)}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ServerError(server, f"the answer to /sources makes no sense: {error!r}") from error
+        raise ServerError(server, f"the answer to /sources is malformed: {error!r}") from error
 
 
 def read_schemas(server: str, body: bytes) -> tuple[RegisteredSchema, ...]:
-    """Return the schemas of the answer to `/register`, any version; raises ServerError."""
+    """Return the schemas in the answer to `/register`, of any version; raise ServerError."""
     try:
         return tuple(
             RegisteredSchema(_number(i["id"]), _number(i["version"]), _text(i["schema"]))
             for i in _items(body)
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ServerError(server, f"the answer to /register makes no sense: {error!r}") from error
+        raise ServerError(server, f"the answer to /register is malformed: {error!r}") from error
 
 
 def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeaders:
-    """Return what the headers of a `/stream` answer say; raises ServerError."""
+    """Return the headers of a `/stream` answer; raise ServerError."""
     try:
         resume = None
         if RESUME in headers:
             scn, offset = headers[RESUME].split(",")
             resume = (int(scn), int(offset))
             if not (-1 <= resume[0] <= MAX_SCN and resume[1] >= -1):
-                raise ValueError(f"{RESUME}: {headers[RESUME]} is no place in a stream")
+                raise ValueError(f"{RESUME}: {headers[RESUME]} is not a position in a stream")
         pending = headers.get(PENDING_EVENT_BYTES)
         return StreamHeaders(
             resume,
@@ -107,7 +107,7 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
             headers.get(AHEAD, "").lower() == "true",
         )
     except ValueError as error:
-        raise ServerError(server, f"a header of /stream makes no sense: {error}") from error
+        raise ServerError(server, f"a header of /stream is malformed: {error}") from error
 
 
 def _items(body: bytes) -> list[dict[str, Any]]:
@@ -115,17 +115,17 @@ def _items(body: bytes) -> list[dict[str, Any]]:
     if isinstance(value, dict):  # register, version 4
         value = value["sourceSchemas"]
     if not isinstance(value, list):
-        raise TypeError(f"a {type(value).__name__} where a list was due")
+        raise TypeError(f"a {type(value).__name__} instead of a list")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} where a text was due")
+        raise TypeError(f"{value!r} instead of a string")
     return value
 
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} where a whole number was due")
+        raise TypeError(f"{value!r} instead of an integer")
     return value

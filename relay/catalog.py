@@ -1,9 +1,9 @@
-"""Which sources a relay has: their names, their ids, and where each comes from.
+"""The catalog of a relay: its sources' names, ids and physical sources.
 
-An id goes into every event and every client's checkpoint directory, so it must
-never change: one that was given out before (`known`, from the registry) is
-kept, an explicit one is taken as it is, and the rest get the lowest free ones
-in the order of listing over all physical sources.
+An id is part of every event and of every client's checkpoint directory, so it must never
+change. An id that was assigned before (`known`, from the registry) is kept, an explicit one
+is used as it is, and the remaining sources get the lowest free ids, in the order of the
+settings over all physical sources.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _ID = re.compile(r"-?[0-9]{1,10}")
 class Catalog:
     """The sources of a relay, by name and by id.
 
-    `ids` is in the order of listing; `members` has the source names of each
-    physical source.
+    `ids` is in the order of the settings; `members` has the source names of each physical
+    source.
     """
 
     ids: Mapping[str, int]
     members: Mapping[str, tuple[str, ...]]
 
     def src_ids_of(self, physical_source: str) -> dict[str, int]:
-        """Return the names and ids of one physical source's sources."""
+        """Return name → id of the sources of one physical source."""
         return {name: self.ids[name] for name in self.members[physical_source]}
 
     def name_of(self, src_id: int) -> str:
-        """Return the source's name; raises UnknownSourceError."""
+        """Return the name of a source; raise UnknownSourceError."""
         for name, known in self.ids.items():
             if known == src_id:
                 return name
         raise UnknownSourceError(src_id, self._shown())
 
     def resolve(self, text: str) -> int:
-        """Return the id for an id or a name in text form; raises UnknownSourceError."""
+        """Return the id for an id or a name given as text; raise UnknownSourceError."""
         text = text.strip()
         if text in self.ids:
             return self.ids[text]
@@ -58,14 +58,14 @@ class Catalog:
 def make_catalog(
     physical_sources: Sequence[PhysicalSourceSettings], known: Mapping[str, int]
 ) -> Catalog:
-    """Return the catalog of the settings; raises SettingsError naming what clashes."""
+    """Return the catalog of the settings; raise SettingsError on a conflict."""
     _refuse_doubles([p.name for p in physical_sources], "physical source")
     listed = [source for p in physical_sources for source in _listed(p)]
     _refuse_doubles([source.name for source in listed], "source")
     fixed = dict(_fixed_ids(listed, known))
     _refuse_doubles([str(src_id) for src_id in fixed.values()], "source id")
-    # Ids of sources that are no longer listed stay theirs: events of them may
-    # still be in a ring or in a client's log.
+    # Ids of sources that are no longer listed are not reused: their events may still be
+    # in a ring or in a client's store.
     taken = {*fixed.values(), *known.values()}
     free = (src_id for src_id in range(1, SRC_ID_MAX + 1) if src_id not in taken)
     ids = {s.name: fixed[s.name] if s.name in fixed else next(free) for s in listed}

@@ -1,4 +1,4 @@
-"""The time, as what the relay does is told it."""
+"""The clocks of a relay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time, so that tests can say what it is."""
+    """Monotonic and wall clock, which tests replace."""
 
     monotonic_s: Callable[[], float] = time.monotonic
     wall_ns: Callable[[], int] = time.time_ns

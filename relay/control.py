@@ -1,11 +1,11 @@
-"""What an admin may do to the capture of a physical source: pause, resume, drain, restart.
+"""Admin actions on the capture of a physical source: pause, resume, drain, stop, restart.
 
-Pausing takes effect at a window's end, as readers see no half window anyway. A
-drain is a pause that says when everybody who reads has what there is. A
-restart gives the ring up: what clients between it and their place ask for is
-answered ScnNotFound, so they bootstrap; nobody gets a gap unawares.
+A pause takes effect at the end of a window, as readers never see half a window. A drain is
+a pause that also reports when all readers have read what there is. A restart discards the
+ring: clients whose position lies before its new start get ScnNotFound and bootstrap, so
+nobody misses changes without noticing.
 
-The functions block for up to some seconds: not for the loop.
+The methods block for up to some seconds: never call them on the event loop.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from databus.relay.physical_source import PhysicalSource
 from databus.relay.sources.source import Source
 from databus.schemas.errors import ControlRefusedError, RingError, SourceError
 
-STOP_S = 10.0  # a read of a source may take about a second, a connection more
+STOP_S = 10.0  # a read of a source takes about a second, a connection more
 SHUTDOWN_S = 5.0
-REST_S = 2.0  # a read that runs ends within one
+REST_S = 2.0  # the current read ends within one second
 _POLL_S = 0.005
 
 
 class Control:
-    """Acts on the physical sources of one relay. Any thread may call.
+    """Controls the physical sources of one relay. Thread-safe.
 
-    `open_source` gives another reader of a source's database; `forget_ring` is told the
-    name of a physical source whose ring was emptied.
+    `open_source` opens another reader of a source's database; `forget_ring` is called with
+    the name of a physical source whose ring was emptied.
     """
 
     def __init__(
@@ -45,38 +45,38 @@ class Control:
         self._locks: dict[str, Lock] = {}
 
     def is_draining(self, name: str) -> bool:
-        """Say whether a physical source rests until its clients have read what there is."""
+        """Return whether a physical source is paused by a drain."""
         return name in self._draining
 
     def pause(self, source: PhysicalSource) -> None:
-        """Let capture rest; a drain that was under way is given up."""
+        """Pause capture; this cancels a drain."""
         self._draining.discard(source.name)
         source.capture.pause(REST_S)
 
     def drain(self, source: PhysicalSource) -> None:
-        """Let capture rest until `resume`, and say who has yet to read what there is."""
+        """Pause capture until `resume`, and report which clients have not read everything."""
         source.capture.pause(REST_S)
         self._draining.add(source.name)
 
     def resume(self, source: PhysicalSource) -> None:
-        """Go on capturing: after a pause, a drain or an error."""
+        """Continue capturing after a pause, a drain, a stop or an error."""
         self._draining.discard(source.name)
         source.capture.start()
         _wait_for(source.capture, State.RUNNING)
 
     def stop(self, source: PhysicalSource) -> None:
-        """End capture until `resume`."""
+        """Stop capture until `resume`."""
         source.capture.stop(SHUTDOWN_S)
 
     def restart(self, source: PhysicalSource, scn: int) -> None:
-        """Capture from `scn` on, into a ring that begins after it.
+        """Empty the ring and capture from `scn` on.
 
-        Raises ControlRefusedError when the source does not have what comes
-        after it, or cannot be asked: then everything is as it was.
+        Raises ControlRefusedError, and changes nothing, if the source does not have the
+        changes after `scn` or cannot be reached.
         """
         lock = self._locks.setdefault(source.name, Lock())
         if not lock.acquire(blocking=False):
-            raise ControlRefusedError(f"{source.name}: a restart is under way; wait for its end")
+            raise ControlRefusedError(f"{source.name}: a restart is in progress; wait for its end")
         try:
             self._restart(source, scn)
         finally:
@@ -88,14 +88,14 @@ class Control:
         if not capture.stop(STOP_S):
             _put_back(capture, before)
             raise ControlRefusedError(
-                f"{source.name}: capture did not stop within {STOP_S:.0f} s, as its source does "
-                "not answer; nothing was changed, try again"
+                f"{source.name}: capture did not stop within {STOP_S:.0f} s, because its source "
+                "does not answer; nothing was changed, try again"
             )
         try:
             self._check(source, scn)
             source.ring.restart_after(scn)
-            # Killed before this: capture begins after the older of the two, and drops
-            # what comes before the ring does.
+            # If the process is killed before this line, capture begins after the older of
+            # the two SCNs and drops the windows before the ring's start.
             source.max_scn.save(scn, 0)
             self._forget_ring(source.name)
         except BaseException:
@@ -106,22 +106,22 @@ class Control:
         _wait_for(capture, State.RUNNING)
 
     def _check(self, source: PhysicalSource, scn: int) -> None:
-        """Ask the source for what comes after an SCN; raises ControlRefusedError."""
+        """Read from the source after `scn` once; raise ControlRefusedError if that fails."""
         try:
             asked = self._open_source(source.settings)
             try:
                 asked.open(scn, None)
-                asked.read()  # of some, only this says that there is no such place
+                asked.read()  # some sources detect a missing position only here
             finally:
                 asked.close()
         except (SourceError, RingError) as error:
             raise ControlRefusedError(
-                f"{source.name} cannot begin after scn {scn}, and goes on as it was: {error}"
+                f"{source.name} cannot start after scn {scn}; nothing was changed: {error}"
             ) from error
 
 
 def _put_back(capture: Capture, before: State) -> None:
-    """Have capture do again what it did before it was stopped."""
+    """Return capture to its state before the stop."""
     if before is State.STOPPED:
         return
     capture.start()
@@ -131,7 +131,7 @@ def _put_back(capture: Capture, before: State) -> None:
 
 
 def _wait_for(capture: Capture, state: State) -> None:
-    """Wait a while for a state, or for an error: what is answered then says what it is."""
+    """Wait a while for a state or an error, so that the answer shows the new state."""
     end = time.monotonic() + REST_S
     while time.monotonic() < end:
         if capture.wait_for(state, _POLL_S) or capture.status.state is State.ERROR:

@@ -1,4 +1,4 @@
-"""One physical source of a running relay: its ring, its capture, its readers' way in."""
+"""One physical source of a running relay: its ring, its capture and the access for readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from databus.relay.sources.log_status import LogStatus
 
 @dataclass(frozen=True, slots=True)
 class PhysicalSource:
-    """What belongs to one physical source."""
+    """The parts of one physical source."""
 
     settings: PhysicalSourceSettings
     ring: Ring
@@ -38,7 +38,7 @@ class PhysicalSource:
     def status(
         self, damage: str, readers: Callable[[], Sequence[str]], *, is_draining: bool
     ) -> SourceStatus:
-        """Return its status at this moment; the relay knows the arguments."""
+        """Return the current status; the relay supplies the arguments."""
         capture = self.capture.status
         in_error = capture.state is State.ERROR
         return SourceStatus(
@@ -52,10 +52,10 @@ class PhysicalSource:
         )
 
     def _log_status(self, capture: CaptureStatus) -> LogStatus:
-        """Return what is known of the place in the database's log.
+        """Return the log status, without a lag that may be outdated.
 
-        How far behind it is, nobody knows while the database is not heard of, and a look
-        from before a pause or an error says nothing of what came since.
+        The lag is unknown while the database is unreachable, and a probe from before a
+        pause or an error does not cover what was committed since.
         """
         found = self.log_monitor.status
         was_probed = self.log_monitor.probed_at >= (capture.since or math.inf)

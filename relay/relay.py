@@ -1,7 +1,7 @@
 """A relay: for each physical source a ring, its capture loop and its readers.
 
-Builds all of it from the settings, starts and stops it, and says how it is.
-It serves nobody itself; `service` does.
+Builds all of it from the settings, starts and stops it, and reports its status. It serves
+no requests itself; `service` does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
-_MOST_SAID = 3  # damaged stretches
+_MOST_SAID = 3  # damaged stretches named in one text
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
@@ -59,12 +59,12 @@ CLOCK = Clock()
 
 
 class Relay:
-    """Everything a relay has; owns its threads and files until `stop`.
+    """The parts of a relay; owns its threads and files until `stop`.
 
-    A physical source whose ring or MaxSCN cannot be used is `unusable`, and the
-    others are served. Raises SettingsError when another relay uses the data folder
-    or the settings contradict what is in it, SchemaError when the registry cannot
-    be used, RingError when no physical source can.
+    A physical source whose ring or MaxSCN cannot be used is `unusable`; the others are
+    served. Raises SettingsError if another relay uses the data folder or the settings
+    contradict its content, SchemaError if the registry is unusable, RingError if all
+    physical sources are.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class Relay:
 
     @property
     def clock(self) -> Clock:
-        """The clocks that everything in it goes by."""
+        """The clock of all parts of the relay."""
         return self._clock
 
     def physical_source(self, name: str) -> PhysicalSource:
-        """Return one by name; raises UnknownSourceError, UnusableSourceError."""
+        """Return a physical source by name; raise UnknownSourceError, UnusableSourceError."""
         if name in self.unusable:
             raise self.unusable[name]
         if name not in self.physical_sources:
@@ -105,7 +105,7 @@ class Relay:
         return self.physical_sources[name]
 
     def open_source(self, settings: PhysicalSourceSettings) -> Source:
-        """Return another source of the same database, not connected yet."""
+        """Return a new source of the same database, not connected yet."""
         return self._open_source(settings)
 
     def start(self) -> None:
@@ -116,28 +116,28 @@ class Relay:
         self.ring_watch.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Stop capturing, save MaxSCN, close every file; may be called twice."""
+        """Stop capturing, save MaxSCN and close all files. Idempotent."""
         end = time.monotonic() + timeout_s
         captures = [source.capture for source in self.physical_sources.values()]
         for capture in captures:
             capture.stop(0)
-        # A list, so that every one gets its chance: `all` would stop at the first.
+        # A list, because `all` over a generator would stop at the first False.
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
         for source in self.physical_sources.values():
             source.log_monitor.stop(max(0.0, end - time.monotonic()))
         self.ring_watch.stop(max(0.0, end - time.monotonic()))
         if all(ended):
-            # Otherwise a thread may still write: the process ends with it.
+            # Otherwise a thread may still write to them; the process's end closes them.
             self._opened.close()
 
     def let_go(self) -> None:
-        """Answer every held request now, and hold none from now on."""
+        """Answer all held requests now, and hold none from now on."""
         self.is_closing = True
         for source in self.physical_sources.values():
             source.notifier.notify()
 
     def status_of(self, name: str) -> SourceStatus:
-        """Return the status of a usable physical source at this moment."""
+        """Return the current status of a usable physical source."""
         return self.physical_sources[name].status(
             self._damage_of(name),
             lambda: self.monitor.clients.readers_of(name, self._clock.monotonic_s()),
@@ -149,7 +149,7 @@ class Relay:
         return [self.status_of(name) for name in self.physical_sources]
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return the status of each physical source, by name, as JSON has it."""
+        """Return the status of each physical source, by name, as JSON values."""
         unusable = {
             name: {"state": State.ERROR.value, "problem": str(error)}
             for name, error in self.unusable.items()
@@ -157,7 +157,7 @@ class Relay:
         return unusable | {status.name: status_json(status) for status in self.statuses()}
 
     def _damage_of(self, name: str) -> str:
-        """Return what is wrong with the windows in a physical source's ring; "" when nothing is."""
+        """Describe the damage to windows in a physical source's ring; "" without any."""
         reader, watched = self.physical_sources[name].reader, self.ring_watch.watched[name]
         head = reader.head
         found = {str(reader.check.error(damage)): None for damage in reader.check.damages()}
@@ -167,7 +167,7 @@ class Relay:
 
     @property
     def troubles(self) -> list[Trouble]:
-        """What is wrong, the worst first."""
+        """Current troubles of all physical sources, the worst first."""
         started_at = self.traffic.started_at_s
         found = [
             Trouble(name, State.ERROR, str(error), started_at)
@@ -179,12 +179,12 @@ class Relay:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every source is well, as far as is known, and something is known of each."""
+        """Whether every source is known to be well."""
         return not self.troubles
 
     @property
     def is_ready(self) -> bool:
-        """Whether clients may come: each usable source was reached, or its ring serves."""
+        """Whether clients can be served: each usable source was reached or has windows."""
         return not self.is_closing and all(
             source.capture.status.was_opened or source.reader.head < source.reader.tail
             for source in self.physical_sources.values()
@@ -229,13 +229,13 @@ class Relay:
     def _open(
         self, settings: PhysicalSourceSettings, opened: contextlib.ExitStack
     ) -> PhysicalSource:
-        # What is wrong with the settings shows now, not in a capture thread.
+        # Raise errors in the settings here, not later in a capture thread.
         self._open_source(settings).close()
         folder, name = self.settings.data_dir, settings.name
         max_scn = _max_scn_store(self.settings.max_scn, folder, name)
         path = folder / f"{name}.ring"
-        # A new ring begins after MaxSCN. Without one nobody knows what came
-        # before the first window, not even with `start = "earliest"`: logs are purged.
+        # A new ring begins after MaxSCN. Without one the SCN before the first window is
+        # unknown, even with `start = "earliest"`: the database may have purged its log.
         saved = max_scn.load()
         start_scn = UNKNOWN_SCN if saved is None else saved
         ring = Ring.open(path, name, settings.ring_bytes, start_scn=start_scn)
@@ -285,6 +285,6 @@ def _max_scn_store(settings: MaxScnSettings, folder: Path, name: str) -> MaxScnS
 
 
 def _lock(folder: Path) -> Callable[[], None]:
-    """Take the data folder for this process alone; returns how to let go of it."""
+    """Lock the data folder for this process; return a function that releases it."""
     in_use = f"data_dir {folder} is in use by another relay: stop that one, or use another data_dir"
     return take_lock(folder / LOCK_FILE, in_use)

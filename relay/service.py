@@ -1,4 +1,4 @@
-"""The relay as a daemon's service: every route, `/health`, `/metrics`, its start and its end."""
+"""The relay as a daemon service: its routes, `/health`, `/metrics`, start and stop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from databus.relay.relay import Relay
 from databus.relay.serving.databus.handlers import COMMANDS
 
 OWN_FILES = 32
-FILES_OF_A_SOURCE = 16  # its database's connections, its MaxSCN, what it asks the registry for
+FILES_OF_A_SOURCE = 16  # connections to its database, its MaxSCN, schema files
 
 
 def routes(
     relay: Relay, api: RelayApi | None = None
 ) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
-    """Return the table of the relay's commands and its API, for tornado."""
+    """Return the tornado routes of the relay's commands, API and page."""
     limits = relay.settings.http
     arguments = {"limits": limits, "relay": relay}
     return [
@@ -32,7 +32,7 @@ def routes(
 
 
 def health_of(relay: Relay) -> Health:
-    """Return what `/health` says: the worst state as the status, and each cause."""
+    """Return the answer of `/health`: the worst state, and each trouble."""
     troubles = relay.troubles
     told = [
         {
@@ -49,7 +49,7 @@ def health_of(relay: Relay) -> Health:
 
 
 def make_service(relay: Relay) -> Service:
-    """Return the relay as the service shell takes it."""
+    """Return the relay as a service of the daemon shell."""
     api = RelayApi(relay)
     ticker = Ticker(api.tick)
 

@@ -1,6 +1,6 @@
-"""The status of a physical source at one moment: what API, metrics, health, page and `top` say.
+"""The status of a physical source at one moment, as API, metrics, health, page and `top` show it.
 
-Pure: `Relay.status_of` takes it, and everybody who reports on a source gets it from there.
+Pure. `Relay.status_of` creates it; every report on a source takes its values from there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from databus.relay.capture.status import CaptureStatus, State
 from databus.relay.monitoring.history import Sample
 from databus.relay.sources.log_status import LogStatus
 
-_MOST_WAITING = 10  # consumers that a text names
-_NOT_PROVED_YET = "its log is being opened; whether the database is well is not known yet"
+_MOST_WAITING = 10  # consumers named in one text
+_NOT_PROVED_YET = "its log is being opened; the state of the database is not known yet"
 _WORST_FIRST = (
     State.ERROR,
     State.RETRYING,
@@ -28,7 +28,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong with a physical source; times are seconds since 1970."""
+    """One problem of a physical source; times are seconds since 1970."""
 
     physical_source: str
     state: State
@@ -38,16 +38,16 @@ class Trouble:
 
     @property
     def badness(self) -> int:
-        """Rank of its state: 0 is the worst."""
+        """Rank of its state; 0 is the worst."""
         return _WORST_FIRST.index(self.state)
 
 
 @dataclass(frozen=True, slots=True)
 class RingStatus:
-    """What a ring holds. SCNs are -1, and times 0, where there is none.
+    """Content of a ring. Missing SCNs are -1, missing times 0.
 
-    `head` and `tail` are logical positions: window `max_scn` ends at `tail`. `damage` says
-    what is wrong with windows of it.
+    `head` and `tail` are logical positions: window `max_scn` ends at `tail`. `damage`
+    describes damaged windows.
     """
 
     capacity_bytes: int
@@ -62,25 +62,25 @@ class RingStatus:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of windows held."""
+        """Size of the windows held."""
         return max(0, self.tail - self.head)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """A physical source at one moment."""
+    """The status of one physical source."""
 
     name: str
     capture: CaptureStatus
     ring: RingStatus
     log: LogStatus
     held_requests: int
-    waiting_consumers: tuple[str, ...]  # that cannot go on before an error is mended
+    waiting_consumers: tuple[str, ...]  # that cannot continue until an error is fixed
     is_draining: bool
 
     @property
     def capture_problem(self) -> str:
-        """What is wrong with capture, and who waits for it; "" for nothing."""
+        """The problem of capture and the consumers that wait for it; "" without one."""
         names = self.waiting_consumers
         if not names:
             return self.capture.problem
@@ -90,16 +90,16 @@ class SourceStatus:
 
     @property
     def problem(self) -> str:
-        """What is wrong with capture, else with the ring; "" for nothing."""
+        """The problem of capture, or else of the ring; "" without one."""
         return self.capture_problem or self.ring.damage
 
     @property
     def warnings(self) -> int:
-        """How many warnings there are of the database and its log."""
+        """Number of warnings about the database and its log."""
         return len(self.capture.warnings) + bool(self.log.warning)
 
     def troubles(self) -> Iterator[Trouble]:
-        """Yield what is wrong with it: capture, and the ring."""
+        """Yield the problems of capture and of the ring."""
         capture = self.capture
         if not capture.is_well:
             text = self.capture_problem or _NOT_PROVED_YET
@@ -108,7 +108,7 @@ class SourceStatus:
             yield Trouble(self.name, State.ERROR, self.ring.damage)
 
     def sample(self, at: float) -> Sample:
-        """Return the figures that are kept over time; `at` is in seconds since 1970."""
+        """Return a sample for the history; `at` is in seconds since 1970."""
         capture, ring = self.capture, self.ring
         return Sample(
             at,
@@ -123,7 +123,7 @@ class SourceStatus:
 
 
 def status_json(status: SourceStatus) -> dict[str, Any]:
-    """Return a status as `/controlSources/status` and `/health` have it."""
+    """Return a status as `/controlSources/status` and `/health` send it."""
     capture, ring, delay_s = status.capture, status.ring, status.capture.known_delay_s
     return {
         "state": capture.state.value,
@@ -157,5 +157,5 @@ def _log_json(log: LogStatus) -> dict[str, Any]:
 
 
 def finite(hours: float | None) -> float | None:
-    """Return hours as JSON can have them: a log that nothing purges has none to count."""
+    """Return hours for JSON: None for infinity, a log that is never purged."""
     return None if hours is None or math.isinf(hours) else hours

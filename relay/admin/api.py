@@ -1,6 +1,6 @@
-"""The relay's JSON API, `/api/v1`: what there is to see of a running relay, and to do with it.
+"""The relay's JSON API, `/api/v1`: the state of a running relay, and actions on it.
 
-One table of endpoints; what each answers is made by the module that knows.
+One table of endpoints; the modules imported here build the answers.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from databus.schemas.errors import InvalidParameterError, UnknownSourceError
 ROOT = "/api/v1"
 TITLE = "Databus relay"
 DESCRIPTION = (
-    "What a running relay is doing, and what may be done with it. SCNs are strings of digits: "
-    "they may be beyond 2**53. Times are seconds since 1970, sizes bytes, rates per second."
+    "State of a running relay, and actions on it. SCNs are strings of digits, because they "
+    "may exceed 2**53. Times are seconds since 1970, sizes bytes, rates per second."
 )
-_UNUSABLE = {503: "Its files cannot be used; the text says what to do"}
-_NO_SUCH = {404: "There is no such physical source"} | _UNUSABLE
+_UNUSABLE = {503: "Its files cannot be used; the message says what to do"}
+_NO_SUCH = {404: "Unknown physical source"} | _UNUSABLE
 _ONE = f"{ROOT}/physicalSources/{{name}}"
 
 _CLIENTS_A_TURN = 100
@@ -66,7 +66,7 @@ class RelayApi:
         self._relay = relay
 
     def endpoints(self) -> list[Endpoint]:
-        """Return the table of all endpoints, that of their document included."""
+        """Return all endpoints, including that of the OpenAPI document."""
         table = [*self._others(), *self._sources(), *self._to_do(), *self._from_clients()]
         return with_document(table, TITLE, DESCRIPTION)
 
@@ -90,7 +90,7 @@ class RelayApi:
             Endpoint(
                 "GET",
                 f"{_ONE}/history",
-                "Rates, lag and the ring's filling over time",
+                "Rates, lag and fill of the ring over time",
                 History,
                 self.history,
                 query=HistoryQuery,
@@ -99,12 +99,11 @@ class RelayApi:
             Endpoint(
                 "GET",
                 f"{_ONE}/rows",
-                "The newest rows of a source, as far as they lie at the ring's end",
+                "The newest rows of a source, if they are near the ring's end",
                 Rows,
                 self.rows,
                 query=RowsQuery,
-                errors={404: "There is no such physical source, or no such source of it"}
-                | _UNUSABLE,
+                errors={404: "Unknown physical source, or it has no such source"} | _UNUSABLE,
             ),
         )
 
@@ -118,7 +117,7 @@ class RelayApi:
                 Schemas,
                 self.schemas,
             ),
-            Endpoint("GET", f"{ROOT}/clients", "Everybody who reads", Clients, self.clients),
+            Endpoint("GET", f"{ROOT}/clients", "All recent clients", Clients, self.clients),
             Endpoint(
                 "GET",
                 f"{ROOT}/problems",
@@ -130,11 +129,15 @@ class RelayApi:
 
     def _to_do(self) -> Sequence[Endpoint]:
         verbs = (
-            ("pause", "Let capture rest; the ring is served on", self.pause),
-            ("resume", "Go on after a pause, a drain or an error", self.resume),
-            ("drain", "Let capture rest, and say who has yet to read what there is", self.drain),
+            ("pause", "Pause capture; the ring is still served", self.pause),
+            ("resume", "Continue after a pause, a drain or an error", self.resume),
+            (
+                "drain",
+                "Pause capture, and report which clients have not read everything",
+                self.drain,
+            ),
         )
-        restart = "Empty the ring, and capture again what comes after an SCN"
+        restart = "Empty the ring and capture again after an SCN"
         return (
             *(
                 Endpoint(
@@ -156,7 +159,7 @@ class RelayApi:
                 self.restart,
                 role=Role.ADMIN,
                 body=Restart,
-                errors=_NO_SUCH | {409: "The source does not have what comes after that SCN"},
+                errors=_NO_SUCH | {409: "The source does not have the changes after that SCN"},
             ),
         )
 
@@ -165,7 +168,7 @@ class RelayApi:
             Endpoint(
                 "POST",
                 f"{ROOT}/clients/{{id}}",
-                "What a client tells of itself",
+                "Report of a client",
                 ClientView,
                 self.report,
                 body=ClientReport,
@@ -173,13 +176,13 @@ class RelayApi:
         )
 
     def tick(self) -> None:
-        """Remember how things are now; once a second, on the loop."""
+        """Record a sample of every source; called once a second, on the loop."""
         at = self._at()
         samples = {status.name: status.sample(at) for status in self._relay.statuses()}
         self._relay.monitor.tick(self._now_s(), samples, self._relay.traffic.stream_bytes)
 
     async def relay(self, call: Call) -> RelayView:
-        """Return how the relay is as a whole."""
+        """Return the state of the whole relay."""
         relay = self._relay
         traffic = relay.traffic
         served = relay.monitor.served
@@ -210,7 +213,7 @@ class RelayApi:
         return self._view(self._find(call))
 
     async def history(self, call: Call) -> History:
-        """Return figures over time."""
+        """Return the history of a physical source."""
         source = self._find(call)
         steps = self._relay.monitor.histories[source.name].steps(call.query.seconds)
         later = steps.samples[1:]
@@ -238,24 +241,24 @@ class RelayApi:
         return Rows(rows=await _in_steps(job.step))
 
     async def pause(self, call: Call) -> PhysicalSourceView:
-        """Let capture rest."""
+        """Pause capture."""
         return await self._do(call, self._relay.control.pause)
 
     async def resume(self, call: Call) -> PhysicalSourceView:
-        """Go on capturing."""
+        """Continue capturing."""
         return await self._do(call, self._relay.control.resume)
 
     async def drain(self, call: Call) -> PhysicalSourceView:
-        """Let capture rest until clients have read what there is."""
+        """Pause capture until all clients have read everything."""
         return await self._do(call, self._relay.control.drain)
 
     async def restart(self, call: Call) -> PhysicalSourceView:
-        """Empty the ring and capture again from an SCN on."""
+        """Empty the ring and capture again after an SCN."""
         source = self._find(call)
         await _in_thread(self._relay.control.restart, source, call.body.scn)
         source.reader.follow()
         self._relay.monitor.clients.forget_positions(source.name)
-        source.notifier.notify()  # whoever is held looks again, where he is now
+        source.notifier.notify()  # held requests read the new ring
         return self._view(source)
 
     async def _do(self, call: Call, act: Callable[[PhysicalSource], None]) -> PhysicalSourceView:
@@ -280,20 +283,20 @@ class RelayApi:
         )
 
     async def clients(self, _call: Call) -> Clients:
-        """Return everybody who has read of late."""
+        """Return all recent clients."""
         rings, now_s, at = ring_marks(self._relay), self._now_s(), self._at()
         found = []
         for client in self._relay.monitor.clients:
             found.append(client_view(client, rings, self._names_of, now_s, at))
             if len(found) % _CLIENTS_A_TURN == 0:
-                await asyncio.sleep(0)  # 2000 of them would hold up everybody else
+                await asyncio.sleep(0)  # 2000 of them would block the loop
         return Clients(clients=found)
 
     async def report(self, call: Call) -> ClientView:
-        """Keep what a client tells of itself."""
+        """Store a client's report, and answer with its positions."""
         report: ClientReport = call.body
         if report.id != call.path["id"]:
-            raise InvalidParameterError("id", report.id, f"that of the path, {call.path['id']!r}")
+            raise InvalidParameterError("id", report.id, f"the id in the path, {call.path['id']!r}")
         now_s, at = self._now_s(), self._at()
         caller = Caller(report.id, call.asker.address, call.asker.agent)
         client = self._relay.monitor.clients.reported(caller, report, now_s)
@@ -356,7 +359,7 @@ async def _in_thread(act: Callable[..., None], *arguments: object) -> None:
 
 
 async def _in_steps(step: Callable[[], Answer | None]) -> Answer:
-    """Run to the end, the others' requests taking their turns in between."""
+    """Run all steps, yielding to other requests after each."""
     while (answer := step()) is None:
         await asyncio.sleep(0)
     return answer

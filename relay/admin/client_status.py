@@ -1,8 +1,8 @@
-"""What is told of a client: its state and its distance to the edge of each ring. Pure.
+"""The status of a client: its state and how far each ring is from overwriting its position. Pure.
 
-The edge is what the writer will overwrite next: a client whose place it reaches
-has lost it, and must bootstrap. A client's place is where it would go on after a
-crash, see `monitoring.clients`: one that is stuck falls, however much it has read ahead.
+A client whose position is overwritten has lagged out and must bootstrap. A client's position
+is where it would continue after a crash (see `monitoring.clients`): one that is stuck lags
+out, however much it has read ahead.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from databus.relay.monitoring.clients import MOST_FILTER_TEXT, Client, Stream, S
 LIVE_S = 5.0
 FALLING_SHARE = 0.25
 FALLING_S = 60.0
-# A client that has nearly all of the ring before it does not fall, whatever the rates of a
-# moment say: somebody who is woken for each window is always a little behind.
+# A client with nearly the whole ring left is not in danger, whatever the current rates: a
+# client that is woken for each window is always a little behind.
 _SAFE_SHARE = 0.9
 _HALTED = {"paused": ClientState.PAUSED, "suspended": ClientState.SUSPENDED}
 
 
 class RingMark(NamedTuple):
-    """A ring at one moment; `written_bytes_per_s` is of the last seconds."""
+    """A ring at one moment; `written_bytes_per_s` is over the last seconds."""
 
     tail: int
     capacity_bytes: int
     newest_scn: int
     newest_ns: int
     written_bytes_per_s: float
-    timestamp_at: Callable[[int], int]  # of the event at a position; 0 = it is gone
-    waits_for: AwaitedSource | None = None  # the source, while nothing is heard of it
+    timestamp_at: Callable[[int], int]  # of the event at a position; 0 = overwritten
+    waits_for: AwaitedSource | None = None  # the source, while it is not connected
 
 
 def position_view(name: str, stream: Stream, ring: RingMark, now_s: float) -> ClientPosition:
-    """Return how far a client is in one ring, and behind the source as far as that is known."""
+    """Return a client's position in one ring, and its lag if that is known."""
     found = _position_in_ring(name, stream, ring, now_s)
     has_nearly_all = found.behind_s is not None and found.behind_s < LIVE_S
     if ring.waits_for is None or not has_nearly_all:
         return found
-    # The newest window of the ring may be an old one of the source: nobody knows.
+    # While the source is unreachable, its newest window is unknown, and so is the lag.
     return found.model_copy(update={"behind_s": None, "waits_for": ring.waits_for})
 
 
@@ -50,7 +50,7 @@ def _position_in_ring(name: str, stream: Stream, ring: RingMark, now_s: float) -
     if stream.is_gone:
         return _position(name, stream, edge_share=0.0, is_gone=True)
     if stream.position is None:
-        # It has all there is, or waits for what is yet to come.
+        # It has read everything, or waits for a later SCN.
         has_all = stream.scn is not None and stream.scn >= max(ring.newest_scn, 0)
         if not has_all:
             return _position(name, stream)
@@ -93,7 +93,7 @@ def _position(
 
 
 def _behind_s(position: int, ring: RingMark) -> float | None:
-    """Return how much older what comes next is than the newest; None when it is gone."""
+    """Return the age of the next window relative to the newest; None if overwritten."""
     if position >= ring.tail:
         return 0.0
     next_ns = ring.timestamp_at(position)
@@ -103,7 +103,7 @@ def _behind_s(position: int, ring: RingMark) -> float | None:
 def state_of(
     client: Client, places: Iterable[Stream], positions: list[ClientPosition], now_s: float
 ) -> ClientState:
-    """Return where a client is, as seen from here."""
+    """Return the state of a client as the relay sees it."""
     report = client.report if client.has_fresh_report(now_s) else None
     halted = None if report is None else _HALTED.get(report.state)
     if report is not None and _is_bootstrapping(report):
@@ -116,7 +116,7 @@ def state_of(
         return ClientState.FALLING
     if halted is not None:
         return halted
-    # As of its report: what was committed since it may have, and could not say yet.
+    # The lag is as of its report: it may have consumed more since.
     age_s = now_s - client.reported_s
     if not positions or not all(_has_nearly_all(position, age_s) for position in positions):
         return ClientState.BEHIND
@@ -147,9 +147,9 @@ def client_view(
     now_s: float,
     wall_s: float,
 ) -> ClientView:
-    """Return what is told of a client; `now_s` and `wall_s` are one moment on two clocks.
+    """Return the status of a client; `now_s` and `wall_s` are the same moment on two clocks.
 
-    `names_of` gives the names of the sources that a stream has.
+    `names_of` returns the names of a stream's sources.
     """
     places = client.places(now_s)
     positions = [
@@ -160,7 +160,7 @@ def client_view(
 
     state = state_of(client, places.values(), positions, now_s)
     if state is ClientState.SILENT:
-        # Its place is the last that was heard of. What it has done since nobody knows.
+        # Its positions are the last known ones; its progress since is unknown.
         positions = [place.model_copy(update={"behind_s": None}) for place in positions]
 
     def at(then_s: float) -> float:

@@ -1,7 +1,7 @@
-"""Where a client would go on after a crash, as its report says: looked for in the rings.
+"""The ring positions at which a client would continue after a crash, from its report.
 
-A report is small and comes every few seconds; a look takes no longer than the one
-of a request for events.
+A report is small and comes every few seconds; the search takes no longer than that of an
+event request.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import WINDOW_DONE
 from databus.schemas.errors import RingError, ScnNotFoundError
 
-# In a bootstrap it goes on at a bootstrap server, wherever the rings are.
+# In a bootstrap a client continues at a bootstrap server, not in a ring.
 BOOTSTRAP_MODES = frozenset(("snapshot", "catchup"))
 
 
 def kept_places(
     relay: Relay, client: Client, report: ClientReport, host: str
 ) -> dict[KeptKey, Stream]:
-    """Return a client's places by its report; `host` is where this relay was reached at."""
+    """Return a client's reported positions; `host` is the host of the request to this relay."""
     found = {}
     for one in report.registrations:
         name = _physical_source(relay, one)
@@ -35,14 +35,14 @@ def kept_places(
 
 
 def _physical_source(relay: Relay, one: RegistrationReport) -> str | None:
-    """Return the one that all its sources are of; None when there is no such here."""
+    """Return the physical source of all its sources; None if this relay has none."""
     catalog = relay.catalog
     found = [name for name in catalog.members if set(one.sources) <= set(catalog.members[name])]
     return found[0] if one.sources and found else None
 
 
 def _counts_here(client: Client, one: RegistrationReport, name: str, host: str) -> bool:
-    """Say whether a registration reads from this relay, and says where it is."""
+    """Return whether a registration reads from this relay and reports its checkpoint."""
     if one.mode in BOOTSTRAP_MODES or "kept_scn" not in one.model_fields_set:
         return False
     has_asked = any(key.physical_source == name for key in client.streams)
@@ -50,9 +50,9 @@ def _counts_here(client: Client, one: RegistrationReport, name: str, host: str) 
 
 
 def _find(stream: Stream, relay: Relay, client: Client, name: str, one: RegistrationReport) -> bool:
-    """Look for a registration's place; False when nothing is known of it.
+    """Find a registration's position; return False if it is unknown.
 
-    Without a checkpoint it would lose, or get again, all since it first began to read.
+    Without a checkpoint it is where the client first began to read.
     """
     source = relay.physical_sources.get(name)
     if source is None:

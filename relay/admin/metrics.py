@@ -1,12 +1,12 @@
-"""A relay's figures in Prometheus' form, read at the moment they are asked for.
+"""A relay's metrics in Prometheus format, collected on each scrape.
 
-Nothing is counted twice and nothing is updated on the data path: the collector
-looks at what the relay knows anyway. An SCN beyond 2**53 loses its last digits
-here, as every number in Prometheus does; `/controlSources/status` has them all.
+The collector counts nothing itself and adds nothing to the data path: it reads what the
+relay keeps anyway. An SCN above 2**53 loses its last digits, like every number in
+Prometheus; `/controlSources/status` is exact.
 
-Clients are named by themselves, and a label that strangers choose would grow what
-is stored without bound. Beyond `MOST_NAMES` the rest are one, `other`: rates added
-up, distances the worst of theirs.
+Clients choose their own names, and labels chosen by strangers would grow the metrics
+without bound. Above `MOST_NAMES` the rest are combined as `other`: sums of the rates, the
+worst of the distances.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from databus.relay.source_status import SourceStatus
 
 _LABELS = ["physical_source"]
 
-Figure = Callable[[SourceStatus], float]
+Value = Callable[[SourceStatus], float]
 
-_COUNTERS: tuple[tuple[str, str, Figure], ...] = (
+_COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("events", "Row changes captured", lambda s: s.capture.events),
     ("windows", "Windows with data captured", lambda s: s.capture.windows),
     ("captured_bytes", "Bytes of windows captured", lambda s: s.capture.size_bytes),
     ("reconnects", "Times the source could not be reached", lambda s: s.capture.reconnects),
 )
-_GAUGES: tuple[tuple[str, str, Figure], ...] = (
+_GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("last_scn", "SCN of the newest window", lambda s: s.capture.scn),
     ("ring_min_scn", "SCN of the oldest window held", lambda s: s.ring.min_scn),
     ("ring_max_scn", "SCN of the newest window held", lambda s: s.ring.max_scn),
     ("ring_prev_scn", "Newest SCN no longer held", lambda s: s.ring.prev_scn),
     ("ring_used_bytes", "Bytes of windows held", lambda s: s.ring.used_bytes),
     ("ring_capacity_bytes", "Bytes the ring can hold", lambda s: s.ring.capacity_bytes),
-    ("held_requests", "Requests waiting for news", lambda s: s.held_requests),
-    ("source_warnings", "Warnings of the last look at the database", lambda s: s.warnings),
+    ("held_requests", "Requests held until there are new windows", lambda s: s.held_requests),
+    ("source_warnings", "Warnings about the database and its log", lambda s: s.warnings),
     (
         "connected",
-        "1 while the database is heard of: without it nobody knows how far behind the ring is",
+        "1 while the database is heard from; otherwise the lag of the ring is unknown",
         lambda s: s.capture.is_connected,
     ),
 )
-# Left out when not known: a lag that nobody knows is not 0.
+# Without a sample while unknown: an unknown lag is not 0.
 _KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ...] = (
     ("lag_seconds", "From commit to ring, of the newest window", lambda s: s.capture.known_delay_s),
     (
         "heard_seconds",
-        "Unix time at which the database was last heard of",
+        "Unix time at which the database was last heard from",
         lambda s: s.capture.heard_at,
     ),
-    # Of the last look at the database's log, once a minute.
+    # From the last probe of the database's log, once a minute.
     (
         "log_behind_bytes",
         "Bytes of the database's log not in the ring",
@@ -72,25 +72,25 @@ _KNOWN_GAUGES: tuple[tuple[str, str, Callable[[SourceStatus], float | None]], ..
     ),
     (
         "log_hours_left",
-        "Hours until the database may purge what is to be read next; +Inf = it does not",
+        "Hours until the database may purge the next part to read; +Inf = never",
         lambda s: s.log.hours_left,
     ),
 )
 
 
 class RelayCollector(Collector):
-    """Collects one relay's figures."""
+    """Collects one relay's metrics."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every figure as it is now."""
+        """Yield all metrics."""
         statuses = self._relay.statuses()
-        for name, text, figure in _COUNTERS:
+        for name, text, value_of in _COUNTERS:
             counter = CounterMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
             for status in statuses:
-                counter.add_metric([status.name], figure(status))
+                counter.add_metric([status.name], value_of(status))
             yield counter
         for name, text, known in (*_GAUGES, *_KNOWN_GAUGES):
             gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=_LABELS)
@@ -106,17 +106,17 @@ class RelayCollector(Collector):
         yield from client_metrics(self._relay)
 
     def _of_late(self, statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
-        """Yield what depends on the time: rates over the last seconds, and the oldest's age."""
+        """Yield the rates of the last seconds and the age of the oldest window."""
         relay = self._relay
         at = relay.clock.wall_ns() / 1e9
         rates = GaugeMetricFamily(
             "databus_relay_captured_bytes_per_second",
-            "Bytes of windows captured in a second, of late",
+            "Bytes of windows captured per second, over the last few seconds",
             labels=_LABELS,
         )
         ages = GaugeMetricFamily(
             "databus_relay_ring_oldest_age_seconds",
-            "How old the oldest window held is: so far back a consumer may be",
+            "Age of the oldest window held, which is the largest possible lag of a consumer",
             labels=_LABELS,
         )
         for status in statuses:
@@ -128,18 +128,20 @@ class RelayCollector(Collector):
         yield ages
 
     def _checked(self, statuses: Sequence[SourceStatus]) -> Iterator[Metric]:
-        """Yield what the slow look at the rings' files has found."""
+        """Yield the results of the background check of the ring files."""
         relay, watched = self._relay, self._relay.ring_watch.watched
         counter = CounterMetricFamily(
-            "databus_relay_ring_checked_bytes", "Bytes of rings looked at again", labels=_LABELS
+            "databus_relay_ring_checked_bytes",
+            "Bytes of rings checked in the background",
+            labels=_LABELS,
         )
         ages = GaugeMetricFamily(
             "databus_relay_ring_checked_age_seconds",
-            "Time of the last complete check of the ring's file",
+            "Time since the last complete check of the ring's file",
             labels=_LABELS,
         )
         damaged = GaugeMetricFamily(
-            "databus_relay_ring_is_damaged", "1: windows cannot be read", labels=_LABELS
+            "databus_relay_ring_is_damaged", "1 if some windows cannot be read", labels=_LABELS
         )
         for status in statuses:
             name = status.name
@@ -152,7 +154,7 @@ class RelayCollector(Collector):
 
     def _states(self, statuses: Sequence[SourceStatus]) -> Metric:
         states = GaugeMetricFamily(
-            "databus_relay_source_state", "1 for the state it is in", labels=[*_LABELS, "state"]
+            "databus_relay_source_state", "1 for the current state", labels=[*_LABELS, "state"]
         )
         now = {status.name: status.capture.state for status in statuses}
         for name, is_in in (now | dict.fromkeys(self._relay.unusable, State.ERROR)).items():
@@ -165,13 +167,13 @@ class RelayCollector(Collector):
         for name, text, value in (
             ("stream_requests", "Stream requests answered", traffic.stream_requests),
             ("stream_bytes", "Bytes of events served, uncompressed", traffic.stream_bytes),
-            ("scn_not_found", "Stream requests for what is gone", traffic.scn_not_found),
+            ("scn_not_found", "Stream requests for overwritten windows", traffic.scn_not_found),
         ):
             yield CounterMetricFamily(f"databus_relay_{name}", text, value=value)
 
 
 def make_metrics(relay: Relay) -> CollectorRegistry:
-    """Return a registry of its own for one relay: two in a process do not mix."""
+    """Return the registry of one relay; several in a process stay separate."""
     metrics = CollectorRegistry()
     metrics.register(RelayCollector(relay))
     add_process_metrics(metrics)
@@ -184,7 +186,7 @@ OTHER = "other"
 
 @dataclass(slots=True)
 class _ClientStats:
-    """The figures of all clients of one name."""
+    """The combined values of all clients of one name."""
 
     bytes_per_s: float = 0.0
     served_bytes: int = 0
@@ -205,40 +207,44 @@ class _ClientStats:
 
 _Gauge = tuple[str, str, str]
 _CLIENT_GAUGES: tuple[_Gauge, ...] = (
-    ("client_bytes_per_second", "Bytes of events served in a second, of late", "bytes_per_s"),
+    (
+        "client_bytes_per_second",
+        "Bytes of events served per second, over the last few seconds",
+        "bytes_per_s",
+    ),
     ("client_served_bytes", "Bytes of events served since it was first seen", "served_bytes"),
     ("client_behind_bytes", "Bytes of the ring after its checkpoint", "behind_bytes"),
     (
         "client_behind_seconds",
-        "How much older is what follows its checkpoint than the newest",
+        "Age of the next window after its checkpoint, relative to the newest",
         "behind_s",
     ),
     (
         "client_edge_share",
-        "Distance of its checkpoint to the edge of the ring: 0 = a restart needs a bootstrap",
+        "Share of the ring left until its checkpoint is overwritten; 0 = lagged out",
         "edge_share",
     ),
 )
 
 
 def client_metrics(relay: Relay) -> Iterator[Metric]:
-    """Yield the figures of every client, as they are now."""
-    figures, counts = _collect(relay)
+    """Yield the metrics of all clients."""
+    stats, counts = _collect(relay)
     clients = GaugeMetricFamily("databus_relay_clients", "Clients, by state", labels=["state"])
     for state, count in counts.items():
         clients.add_metric([state.value], count)
     yield clients
     for name, text, attribute in _CLIENT_GAUGES:
         gauge = GaugeMetricFamily(f"databus_relay_{name}", text, labels=["client"])
-        for client, found in figures.items():
+        for client, found in stats.items():
             value = getattr(found, attribute)
             if value is not None:
                 gauge.add_metric([client], value)
         yield gauge
     states = GaugeMetricFamily(
-        "databus_relay_client_state", "1 for the state it is in", labels=["client", "state"]
+        "databus_relay_client_state", "1 for the current state", labels=["client", "state"]
     )
-    for client, found in figures.items():
+    for client, found in stats.items():
         for state in sorted(found.states):
             states.add_metric([client, state.value], 1)
     yield states
@@ -247,15 +253,15 @@ def client_metrics(relay: Relay) -> Iterator[Metric]:
 def _collect(relay: Relay) -> tuple[dict[str, _ClientStats], dict[ClientState, int]]:
     clock = relay.clock
     rings, now_s, at = ring_marks(relay), clock.monotonic_s(), clock.wall_ns() / 1e9
-    figures: dict[str, _ClientStats] = {}
+    stats: dict[str, _ClientStats] = {}
     counts = dict.fromkeys(ClientState, 0)
-    # The first come: whoever is named once keeps his series.
+    # By age, so that a client with its own series keeps it.
     for client in sorted(relay.monitor.clients, key=lambda client: client.first_seen_s):
         view = client_view(client, rings, lambda _key: (), now_s, at)
         counts[view.state] += 1
-        name = view.name if view.name in figures or len(figures) < MOST_NAMES else OTHER
-        figures.setdefault(name, _ClientStats()).add(view)
-    return figures, counts
+        name = view.name if view.name in stats or len(stats) < MOST_NAMES else OTHER
+        stats.setdefault(name, _ClientStats()).add(view)
+    return stats, counts
 
 
 def _worst(

@@ -1,8 +1,7 @@
-"""What the relay's API answers: the models behind `/api/v1`, which the page and `databus top` read.
+"""The models of the relay's API, `/api/v1`, which the page and `databus top` read.
 
-Every figure is of the running relay. Times are seconds since 1970, ages and
-lags seconds, sizes bytes, rates per second over the last few seconds. None =
-not known.
+Times are seconds since 1970, ages and lags seconds, sizes bytes, rates per second over the
+last few seconds. None = unknown.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ CaptureState = Literal[
 
 
 class Trouble(ApiModel):
-    """What is wrong with a physical source, and what becomes of it."""
+    """A problem of a physical source, and when it is retried."""
 
     physical_source: str
     state: CaptureState
     text: str
     since: float | None
-    next_try_at: float | None = Field(description="None: it waits for somebody")
+    next_try_at: float | None = Field(description="None: it waits for a person")
 
 
 class RelayView(ApiModel):
     """The relay as a whole."""
 
-    name: str = Field(description="Host and port that it was reached at")
+    name: str = Field(description="Host and port in the request")
     version: str
     process_id: int
     started_at: float
     is_healthy: bool
     is_ready: bool
-    troubles: list[Trouble] = Field(description="What is wrong, the worst first")
-    role: Literal["reader", "admin"] = Field(description="What the one who asked may do")
+    troubles: list[Trouble] = Field(description="Current problems, the worst first")
+    role: Literal["reader", "admin"] = Field(description="Role of the caller")
     clients: int
     held_requests: int
     stream_requests: int
@@ -56,23 +55,23 @@ class SourceName(ApiModel):
 
 
 class RingView(ApiModel):
-    """What a ring holds."""
+    """The content of a ring."""
 
     capacity_bytes: int
     used_bytes: int
     min_scn: Scn | None
     max_scn: Scn | None
-    prev_scn: Scn | None = Field(description="The newest window that it does not hold any more")
+    prev_scn: Scn | None = Field(description="The newest window that has been overwritten")
     oldest_at: float | None = Field(description="Commit time of the oldest window")
     newest_at: float | None
     sleep_s: float | None = Field(
-        description="So long may a consumer that has everything sleep before it falls out: the "
-        "ring's capacity at the rate of the last minutes; None while nothing comes"
+        description="How long a consumer that has read everything can pause before it lags out: "
+        "the ring's capacity at the rate of the last minutes; None while nothing is written"
     )
 
 
 class LogView(ApiModel):
-    """Where the database's own log stands."""
+    """Log status: the lag behind the database's log, and its purging."""
 
     holding: str
     behind_bytes: int | None
@@ -89,11 +88,11 @@ class PhysicalSourceView(ApiModel):
     state: CaptureState
     problem: str
     since: float | None = Field(description="When this state began")
-    next_try_at: float | None = Field(description="Of what is tried again")
+    next_try_at: float | None = Field(description="Time of the next retry")
     is_connected: bool = Field(
-        description="The database was heard of a moment ago; otherwise lags are not known"
+        description="The database was heard from just now; otherwise lags are unknown"
     )
-    heard_at: float | None = Field(description="When the database was last heard of")
+    heard_at: float | None = Field(description="When the database was last heard from")
     warnings: list[str]
     sources: list[SourceName]
     ring: RingView
@@ -108,14 +107,14 @@ class PhysicalSourceView(ApiModel):
     events_per_s: float
     windows_per_s: float
     bytes_per_s: float
-    drain: DrainView | None = Field(description="None unless it is being drained")
+    drain: DrainView | None = Field(description="None without a drain")
 
 
 class DrainView(ApiModel):
-    """How far a drain is: capture rests, and clients read what there is."""
+    """Progress of a drain: capture is paused, and clients read the rest."""
 
     until_scn: Scn
-    waiting_for: list[str] = Field(description="Names of the clients that are not there yet")
+    waiting_for: list[str] = Field(description="Names of the clients that have not read everything")
     is_done: bool
 
 
@@ -126,7 +125,7 @@ class PhysicalSources(ApiModel):
 
 
 class History(ApiModel):
-    """Figures over time, the oldest first; all lists are of one length. None = not known then."""
+    """History, the oldest first; all lists have the same length. None = unknown then."""
 
     physical_source: str
     step_s: float
@@ -140,7 +139,7 @@ class History(ApiModel):
 
 
 class RowView(ApiModel):
-    """One row as it passed."""
+    """One captured row change."""
 
     scn: Scn
     index: int
@@ -159,7 +158,7 @@ class Rows(ApiModel):
 
 
 class ColumnChange(ApiModel):
-    """What a schema version did to a column."""
+    """A change of a column by a schema version."""
 
     kind: Literal["added", "removed", "changed", "renamed", "key"]
     column: str
@@ -171,8 +170,8 @@ class SchemaVersionView(ApiModel):
 
     version: int
     schema_id: str
-    since_scn: Scn | None = Field(description="The first window written with it, where known")
-    is_compatible: bool = Field(description="Whether who knows the version before can read it")
+    since_scn: Scn | None = Field(description="The first window written with it, if known")
+    is_compatible: bool = Field(description="Whether readers of the previous version can read it")
     changes: list[ColumnChange]
     schema_text: str = Field(description="Avro, as JSON")
 
@@ -193,61 +192,66 @@ class Schemas(ApiModel):
 
 
 class ClientState(StrEnum):
-    """Where a client is, as seen from here."""
+    """State of a client as the relay sees it."""
 
     LIVE = "live"  # at the newest window, or a moment behind it
-    WAITING = "waiting"  # at the newest window, and nothing is heard of the source
+    WAITING = "waiting"  # at the newest window, but the source is not connected
     BEHIND = "behind"
-    FALLING = "falling"  # near the edge of the ring
-    FALLEN = "fallen"  # would go on, or has asked to, after what the ring does not hold any more
-    SUSPENDED = "suspended"  # stopped by an error, as it says
-    PAUSED = "paused"  # by somebody, as it says
+    FALLING = "falling"  # its position will soon be overwritten
+    FALLEN = "fallen"  # lagged out: its next window is overwritten
+    SUSPENDED = "suspended"  # stopped by an error, as it reports
+    PAUSED = "paused"  # by a person, as it reports
     BOOTSTRAPPING = "bootstrapping"
-    SILENT = "silent"  # has not been heard of for a while
+    SILENT = "silent"  # not heard from for a while
 
 
 class AwaitedSource(ApiModel):
-    """A source of which nothing is heard: the state of its capture, and since when."""
+    """A source that is not connected: the state of its capture, and since when."""
 
     state: CaptureState | Literal["silent"]
     since: float | None
 
 
 class ClientPosition(ApiModel):
-    """How far a client is in one physical source."""
+    """A client's position in one physical source."""
 
     physical_source: str
     by: Literal["kept", "asked"] = Field(
         default="asked",
-        description="What the place is: `kept` = where it would go on after a crash, after the "
-        "newest checkpoint in its report; `asked` = where its last request began, as it reports "
-        "no checkpoint: what lies in its buffer counts as done",
+        description="Kind of position: `kept` = where it would continue after a crash, after the "
+        "newest checkpoint in its report; `asked` = where its last request began, for a client "
+        "that reports no checkpoint: its buffer counts as consumed",
     )
     is_gone: bool = Field(
         default=False,
-        description="The ring does not hold what follows any more: a start from there needs a "
-        "bootstrap server",
+        description="The next window is overwritten: a start from this position needs a bootstrap "
+        "server",
     )
     scn: Scn | None = Field(
-        description="Of the checkpoint, or asked for; None: it has none yet, or wants the oldest"
+        description="Of the checkpoint or request; None: no checkpoint yet, or the oldest window"
     )
-    behind_bytes: int | None = Field(description="Of the ring; None when it is not in it")
+    behind_bytes: int | None = Field(
+        description="Bytes of the ring after it; None if it is not in the ring"
+    )
     behind_s: float | None = Field(
-        description="How much older is what follows its place than the newest; None = not known, "
-        "as of a silent client"
+        description="Age of the next window relative to the newest; None = unknown, for example "
+        "of a silent client"
     )
     waits_for: AwaitedSource | None = Field(
         default=None,
-        description="It has nearly all of the ring, and nothing is heard of the source",
+        description="Set if it has read nearly everything and the source is not connected",
     )
     edge_share: float | None = Field(
-        description="Distance to the edge of the ring: 1 = at the newest window, 0 = falls out"
+        description="Share of the ring left until its position is overwritten: 1 = at the newest "
+        "window, 0 = lagged out"
     )
-    falls_in_s: float | None = Field(description="At the rates of now; None if it does not")
+    falls_in_s: float | None = Field(
+        description="Seconds until it lags out at the current rates; None if it does not"
+    )
 
 
 class ClientView(ApiModel):
-    """Somebody who reads from this relay."""
+    """A client that reads from this relay."""
 
     id: str
     name: str
@@ -264,25 +268,25 @@ class ClientView(ApiModel):
     bytes_per_s: float
     last_error: str
     last_error_at: float | None
-    report: ClientReport | None = Field(description="What the client says of itself")
+    report: ClientReport | None = Field(description="The client's last report")
 
 
 class Clients(ApiModel):
-    """Everybody who has read from this relay of late."""
+    """All recent clients of this relay."""
 
     clients: list[ClientView]
 
 
 class Problem(ApiModel):
-    """An error, with its position where it has one."""
+    """An error, with its position if it has one."""
 
     at: float
     physical_source: str
-    client: str = Field(description="Empty when it is the relay's own")
+    client: str = Field(description="Empty for the relay's own errors")
     scn: Scn | None
-    place: str = Field(description="File and offset, where the source has them")
+    place: str = Field(description="File and offset, if the source has them")
     text: str
-    count: int = Field(description="How many times in a row")
+    count: int = Field(description="Number of occurrences")
 
 
 class Problems(ApiModel):
@@ -292,19 +296,19 @@ class Problems(ApiModel):
 
 
 class Restart(ApiModel):
-    """From where capture begins again: the ring is emptied, and its windows are read anew."""
+    """Where capture starts again, into an emptied ring."""
 
-    scn: Scn = Field(description="The first window is the one after it")
+    scn: Scn = Field(description="The first window captured is the one after it")
 
 
 class HistoryQuery(ApiModel):
-    """How far back."""
+    """The time span."""
 
     seconds: int = Field(default=600, ge=1, le=86_400)
 
 
 class RowsQuery(ApiModel):
-    """Which rows."""
+    """The source and the number of rows."""
 
     source: str = Field(max_length=300)
     limit: int = Field(default=20, ge=1, le=200)

@@ -1,9 +1,8 @@
-"""The newest rows of a source in a ring, for people who want to see what passes.
+"""The newest rows of a source in a ring, shown to people.
 
-Looked for from the ring's end back, a block of its SCN index at a time, so
-that what comes first is what is newest. Only so many bytes at the end are
-looked at, whatever they hold: of a source that has no row there, none is found;
-and of a transaction larger than that, the first rows.
+The search goes backwards from the ring's end, one block of its SCN index at a time. It reads
+a limited number of bytes: no rows are found of a source without rows there, and only the
+first rows of a transaction that is larger.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from databus.schemas.event.metadata import (
 )
 from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
-LOOKED_AT_BYTES = 2 << 20
+SEARCHED_BYTES = 2 << 20
 _STEP_BYTES = 256 << 10
 _MOST_CHARS = 1000
-_LARGEST_EXACT = 1 << 53  # beyond it JavaScript's numbers skip some
+_LARGEST_EXACT = 1 << 53  # above it JavaScript's numbers are inexact
 
 SchemaById = Callable[[bytes], SchemaVersion]
 
 
 class NewestRows:
-    """One look at the end of a ring, a bounded number of bytes a step."""
+    """One search at the end of a ring, a limited number of bytes per step."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class NewestRows:
         src_id: int,
         limit: int,
         schema_by_id: SchemaById,
-        max_bytes: int = LOOKED_AT_BYTES,
+        max_bytes: int = SEARCHED_BYTES,
     ) -> None:
         self._reader = reader
         self._source = source
@@ -56,7 +55,7 @@ class NewestRows:
         self._steps = self._run()
 
     def step(self) -> list[RowView] | None:
-        """Look further; returns the rows, the newest last, when that was all there is to look."""
+        """Continue the search; return the rows, the newest last, when it is complete."""
         return next(self._steps)
 
     def _run(self) -> Iterator[list[RowView] | None]:
@@ -67,19 +66,19 @@ class NewestRows:
             if begin is None:
                 break
             try:
-                events = [*(yield from self._look(begin, end)), *events]
+                events = [*(yield from self._search(begin, end)), *events]
             except ScnNotFoundError:
-                break  # the writer has come by: what is older is gone
+                break  # overwritten meanwhile, like everything older
             end = begin
         yield [self._view(index, event) for index, event in events[-self._limit :]]
 
-    def _look(self, begin: int, end: int) -> Generator[None, None, list[tuple[int, Event]]]:
-        """Return the source's events of one block, each with its place in its window."""
+    def _search(self, begin: int, end: int) -> Generator[None, None, list[tuple[int, Event]]]:
+        """Return the source's events of one block, each with its index in its window."""
         found: list[tuple[int, Event]] = []
         length = min(end - begin, self._left_bytes)
         self._left_bytes -= length
         data = self._reader.read(begin, length)
-        index = at = looked_at = 0
+        index = at = yielded_at = 0
         while len(data) - at >= SMALLEST_BYTES:
             event = peek(data, at)
             if at + event.length > len(data):
@@ -89,8 +88,8 @@ class NewestRows:
                 del found[: -self._limit]
             index = 0 if event.is_eop else index + 1
             at += event.length
-            if at - looked_at >= _STEP_BYTES:
-                looked_at = at
+            if at - yielded_at >= _STEP_BYTES:
+                yielded_at = at
                 yield
         return found
 
@@ -130,7 +129,7 @@ def _op_of(event: Event, metadata: EventMetadata | None) -> str:
 
 
 def _shown_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON that a page can show: nothing lost but the rest of what is long."""
+    """Return a row as JSON for the page; only long values are cut."""
     return {name: _shown(json_value(value)) for name, value in row.items()}
 
 

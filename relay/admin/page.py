@@ -1,9 +1,8 @@
-"""The page at `/`: its files, as they lie in the package, and nothing of the relay.
+"""The page at `/`: static files from the package, without data of the relay.
 
-They say nothing that the sources of this project do not, so anybody may have
-them; every figure comes from `/api/v1`, which asks for a token. Their headers
-let a browser load nothing from elsewhere, run nothing that stands in a
-document, and put the page in nobody's frame.
+They contain nothing that is not public, so they need no token; all data comes from
+`/api/v1`, which requires one. Their headers forbid a browser to load anything from
+elsewhere, to run inline scripts, and to show the page in a frame.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # Kept, but asked for each time: 304 while it is the same, so that an upgraded
-    # relay never meets the files of the one before.
+    # Cached, but revalidated each time (304 if unchanged), so that an upgraded relay is
+    # never used with the files of the previous version.
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
 }
@@ -54,15 +53,15 @@ class PageFile:
 
     @classmethod
     def read(cls, path: Path) -> PageFile:
-        """Read a file and make its tag."""
+        """Read a file and compute its ETag."""
         body = path.read_bytes()
-        # Weak: the bytes that are sent may be compressed.
+        # Weak, because the response may be compressed.
         tag = f'W/"{hashlib.sha256(body).hexdigest()[:20]}"'
         return cls(_TYPES[path.suffix], body, tag)
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """Return the files of the page by name, read once: a request never names a path."""
+    """Return the files of the page by name. A request never names a path."""
     return {
         path.name: PageFile.read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES
     }
@@ -72,16 +71,16 @@ class PageHandler(ApiHandler):
     """`/` and `/page/<name>`."""
 
     def initialize(self, limits: HttpSettings, files: dict[str, PageFile]) -> None:  # type: ignore[override]
-        """Take the files to choose from."""
+        """Take the files to serve."""
         super().initialize(limits)
         self._files = files
 
     def role_needed(self) -> Role:
-        """Nobody in particular: without the page there is nowhere to give a token."""
+        """No role: without the page there is nowhere to enter a token."""
         return Role.NOBODY
 
     async def get(self, name: str = INDEX) -> None:
-        """Answer with a file, or with 304 to who has it."""
+        """Send a file, or 304 if the browser has it."""
         file = self._files.get(name)
         if file is None:
             raise UnknownCommandError(self.request.path)
@@ -96,6 +95,6 @@ class PageHandler(ApiHandler):
 
 
 def page_routes(limits: HttpSettings) -> list[tuple[str, type[ApiHandler], dict[str, Any]]]:
-    """Return tornado's routes of the page."""
+    """Return the tornado routes of the page."""
     arguments = {"limits": limits, "files": read_files()}
     return [("/", PageHandler, arguments), ("/page/([^/]+)", PageHandler, arguments)]

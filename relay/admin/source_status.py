@@ -1,4 +1,4 @@
-"""What is told of a physical source: its capture, its ring, its place in the database's log."""
+"""The API view of a physical source: its capture, its ring and its log status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PASSWORD = re.compile(r"(//[^/@:]*):[^/@]*@")
 def ring_mark(
     source: PhysicalSource, status: SourceStatus, history: SourceHistory, at: float
 ) -> RingMark:
-    """Return what a client's place in the ring is compared with."""
+    """Return the ring's state that clients' positions are compared with."""
     reader = source.reader
     newest_scn, tail = reader.newest()
     return RingMark(
@@ -42,7 +42,7 @@ def ring_mark(
 
 
 def awaited(status: CaptureStatus) -> AwaitedSource | None:
-    """Return what readers wait for; None while the database is heard of."""
+    """Return the source that readers wait for; None while it is connected."""
     if status.is_connected:
         return None
     if status.state is State.RUNNING and status.heard_at is not None:
@@ -51,7 +51,7 @@ def awaited(status: CaptureStatus) -> AwaitedSource | None:
 
 
 def ring_marks(relay: Relay) -> dict[str, RingMark]:
-    """Return what clients' places are compared with, by physical source."""
+    """Return the state of all rings, by physical source."""
     histories, at = relay.monitor.histories, relay.clock.wall_ns() / 1e9
     return {
         name: ring_mark(source, relay.status_of(name), histories[name], at)
@@ -60,7 +60,7 @@ def ring_marks(relay: Relay) -> dict[str, RingMark]:
 
 
 def physical_source_view(relay: Relay, name: str) -> PhysicalSourceView:
-    """Return all that is told of a physical source; on the loop's thread."""
+    """Return the view of a physical source. On the loop's thread."""
     status, settings = relay.status_of(name), relay.physical_sources[name].settings
     history, clock = relay.monitor.histories[name], relay.clock
     sample = status.sample(clock.wall_ns() / 1e9)
@@ -97,7 +97,7 @@ def _source_names(relay: Relay, physical: str) -> list[SourceName]:
 
 
 def _drain_view(status: SourceStatus, clients: ClientTable, now_s: float) -> DrainView | None:
-    """Return how far a drain is; None when there is none."""
+    """Return the progress of a drain; None without one."""
     if not status.is_draining:
         return None
     scn = status.ring.max_scn
@@ -107,7 +107,7 @@ def _drain_view(status: SourceStatus, clients: ClientTable, now_s: float) -> Dra
 
 
 def ring_view(ring: RingStatus, written_bytes_per_s: float) -> RingView:
-    """Return what a ring holds, and for how long at a rate of writing."""
+    """Return the content of a ring, and how long it lasts at a rate of writing."""
     capacity = ring.capacity_bytes
     return RingView(
         capacity_bytes=capacity,
@@ -122,7 +122,7 @@ def ring_view(ring: RingStatus, written_bytes_per_s: float) -> RingView:
 
 
 def log_view(log: LogStatus) -> LogView:
-    """Return what the last look at the database's log found."""
+    """Return the log status found by the last probe."""
     return LogView(
         holding=log.holding.value,
         behind_bytes=log.behind_bytes,
@@ -133,7 +133,7 @@ def log_view(log: LogStatus) -> LogView:
 
 
 def without_password(uri: str) -> str:
-    """Return a URI as it may be shown: a password should not stand in it, but may."""
+    """Return a URI without a password, which it should not have, but may."""
     return _PASSWORD.sub(r"\1@", uri)
 
 

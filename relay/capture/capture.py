@@ -1,17 +1,17 @@
 """The capture loop: one thread per physical source, from its log into its ring.
 
-open → read → encode → append → MaxSCN → notify. What passes by itself, a source
-that cannot be reached or a disk that is full, is tried again for ever, with
-back-off (`daemon.faults` says what that is), and its state says so. Anything else
-puts this one source into the error state once it was met twice (`doubts` says
-why), with the text of what to do, and leaves the rest of the relay alone.
-`start` tries again. It is running only once its connection was proved (`log_place`).
+open → read → encode → append → MaxSCN → notify. A transient problem, such as an unreachable
+source or a full disk (`daemon.faults` decides), is retried for ever with back-off, and the
+state shows it. Any other error that occurs twice (`doubts` explains why) puts this one
+source into the error state, with advice in its text; the rest of the relay is unaffected.
+`start` tries again. The state is running only after the connection was proved
+(`log_place`).
 
-The ring decides what is new. Capture begins after the older of the ring's
-newest SCN and MaxSCN and drops what the ring has already, so that a restart
-neither loses nor doubles a window. With both goes what the source's log was at
-some SCN (`schemas/log_mark.py`); the source proves, before it yields anything, that its log
-still is that one.
+The ring decides what is new. Capture begins after the older of the ring's newest SCN and
+MaxSCN and drops the windows that the ring has already, so a restart neither loses nor
+duplicates a window. Both store log marks, the identity of the source's log at some SCN
+(`schemas/log_mark.py`); before it yields anything, the source proves that its log is still
+the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from databus.daemon.faults import is_of_this_machine, is_transient, told
 from databus.daemon.log_setup import about
 from databus.relay.capture.capture_ring import CaptureRing, newest_of
 from databus.relay.capture.doubts import Doubts, as_doubt
-from databus.relay.capture.heartbeat import IdleAdvance
+from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
@@ -49,22 +49,21 @@ from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, Windo
 
 log = logging.getLogger(__name__)
 
-BATCH_BYTES = 1 << 20  # appended at once; the windows of one read are seldom more
+BATCH_BYTES = 1 << 20  # appended at once; one read seldom yields more
 JITTER = 0.2
-# Sources are read, and servers say that they are alive, each second.
+# Sources are read, and servers send a sign of life, every second.
 HEARD_WITHIN_S = 4.0
 
 
 def _ignore(_problem: Exception) -> None:
-    """Tell nobody."""
+    """Do nothing with a problem."""
 
 
 class Capture:
     """Reads one physical source into one ring, on its own thread.
 
-    `on_append` is called on that thread after each append, `on_problem` with each
-    error that capture rests or tries again after; they must not block.
-    The public methods may be called from any thread.
+    On that thread, `on_append` is called after each append, and `on_problem` with each
+    error; they must not block. The public methods are thread-safe.
     """
 
     def __init__(
@@ -103,17 +102,17 @@ class Capture:
         self._warnings: tuple[str, ...] = ()
         self._was_opened = False
         self._thread: threading.Thread | None = None
-        self._idle = IdleAdvance()
+        self._heartbeat = Heartbeat()
         self._is_unfinished = False
-        self._unsaved = ""  # why MaxSCN could not be saved last
-        self._mark: LogMark | None = None  # the newest that the ring was given
+        self._unsaved = ""  # why the last save of MaxSCN failed
+        self._mark: LogMark | None = None  # the newest log mark given to the ring
         self._saved_scn = -1
         self._saved_at_s = float("-inf")
         self._wait_s = settings.reconnect_min_s
 
     @property
     def status(self) -> CaptureStatus:
-        """How it is now."""
+        """Current status."""
         heard_at_s, wall_s = self._heard_at_s, self._wall_s()
         silence_s = None if heard_at_s is None else self._clock.monotonic_s() - heard_at_s
         return CaptureStatus(
@@ -135,7 +134,7 @@ class Capture:
         )
 
     def start(self) -> None:
-        """Start the thread, or go on after `stop`, `pause` or an error; nothing when it runs."""
+        """Start capturing, or continue after `stop`, `pause` or an error. Idempotent."""
         with self._changed:
             self._wanted = State.RUNNING
             if self._thread is not None:
@@ -147,7 +146,7 @@ class Capture:
             self._thread.start()
 
     def pause(self, wait_s: float = 0.0) -> None:
-        """Stop reading and let go of the source until `start`; wait a while until it rests."""
+        """Stop reading and close the source until `start`; wait up to `wait_s` for that."""
         with self._changed:
             if self._wanted is not State.STOPPED:
                 self._wanted = State.PAUSED
@@ -155,7 +154,7 @@ class Capture:
             self._changed.wait_for(lambda: self._state in RESTING, wait_s)
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """End the thread, MaxSCN saved; returns whether it ended in time."""
+        """Save MaxSCN and end the thread; return whether it ended in time."""
         with self._changed:
             self._wanted = State.STOPPED
             self._changed.notify_all()
@@ -166,11 +165,11 @@ class Capture:
         return not thread.is_alive()
 
     def save_soon(self) -> None:
-        """Save MaxSCN with the next look at the source, not when it is due."""
+        """Save MaxSCN after the next read, whether it is due or not."""
         self._saved_at_s = float("-inf")
 
     def wait_for(self, state: State, timeout_s: float) -> bool:
-        """Wait until it is in a state; returns whether it is."""
+        """Wait for a state; return whether it was reached in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._state is state, timeout_s)
 
@@ -178,8 +177,8 @@ class Capture:
         while not self._is_over():
             try:
                 if self._wanted is State.RUNNING:
-                    if self._state not in TROUBLED:  # those end when it is proved
-                        # After `start` an error stands until then, too.
+                    if self._state not in TROUBLED:  # those last until the log is proved
+                        # After `start` an earlier error is shown until then, too.
                         state = State.RETRYING if self._problem else State.STARTING
                         self._note(state, self._problem)
                     self._capture()
@@ -195,7 +194,7 @@ class Capture:
                     self._back_off(as_doubt(error))
 
     def _give_up(self, error: Exception) -> None:
-        """Rest until somebody has done what the error says."""
+        """Enter the error state and wait for `start` or `stop`."""
         name = self._settings.name
         text = str(error)
         if isinstance(error, DatabusError):
@@ -211,12 +210,12 @@ class Capture:
             if self._wanted is not State.STOPPED:
                 return False
             self.place.rest()
-            self._thread = None  # in the lock: a `start` from now on makes a new one
+            self._thread = None  # under the lock: a later `start` makes a new thread
             self._note(State.STOPPED)
             return True
 
     def _capture(self) -> None:
-        """Read until told otherwise; the source and MaxSCN are left in order."""
+        """Read until another state is wanted; then close the source and save MaxSCN."""
         self._doubts.connecting()
         self.place.connecting()
         source = self._open_source(self._settings)
@@ -227,7 +226,7 @@ class Capture:
             self._expect_log(source)
             self.place.begin(begin, max(self._ring.max_scn, self._max_scn.load() or -1))
             self._is_unfinished = False
-            self._saved_scn = -1  # the ring may have been emptied, and begin with older windows
+            self._saved_scn = -1  # the ring may have been emptied and restarted at an older SCN
             source.open(begin, newest_of(self._ring))
             self._note_findings(source)
             for table in source.tables():
@@ -250,14 +249,14 @@ class Capture:
                 self._save_max_scn()
 
     def _note_proof(self, *, is_at_end: bool) -> None:
-        """Be running from the first read on that proves the connection."""
+        """Enter the running state at the first read that proves the connection."""
         if self.place.prove(is_at_end=is_at_end):
             self._was_opened = True
             self._wait_s = self._settings.reconnect_min_s
             self._note_taken()
 
     def _note_taken(self) -> None:
-        """Say that all is read and taken, and whether MaxSCN is saved."""
+        """Set the state of a proved connection, which depends on whether MaxSCN is saved."""
         if self._unsaved:
             self._note(State.RETRYING, self._unsaved, self._flush_s)
         else:
@@ -270,7 +269,7 @@ class Capture:
         return newest if saved is None else min(newest, saved)
 
     def _expect_log(self, source: Source) -> None:
-        """Tell a source what its log was; newest last."""
+        """Pass the stored log marks to the source, the newest last."""
         saved, kept = self._max_scn.mark(), self._ring.log_marks()
         known: set[LogMark] = {*kept} if saved is None else {*kept, saved}
         marks: list[LogMark] = sorted(known)
@@ -279,7 +278,7 @@ class Capture:
             source.expect(marks)
 
     def _note_mark(self, source: Source) -> None:
-        """Keep what the log is at the ring's newest window, where the source knows."""
+        """Store the log mark of the ring's newest window, if the source provides one."""
         if not isinstance(source, MarkedSource):
             return
         mark = source.mark_of(self._ring.max_scn)
@@ -288,7 +287,7 @@ class Capture:
             self._mark = mark
 
     def _note_findings(self, source: Source) -> None:
-        """Log what a source found as it was opened; warnings once, not at each reconnection."""
+        """Log the source's findings at its open; warnings once, not at each reconnection."""
         findings = getattr(source, "findings", Findings())
         if findings.summary:
             log.info("%s: %s", self._settings.name, findings.summary, extra=self._about())
@@ -313,22 +312,22 @@ class Capture:
                     batch.append((window, len(item.changes)))
                     batch_bytes += len(window.data)
                     if batch_bytes >= BATCH_BYTES:
-                        # Out of hand first: those before one that fails are in; none comes twice.
+                        # Reset before the append: should it fail, `finally` must not repeat it.
                         full, batch, batch_bytes = batch, [], 0
                         self._append(full)
         finally:
-            # What came before a transaction that cannot be encoded is good.
+            # Windows before a transaction that cannot be encoded are good.
             self._append(batch)
-        self._advance_idle()
+        self._append_heartbeat()
 
     def _save_when_due(self) -> None:
         if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
             self._save_max_scn()
 
     def _take_written(self, item: WindowBatch | WindowPiece | WindowEnd) -> None:
-        """Take windows that the source has written itself."""
+        """Append windows that the source has encoded itself."""
         if isinstance(item, WindowPiece):
-            # One that the ring has already would push others out of it.
+            # A window that the ring has already would evict others.
             if item.begin_scn >= self._ring.max_scn:
                 self._ring.extend(item.at, item.data)
                 self.place.piece_end = item.at + len(item.data)
@@ -363,7 +362,7 @@ class Capture:
             ) from error
 
     def _is_new(self, transaction: Transaction) -> bool:
-        """Say whether its changes are to be appended; raises when the source went back."""
+        """Return whether a transaction is to be appended; raise if the source went back."""
         scn = transaction.scn
         if scn == self.place.scn and not transaction.changes:
             return False
@@ -375,20 +374,20 @@ class Capture:
             return False
         return True
 
-    def _advance_idle(self) -> None:
+    def _append_heartbeat(self) -> None:
         idle = self.place.idle
         now_s = self._clock.monotonic_s()
-        # An empty window must not come into the middle of one that comes in pieces.
-        if idle is None or self._is_unfinished or not self._idle.is_due(now_s):
+        # An empty window must not be written into an unfinished one.
+        if idle is None or self._is_unfinished or not self._heartbeat.is_due(now_s):
             return
         self.place.idle = None
         if idle.scn > self._ring.max_scn:
             with self._notifying():
                 self._ring.append([self._encoder.encode(idle)])
-            self._idle.empty_appended(now_s)
+            self._heartbeat.empty_appended(now_s)
 
     def _append(self, batch: Sequence[tuple[EncodedWindow, int]]) -> None:
-        """Append windows, each with how many rows it has; what the ring took is counted."""
+        """Append windows with their numbers of rows; count those that the ring accepted."""
         if not batch:
             return
         try:
@@ -410,7 +409,7 @@ class Capture:
 
     @contextmanager
     def _notifying(self) -> Iterator[None]:
-        """Tell of what was appended, also when one in the middle was too large."""
+        """Call `on_append` after an append, also if a window in the middle was too large."""
         before = self._ring.max_scn
         try:
             yield
@@ -419,14 +418,14 @@ class Capture:
                 self._on_append()
 
     def _count(self, windows: int, events: int, size_bytes: int, timestamp_ns: int) -> None:
-        self._idle.data_appended(self._clock.monotonic_s())
+        self._heartbeat.data_appended(self._clock.monotonic_s())
         self._windows += windows
         self._events += events
         self._size_bytes += size_bytes
         self._delay_s = max(0, self._clock.wall_ns() - timestamp_ns) / 1e9
 
     def _save_max_scn(self) -> None:
-        """Save MaxSCN if it rose; a full disk keeps nobody from reading on: it is tried again."""
+        """Save MaxSCN if it rose; after a transient error reading continues, and it is retried."""
         scn = self._ring.max_scn
         if scn > self._saved_scn:
             try:
@@ -443,10 +442,10 @@ class Capture:
         self._saved_at_s = self._clock.monotonic_s()
 
     def _tell_unsaved(self, error: Exception) -> None:
-        """Say that MaxSCN is not saved; what the ring has is safe, and readers get it."""
+        """Report that MaxSCN is not saved; the windows in the ring are safe, and readable."""
         text = told(error)
         if not self._unsaved:
-            log.warning("%s: %s; tried again", self._settings.name, text, extra=self._about())
+            log.warning("%s: %s; retrying", self._settings.name, text, extra=self._about())
             self._on_problem(error)
         self._unsaved = text
         if self.place.is_proved:
@@ -456,13 +455,14 @@ class Capture:
         return self._clock.wall_ns() / 1e9
 
     def _about(self, error: DatabusError | None = None) -> dict[str, Any]:
-        """Return what a record of the log is about: an error's place, or the newest window."""
+        """Return the context of a log record: the position of an error, or the newest window."""
         return about(physical_source=self._settings.name, scn=self._ring.max_scn, error=error)
 
     def _note(self, state: State, problem: str = "", wait_s: float | None = None) -> None:
-        """Take a state; `wait_s` = so long until the next try.
+        """Enter a state; `wait_s` is the time until the next try.
 
-        What is tried again is so since the first time that it failed, whatever fails next.
+        A series of retries counts as one state since its first failure, even if the causes
+        differ.
         """
         with self._changed:
             now = self._wall_s()
@@ -474,7 +474,7 @@ class Capture:
             self._changed.notify_all()
 
     def _rest(self, state: State, problem: str = "") -> None:
-        """Wait, in a state, until something else is wanted."""
+        """Enter a state and wait for `start` or `stop`."""
         with self._changed:
             if state is State.ERROR and self._wanted is State.RUNNING:
                 self._wanted = State.ERROR
@@ -484,11 +484,11 @@ class Capture:
             self._changed.wait_for(lambda: self._wanted in (State.RUNNING, State.STOPPED))
 
     def _back_off(self, error: Exception) -> None:
-        """Say what is wrong, and wait until the next try."""
+        """Report a transient error and wait for the next try."""
         text = told(error)
-        wait_s = self._wait_s * (1 - JITTER * random.random())  # never beyond the longest
+        wait_s = self._wait_s * (1 - JITTER * random.random())  # jitter only shortens the wait
         is_away = is_transient(error) and not is_of_this_machine(error)
-        name, what = self._settings.name, "is not available" if is_away else "could not go on"
+        name, what = self._settings.name, "is not available" if is_away else "could not continue"
         log.warning("%s %s, next try in %.1f s: %s", name, what, wait_s, text, extra=self._about())
         self._reconnects += 1
         self._on_problem(error)

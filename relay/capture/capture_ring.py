@@ -1,4 +1,4 @@
-"""A ring as the capture loop sees it."""
+"""The ring's interface to the capture loop."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from databus.schemas.windows import EncodedWindow, WindowBatch
 
 
 class CaptureRing(Protocol):
-    """What the capture loop asks of a ring."""
+    """A ring that capture appends to."""
 
     @property
     def max_scn(self) -> int:
-        """The newest window; negative when there is none."""
+        """SCN of the newest window; negative without one."""
         ...
 
     @property
     def newest_timestamp_ns(self) -> int:
-        """Its timestamp; 0 when there is none."""
+        """Timestamp of the newest window; 0 without one."""
         ...
 
     def note_mark(self, mark: LogMark) -> None:
-        """Keep what the source's log is at an SCN."""
+        """Store the identity of the source's log at an SCN."""
 
     def log_marks(self) -> Sequence[LogMark]:
-        """Return what is kept of it."""
+        """Return the stored log marks."""
         ...
 
     def append(self, windows: Sequence[EncodedWindow]) -> None:
-        """Append whole windows; raises RingError."""
+        """Append whole windows; raise RingError."""
 
     def append_batch(self, batch: WindowBatch) -> None:
-        """Append whole windows that are in one piece; raises RingError."""
+        """Append a batch of whole windows; raise RingError."""
 
     def extend(self, at: int, data: bytes) -> None:
-        """Write a piece of a window that is not finished; raises RingError."""
+        """Write a piece of an unfinished window; raise RingError."""
 
     def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
-        """Finish it; raises RingError."""
+        """Finish the window; raise RingError."""
 
 
 def newest_of(ring: CaptureRing) -> Newest | None:
-    """Return the newest window that a ring holds, when its time is known."""
+    """Return the newest window of a ring; None without one or if its time is unknown."""
     scn, timestamp_ns = ring.max_scn, ring.newest_timestamp_ns
     return Newest(scn, timestamp_ns) if scn >= 0 and timestamp_ns > 0 else None

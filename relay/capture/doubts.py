@@ -1,9 +1,10 @@
-"""What went wrong once, and may have been the way to the database and not its log. Pure.
+"""Distinguishes damage in transit from damage in the database's log. Pure.
 
-Bytes change on the way, packets get lost, an answer is cut: what is read then makes no
-sense, and reading it again over another connection cures it. So capture stops only for
-what it has met twice: the same kind of error at the same place and, where the error says
-what was read there, of the same bytes. Only then is anybody told how to pass that place.
+Bytes may change in transit, packets may get lost, an answer may be cut. Reading the same
+position again over another connection then succeeds. So capture stops only for an error
+that it has met twice: the same kind of error at the same position and, if the error
+contains the bytes read there, with the same bytes. Only such an error tells how to skip
+that position.
 """
 
 from __future__ import annotations
@@ -12,38 +13,38 @@ from typing import NamedTuple
 
 from databus.schemas.errors import DatabusError, SourceStoppedError
 
-_MET_ONCE = "met once, so it is tried again over another connection"
+_MET_ONCE = "seen once, so it is retried over another connection"
 
 
 class _Sight(NamedTuple):
-    """An error as it was met: `was_open` says whether the log was being read by then."""
+    """One occurrence of an error; `was_open`: the log had been opened by then."""
 
     was_open: bool
     kind: type[BaseException]
-    scn: int  # of the newest window: past it, it is another place
+    scn: int  # of the newest window: a newer one means another position
     place: str
     evidence: bytes
 
 
 class Doubts:
-    """The last thing that went wrong on one physical source. Used by one thread."""
+    """The last error of one physical source. Used by one thread."""
 
     def __init__(self) -> None:
         self._last: _Sight | None = None
         self._is_open = False
 
     def connecting(self) -> None:
-        """Note that another connection begins."""
+        """Start a new connection."""
         self._is_open = False
 
     def opened(self) -> None:
-        """Note that the log was opened: what went wrong on the way there was not lasting."""
+        """Record that the log was opened: an earlier error in opening it was temporary."""
         self._is_open = True
         if self._last is not None and not self._last.was_open:
             self._last = None
 
     def is_confirmed(self, error: BaseException, scn: int) -> bool:
-        """Say whether it was met before, and remember it; `scn` is the newest window's."""
+        """Remember an error; return whether the last one was the same. `scn`: newest window."""
         place, evidence = "", repr(error).encode()
         if isinstance(error, SourceStoppedError):
             place, evidence = error.position, error.evidence
@@ -55,7 +56,7 @@ class Doubts:
 
 
 def as_doubt(error: BaseException) -> DatabusError:
-    """Return what to say of an error that was met once: not how to pass it, for it may be harm."""
+    """Return the error to report at the first occurrence, without advice to skip its position."""
     if isinstance(error, SourceStoppedError):
         problem = f"{error.problem}; {_MET_ONCE}"
         return SourceStoppedError(error.source, error.scn, problem, error.position)

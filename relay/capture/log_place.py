@@ -1,4 +1,4 @@
-"""To where an open log was read, and whether it may have become another one meanwhile."""
+"""The position in an open log, and the proof that it is still the same log."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ from databus.relay.capture.capture_ring import CaptureRing, newest_of
 from databus.relay.sources.source import Newest, Transaction
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 
-# How far a log was taken: the newest transaction, and so many bytes of one that comes in pieces.
+# A position in a log: the newest transaction, and the bytes taken of an unfinished one.
 Reached = tuple[int, int]
 NOWHERE: Reached = (-1, 0)
 
 
 class LogPlace:
-    """Written by the capture thread, but for `cast_doubt`; read by any.
+    """The position of one capture loop in its log.
 
-    A connection is proved by what it brings: something that is newer than all that was had
-    before and than what failed last, or the word of the source that nothing follows. A source
-    says that, and hands over what is newer, only once its log was proved to be the one that
-    was left. Until then nobody knows whether the database is well: it may be another one, say
-    nothing, or bring again what could not be taken.
+    Written by the capture thread, except for `cast_doubt`; read by any thread.
+
+    A connection is proved when it delivers a transaction newer than all before and than the
+    last failure, or when the source reports that nothing follows. A source does both only
+    after it has checked that its log is the expected one. Until then the state of the
+    database is unknown: it may be another database, stay silent, or repeat a transaction
+    that failed.
     """
 
     def __init__(self, source: str, ring: CaptureRing) -> None:
         self._source = source
         self._ring = ring
         self.is_proved = False
-        self.piece_end = 0  # of a transaction that comes in pieces: so many bytes were taken
+        self.piece_end = 0  # bytes taken of a transaction that arrives in pieces
         self._failed_at = self._known = NOWHERE
         self.scn: int | None = None
-        # The newest transaction, when it is an empty one that the ring was not given.
+        # The newest transaction, if it is empty and was not appended to the ring.
         self.idle: Transaction | None = None
         self._doubt = ""
 
     def connecting(self) -> None:
-        """Note that another connection begins: it proves which log it is."""
+        """Start a new connection, which has to prove its log again."""
         self._doubt = ""
 
     def begin(self, scn: int | None, known_scn: int) -> None:
-        """Note where reading begins, and the newest that was had before."""
+        """Set where reading begins, and the newest SCN known before."""
         self.scn, self.idle, self.piece_end = scn, None, 0
         self._known = (known_scn, 0)
 
@@ -47,7 +49,7 @@ class LogPlace:
         return max(self._ring.max_scn, passed_scn), self.piece_end
 
     def prove(self, *, is_at_end: bool) -> bool:
-        """Say whether what a read has brought is the proof, and the first one."""
+        """Return whether the last read proves the connection, for the first time."""
         if self.is_proved:
             return False
         self.is_proved = is_at_end or self._reached > max(self._known, self._failed_at)
@@ -56,49 +58,48 @@ class LogPlace:
         return self.is_proved
 
     def failed(self) -> None:
-        """Note that what comes next could not be had or taken."""
+        """Record that reading or appending failed at the current position."""
         self._failed_at = max(self._failed_at, self._reached)
 
     def rest(self) -> None:
-        """Forget what failed: what is read next may begin anywhere."""
+        """Forget the last failure: the next read may begin anywhere."""
         self._failed_at = NOWHERE
 
     @property
     def reading_at(self) -> int | None:
-        """To where it was read, -1 where nothing was yet; None while that is not proved."""
+        """SCN up to which the log was read, -1 for nothing; None while unproved."""
         if not self.is_proved:
             return None
         return -1 if self.scn is None else self.scn
 
     @property
     def newest(self) -> Newest | None:
-        """The newest transaction: of the ring, or that an open stream has passed since."""
+        """The newest transaction in the ring, or an empty one read since."""
         held, passed = newest_of(self._ring), self.idle
         if passed is None or not self.is_proved or (held is not None and passed.scn <= held.scn):
             return held
         return Newest(passed.scn, passed.timestamp_ns)
 
     def move_to(self, scn: int) -> None:
-        """Note that it was read to there; raises when that is back."""
+        """Set the position; raise SourceStoppedError if that goes back."""
         if self.scn is not None and scn <= self.scn:
-            # Nothing that is captured once comes again but after `open`, and
-            # then only from there on: lower SCNs mean another log.
+            # Captured transactions come again only after `open`, and only from its SCN on:
+            # a lower SCN means another log.
             raise SourceStoppedError(
                 self._source,
                 self.scn,
                 f"it went back to scn {scn}: its log was reset or replaced; raise `epoch` of this "
-                "physical source, or move its ring and MaxSCN files away to start anew",
+                "physical source, or move its ring and MaxSCN files away to start over",
             )
         self.scn = scn
 
     def cast_doubt(self, doubt: str) -> None:
-        """Have the log opened again, for it may be another one; any thread may call."""
+        """Make capture open the log again, because it may be another one. Thread-safe."""
         self._doubt = doubt
 
     def check_doubt(self) -> None:
-        """Raise when somebody doubts that the log is the one that was opened."""
+        """Raise SourceUnavailableError if the log is doubted to be the one that was opened."""
         if self._doubt:
             raise SourceUnavailableError(
-                f"source {self._source}: {self._doubt}; the connection is dropped, and the next "
-                "one proves which log it is"
+                f"source {self._source}: {self._doubt}; reconnecting to check which log it is"
             )

@@ -1,12 +1,11 @@
-"""MaxSCN: the last SCN that a source has handed to its ring, kept durably.
+"""MaxSCN: the last SCN that a source has handed to its ring, stored durably.
 
-It may be older than the ring (it is saved now and then), never newer than what
-the ring was given. Capture goes on from the older of the two. What cannot be
-read is an error: a guessed SCN would be a gap that nobody notices.
+It is saved now and then, so it may be older than the ring, but never newer than what the
+ring was given. Capture continues from the older of the two. A value that cannot be read is
+an error: a guessed SCN would be an unnoticed gap.
 
-With it goes what the source's log was there (`schemas/log_mark.py`), where the source can
-say so. Files of before that have none: then it is unknown, and is kept from the
-next time on.
+The identity of the source's log at that SCN is saved with it (`schemas/log_mark.py`), if
+the source provides one. Files of older versions have none; the next save adds it.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from databus.daemon.files import make_private, replace_file
 from databus.schemas.errors import RingError
 from databus.schemas.log_mark import LogMark
 
-# `scn:date`, what the log was, a checksum of both; who writes the file by hand may leave out
-# all but the first.
+# `scn:date`, the log mark, a checksum of both; only the first is needed in a file written
+# by hand.
 _LINE = re.compile(
     r"(?P<text>(?P<scn>\d{1,19}):[0-9TZ:.+-]+(?: log=(?P<log>\d+:\{[ -~]*\}))?)"
     r"(?: crc=(?P<crc>[0-9a-f]{8}))?\n"
@@ -42,7 +41,7 @@ CREATE TABLE IF NOT EXISTS max_scn (
     crc INTEGER
 )
 """
-# To a file of before: what is in it then has no checksum to prove it, and gets one.
+# Adds the columns of this version to an older file; its rows have no checksum to check.
 _WIDEN = (
     "ALTER TABLE max_scn ADD COLUMN log TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE max_scn ADD COLUMN crc INTEGER",
@@ -54,42 +53,42 @@ _BUSY_S = 10.0
 
 
 class MaxScnStore(Protocol):
-    """Where one physical source's MaxSCN is kept."""
+    """Storage of one physical source's MaxSCN."""
 
     def load(self) -> int | None:
-        """Return the SCN saved last, None when none ever was; raises RingError."""
+        """Return the SCN saved last, None without one; raise RingError."""
         ...
 
     def mark(self) -> LogMark | None:
-        """Return what the log was, as saved last; None when that is unknown; raises RingError."""
+        """Return the log mark saved last, None without one; raise RingError."""
         ...
 
     def save(self, scn: int, timestamp_ns: int, mark: LogMark | None = None) -> None:
-        """Save an SCN, its window's commit time and what the log is, durably; raises RingError."""
+        """Save an SCN, its window's commit time and the log mark durably; raise RingError."""
 
 
 class FileMaxScn:
     """MaxSCN in a text file: `scn:date log=… crc=…`, the date being that of the commit.
 
-    Each save is a new file, synced and renamed over the old one: after a crash
-    the file has the older or the newer SCN. One thread at a time may save.
+    Each save writes a new file, syncs it and renames it over the old one: after a crash the
+    file has the older or the newer SCN. Only one thread at a time may save.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> int | None:
-        """Return the SCN in the file, None when there is no file; raises RingError."""
+        """Return the SCN in the file, None without a file; raise RingError."""
         found = self._read()
         return None if found is None else int(found["scn"])
 
     def mark(self) -> LogMark | None:
-        """Return what the file says of the log; None when it says nothing; raises RingError."""
+        """Return the log mark in the file, None without one; raise RingError."""
         found = self._read()
         return None if found is None or not found["log"] else LogMark.decode(found["log"])
 
     def save(self, scn: int, timestamp_ns: int, mark: LogMark | None = None) -> None:
-        """Replace the file durably; raises RingError."""
+        """Replace the file durably; raise RingError."""
         date = datetime.fromtimestamp(timestamp_ns // 1_000_000_000, UTC)
         text = f"{scn}:{date:%Y-%m-%dT%H:%M:%SZ}"
         if mark is not None:
@@ -119,15 +118,15 @@ class FileMaxScn:
     def _damaged(self, content: bytes) -> RingError:
         return RingError(
             f"MaxSCN file {self._path} is damaged: it has {content[:80]!r}, not a line "
-            "'scn:date'; write the SCN to go on from into it that way, or remove it to go on "
-            "from the ring's newest window"
+            "'scn:date'; write the SCN to continue from into it in that form, or remove it to "
+            "continue from the ring's newest window"
         )
 
 
 class SqliteMaxScn:
     """MaxSCN of one source in an SQLite file that several sources may share.
 
-    Any thread may call it: each call has its own connection and transaction.
+    Thread-safe: each call has its own connection and transaction.
     """
 
     def __init__(self, path: Path, source: str) -> None:
@@ -135,17 +134,17 @@ class SqliteMaxScn:
         self._source = source
 
     def load(self) -> int | None:
-        """Return the source's SCN, None when it has none; raises RingError."""
+        """Return the source's SCN, None without one; raise RingError."""
         row = self._row()
         return None if row is None else row[0]
 
     def mark(self) -> LogMark | None:
-        """Return what is said of the log; None when nothing is; raises RingError."""
+        """Return the log mark of the source, None without one; raise RingError."""
         row = self._row()
         return None if row is None or not row[1] else LogMark.decode(row[1])
 
     def save(self, scn: int, timestamp_ns: int, mark: LogMark | None = None) -> None:
-        """Save in one synced transaction; raises RingError."""
+        """Save in one synced transaction; raise RingError."""
         log = "" if mark is None else mark.encode()
         crc = _row_crc(self._source, scn, timestamp_ns, log)
         with self._database() as database, database:
@@ -164,7 +163,7 @@ class SqliteMaxScn:
         if crc != _row_crc(self._source, scn, timestamp_ns, log):
             raise RingError(
                 f"MaxSCN in {self._path} is damaged: the checksum of {self._source}'s row is "
-                "wrong; delete the row, to go on from the ring's newest window"
+                "wrong; delete the row to continue from the ring's newest window"
             )
         return scn, log
 

@@ -1,4 +1,4 @@
-"""What a capture loop says of itself. Pure."""
+"""The state and status of a capture loop. Pure."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What a capture loop is doing."""
+    """State of a capture loop."""
 
-    STARTING = "starting"  # nothing is known yet: its log is being opened and proved
+    STARTING = "starting"  # its log is being opened and checked
     RUNNING = "running"
-    UNREACHABLE = "unreachable"  # the database; tried again for ever
-    RETRYING = "retrying"  # this machine lacks something, or a doubt; tried again
+    UNREACHABLE = "unreachable"  # the database is; retried for ever
+    RETRYING = "retrying"  # a problem of this machine, or an unconfirmed error; retried
     PAUSED = "paused"
     STOPPED = "stopped"
     ERROR = "error"
 
 
-# It is tried again by itself.
+# States that are retried automatically.
 TROUBLED = frozenset({State.UNREACHABLE, State.RETRYING})
-# Until somebody has it go on.
+# States that last until `start`.
 RESTING = frozenset({State.PAUSED, State.STOPPED, State.ERROR})
 _NOT_WELL = TROUBLED | {State.ERROR, State.STARTING}
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureStatus:
-    """How a capture loop is, at one moment. `problem` is empty when all is well.
+    """Status of a capture loop at one moment. `problem` is "" if there is none.
 
-    Times are seconds since 1970. `is_connected`: the log is proved, and something was
-    heard of the database within a few seconds; without it nobody knows how far behind
-    the ring is.
+    Times are seconds since 1970. `is_connected`: the log is proved, and the database was
+    heard from within a few seconds; otherwise the lag of the ring is unknown.
     """
 
     state: State
@@ -43,19 +42,19 @@ class CaptureStatus:
     events: int = 0
     size_bytes: int = 0
     reconnects: int = 0
-    warnings: tuple[str, ...] = ()  # of what the source found as it was opened last
-    was_opened: bool = False  # and proved, since the start, at least once
+    warnings: tuple[str, ...] = ()  # found by the source at its last open
+    was_opened: bool = False  # and proved, at least once since the start
     is_connected: bool = False
     since: float | None = None  # when this state began
-    next_try_at: float | None = None  # of what is tried again
-    heard_at: float | None = None  # when the database was last heard of
+    next_try_at: float | None = None  # if it is retried
+    heard_at: float | None = None  # when the database was last heard from
 
     @property
     def is_well(self) -> bool:
-        """Whether its log was proved, or it rests by somebody's wish, and nothing is wrong."""
+        """Whether there is no problem, and the log is proved or capture was paused or stopped."""
         return not self.problem and self.state not in _NOT_WELL
 
     @property
     def known_delay_s(self) -> float | None:
-        """From commit to ring, as long as there is somebody to be behind."""
+        """Delay from commit to ring; None while not connected."""
         return self.delay_s if self.is_connected else None

@@ -1,9 +1,8 @@
-"""From a source's transaction to a window's bytes: Avro rows in version 2 events.
+"""Encodes a source's transactions as windows: Avro rows in version 2 events.
 
-The schema a row is written with is the one its table had at that SCN. A table
-that differs from the source's current one makes a new version, registered
-before the window leaves here: nobody can read an event whose schema he cannot
-ask for. Used by one thread.
+A row is written with the schema that its table had at that SCN. A table that differs from
+the source's current schema makes a new version, which is registered before the window is
+published: every schema of a published event can be requested. Used by one thread.
 """
 
 from __future__ import annotations
@@ -60,21 +59,21 @@ log = logging.getLogger(__name__)
 
 
 class UnfitRowError(ValueError):
-    """A row that cannot be written with its table's schema; never leaves the relay."""
+    """A row cannot be encoded with its table's schema. Never leaves the relay."""
 
     def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
         super().__init__(
             f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}"
         )
-        self.way_on = f"to go on without this row: acknowledged_scns = [{scn}]"
+        self.way_on = f"to continue without this row: acknowledged_scns = [{scn}]"
 
 
 class WindowEncoder:
     """Encodes the transactions of one physical source.
 
-    `src_ids` are its sources' names and ids; `before_images` says whether the
-    row before an update goes into the metadata. In a transaction whose SCN is
-    among `acknowledged_scns`, rows that don't fit are left out, and logged.
+    `src_ids` maps its sources' names to ids; with `before_images` the row before an update
+    goes into the metadata. In a transaction whose SCN is in `acknowledged_scns`, rows that
+    cannot be encoded are skipped and logged.
     """
 
     def __init__(
@@ -89,16 +88,16 @@ class WindowEncoder:
         self.before_images = before_images
         self._acknowledged_scns = frozenset(acknowledged_scns)
         self._current: dict[str, TableEncoder] = {}
-        # Of the window under way: whoever reads their rows will find them registered.
+        # Versions made by the current window; registered before it is published.
         self._made: list[SchemaVersion] = []
         self.revision = 0
 
     def encode(self, transaction: Transaction) -> EncodedWindow:
-        """Return the window's bytes, its end-of-period event included.
+        """Return the encoded window, including its end-of-period event.
 
-        Raises UnfitRowError; then nothing of it may be published.
+        Raises UnfitRowError; then no part of the window may be published.
         """
-        self.take_back()  # of one that could not be encoded
+        self.take_back()  # left by a window that failed
         scn, timestamp_ns = transaction.scn, transaction.timestamp_ns
         events = []
         row_index = 0
@@ -112,19 +111,19 @@ class WindowEncoder:
         return EncodedWindow(scn, b"".join(events), timestamp_ns)
 
     def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
-        """Return one change's event, unstamped; empty when it is left out, as told.
+        """Return one change's event, unstamped; empty if skipped as acknowledged.
 
-        `row_index` counts the row changes and emptied tables of the
-        transaction. `scn` is what an error names, and from where on a new schema
-        version is, unless `origin` or the statement says it. Raises UnfitRowError.
+        `row_index` counts the row changes and truncated tables of the transaction. `scn` is
+        named in errors, and is the start of a new schema version unless `origin` or the
+        statement has one. Raises UnfitRowError.
         """
         event = self._event(change, origin, row_index, scn, 0)
         return b"" if event is None else unstamped(event)
 
     def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
-        """Return how a table's rows are written at `scn`; None when it has no version yet.
+        """Return the encoder of a table's rows at `scn`; None if it has no version yet.
 
-        Raises UnknownSourceError, SchemaError when the table cannot have one.
+        Raises UnknownSourceError, or SchemaError if the table cannot have a schema.
         """
         encoder = self._current.get(table.source)
         if encoder is not None and (encoder.table is table or encoder.table == table):
@@ -133,25 +132,25 @@ class WindowEncoder:
         return None if version is None else self._use(table, version)
 
     def mark(self) -> int:
-        """Return how many versions the window under way has made."""
+        """Return the number of versions made by the current window."""
         return len(self._made)
 
     def take_back(self, mark: int = 0) -> None:
-        """Forget those after the first `mark` of them."""
+        """Forget the versions made after `mark`."""
         for version in self._made[mark:]:
             self._current.pop(version.source, None)
             self.revision += 1
         del self._made[mark:]
 
     def settle(self) -> None:
-        """Register the versions that a window has made; before anybody can read it."""
+        """Register the versions made by a window, before it is published."""
         for version in self._made:
-            # Unchecked: a table may be altered in any way, and its rows must be captured.
+            # No compatibility check: rows must be captured whatever was altered.
             self._registry.register(version.source, version.text, version.start_scn, check=False)
         self._made.clear()
 
     def publish_first(self, table: Table) -> None:
-        """Register a table that has no schema yet, so that clients can ask before the first row."""
+        """Register a table that has no schema, so that clients get it before the first row."""
         if not self._registry.versions(table.source):
             self._add(table, avro_schema(table), 0)
             self.settle()
@@ -161,7 +160,7 @@ class WindowEncoder:
         return (*versions, *(made for made in self._made if made.source == source))
 
     def _find(self, table: Table, text: str, origin: Origin, scn: int) -> SchemaVersion | None:
-        """Return the version of a row's table: in force, made by its window, or the newest."""
+        """Return the version of a row: valid at `scn`, made by its window, or the newest."""
         self._src_id(table)
         versions = self._versions(table.source)
         begin = bisect_left(versions, _first_scn(origin, scn), key=attrgetter("start_scn"))
@@ -170,11 +169,11 @@ class WindowEncoder:
         return next((known for known in found if shape(known.text) == text), None)
 
     def _make(self, table: Table, origin: Origin, scn: int) -> SchemaVersion:
-        """Make a version that only a row shows: it holds from the first SCN of its window."""
+        """Make a version known only from a row, valid from the first SCN of its window."""
         text, first_scn = avro_schema(table), _first_scn(origin, scn)
         versions = self._versions(table.source)
         if versions:
-            # Its statement was not understood, or is not in the log any more.
+            # Its DDL statement was not parsed, or has been purged from the log.
             before = shape_id(versions[-1].text)
             text = with_change(text, TableChange.unknown(first_scn, before))
         return self._add(table, text, first_scn)
@@ -183,18 +182,18 @@ class WindowEncoder:
         src_id, versions = self._src_id(table), self._versions(table.source)
         if versions and scn < versions[-1].start_scn:
             raise SchemaError(
-                f"{table.source}: at scn {scn} it is as none of its versions of then is, and "
-                f"the newest is from scn {versions[-1].start_scn}"
+                f"{table.source}: its definition at scn {scn} matches no version of that time, and "
+                f"the newest version is from scn {versions[-1].start_scn}"
             )
         version = SchemaVersion(table.source, src_id, len(versions) + 1, text, scn)
         self._made.append(version)
         return version
 
     def _alter(self, altered: TableAltered, scn: int) -> SchemaVersion | None:
-        """Make what a statement made of a table, with what it made of the rows in it.
+        """Make the version that results from a DDL statement, with its effect on existing rows.
 
-        At once: somebody's rows are others from now on, though none may ever be written again.
-        Returns the version that it made, None for none.
+        At once, not with the next row: consumers' rows change now, and no row may ever
+        follow. Returns the new version, or None.
         """
         table, change = altered.table, altered.change
         scn = scn if change.scn < 0 else change.scn
@@ -206,7 +205,7 @@ class WindowEncoder:
         for version in versions:
             made = change_of(version.text)
             if made is not None and made.scn == scn and shape(version.text) == text:
-                return version  # the log is read again
+                return version  # the same statement, read a second time
         if versions[-1].start_scn > scn:
             return None
         before = shape_id(last)
@@ -224,7 +223,7 @@ class WindowEncoder:
     def _event(
         self, change: Change, origin: Origin, row_index: int, scn: int, timestamp_ns: int
     ) -> bytes | None:
-        """Return the change's event; None when it does not fit and is left out, as told."""
+        """Return the change's event; None if it is skipped because its SCN is acknowledged."""
         try:
             if isinstance(change, RowChange):
                 event = self._row_event(change, origin, row_index, scn, timestamp_ns)
@@ -234,11 +233,11 @@ class WindowEncoder:
                 event = self._ddl_event(change, scn, timestamp_ns)
             return encode(event)
         except (RowError, SchemaError, ProtocolError) as error:
-            if is_transient(error):  # a full disk under the registry, say: it is not the row's
+            if is_transient(error):  # such as a full disk of the registry: no fault of the row
                 raise
             if scn not in self._acknowledged_scns:
                 raise UnfitRowError(scn, row_index, error) from error
-            text = "scn %d: row %d was left out, as told: %s"
+            text = "scn %d: row %d was skipped because its SCN is acknowledged: %s"
             log.warning(text, scn, row_index, error, extra=about(scn=scn))
             return None
 
@@ -268,8 +267,8 @@ class WindowEncoder:
             PARTITION_ID,
             encoder.key_of(change.row),
             Opcode.DELETE if change.op is Op.DELETE else Opcode.UPSERT,
-            # Named by its digest alone: a relay that was started later counts fewer
-            # versions, and would number this one differently.
+            # Only the digest identifies the schema: a relay with another history numbers
+            # its versions differently.
             Part(codec.encode(change.row, absent), encoder.digest),
             metadata_part(encode_metadata(metadata)),
         )
@@ -277,7 +276,7 @@ class WindowEncoder:
     def _emptied_event(
         self, change: TableEmptied, origin: Origin, row_index: int, scn: int, timestamp_ns: int
     ) -> Event:
-        # Its schema is not asked for: there is no row.
+        # Without a row, no schema is needed.
         src_id = self._src_id(change.table)
         fields = _origin_fields(origin)
         metadata = EventMetadata(Op.TRUNCATE, *fields, row_index, None, change.comment)

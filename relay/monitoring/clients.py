@@ -1,14 +1,13 @@
-"""Who reads from a relay, and how far each of them is. Pure: the time is passed in.
+"""The clients of a relay and their positions. Pure: the time is passed in.
 
-A client is known by the id in its requests' header, or else by its address and
-what program it says it is. Of each one the relay keeps a fixed amount: where
-its last requests began, how much it was sent, what it says of itself. A client
-that was not heard of for an hour is forgotten, and when there are too many, the
-one that was silent for longest.
+A client is identified by the id in its requests' header, or else by its address and user
+agent. The relay keeps a fixed amount per client: the positions of its last requests, the
+bytes sent to it, its last report. A client that was silent for an hour is forgotten, and if
+there are too many, the one that was silent longest.
 
-A client's place is where it would go on after a crash: after its newest checkpoint,
-as its report says. What it has asked for may lie in its buffer for hours, and is
-gone with its process. Only of a client that reports nothing does what it asks for count.
+A client's position is where it would continue after a crash: after its last checkpoint, as
+its report says. What it has requested may stay in its buffer for hours, and is lost with
+its process. The position of its requests counts only if a client sends no reports.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from databus.daemon.client_report import MAX_ID, ClientReport
 from databus.relay.monitoring.history import RateCounter
 
 MOST_CLIENTS = 2000
-MOST_STREAMS = 50  # of one client: sets of sources that it reads apart
+MOST_STREAMS = 50  # per client: sets of sources that it reads separately
 FORGOTTEN_AFTER_S = 3600.0
 SILENT_AFTER_S = 30.0
-_REPORTS_MISSED = 3  # so many intervals, and SILENT_AFTER_S at least, does a report count
-_STREAM_OVER_S = 2.5 * SILENT_AFTER_S  # the longest `wait`, and as long as a client may be silent
+_REPORTS_MISSED = 3  # a report is valid for this many intervals, and at least SILENT_AFTER_S
+_STREAM_OVER_S = 2.5 * SILENT_AFTER_S  # the longest `wait`, plus SILENT_AFTER_S
 MOST_FILTER_TEXT = 500
 _MOST_AGENT = 60
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_ID}}}")
 
 
 class Caller(NamedTuple):
-    """Who sent a request."""
+    """The sender of a request."""
 
     id: str
     address: str
@@ -41,7 +40,7 @@ class Caller(NamedTuple):
 
 
 def caller_of(client_id: str | None, address: str, agent: str) -> Caller:
-    """Return who sent a request, by its header; by address and program when there is none."""
+    """Return the sender of a request: by its header, or else by address and user agent."""
     agent = agent[:_MOST_AGENT]
     if client_id and _ID.fullmatch(client_id):
         return Caller(client_id, address, agent)
@@ -49,15 +48,15 @@ def caller_of(client_id: str | None, address: str, agent: str) -> Caller:
 
 
 class StreamKey(NamedTuple):
-    """What tells one stream of a client from another."""
+    """Identity of one stream of a client."""
 
     physical_source: str
-    src_ids: frozenset[int] | None  # None = all of it
+    src_ids: frozenset[int] | None  # None = all sources
     filters: str
 
 
 class KeptKey(NamedTuple):
-    """What tells one reported registration of a client from another."""
+    """Identity of one reported registration of a client."""
 
     physical_source: str
     name: str
@@ -66,19 +65,18 @@ class KeptKey(NamedTuple):
 
 @dataclass(slots=True)
 class Stream:
-    """How far a client is with one set of sources: as its last request said, or its report.
+    """A client's position in one set of sources, by its last request or its report.
 
-    `position` is where in the ring that request began, or what follows the
-    checkpoint (`is_kept`), None when the ring did not have it; `scn` is None when it
-    asked for whatever is oldest, or has no checkpoint. The answer had what lies
-    before `read_until`, -1 when there was none. `began` is where the first request
-    of all began, or the first one after it was answered ScnNotFound.
+    `position` is the ring position at which that request began, or that of the checkpoint
+    (`is_kept`); None if it is not in the ring. `scn` is None if the client requested the
+    oldest window, or has no checkpoint. The answer ended at `read_until`, -1 without one.
+    `began` is where its first request began, or its first one after ScnNotFound.
     """
 
     scn: int | None = None
     position: int | None = None
     read_until: int = -1
-    is_inside: bool = False  # has a part of window `scn` only
+    is_inside: bool = False  # it has only a part of window `scn`
     is_gone: bool = False  # the answer was ScnNotFound, or would be after a restart
     is_kept: bool = False
     began: int | None = None
@@ -86,11 +84,11 @@ class Stream:
     progress: RateCounter = field(default_factory=RateCounter)
 
     def comes_back(self, position: int) -> bool:
-        """Say whether a request begins with what the last answer had: it did not get on with it."""
+        """Return whether a request repeats a part of the last answer, which thus failed."""
         return self.position is not None and self.position <= position < self.read_until
 
     def has_read(self, scn: int, tail: int) -> bool:
-        """Say whether it has all up to a window, the newest of the ring, which ends at `tail`."""
+        """Return whether it has all windows up to `scn`, the newest one, which ends at `tail`."""
         if self.position is not None and self.position >= tail:
             return True
         own = -1 if self.scn is None else self.scn
@@ -101,7 +99,7 @@ class Stream:
 class Client:
     """One client; times are of the clock that is passed in.
 
-    `kept` has its places by its report, those in bootstraps left out.
+    `kept` has the positions in its report, except those in a bootstrap.
     """
 
     caller: Caller
@@ -120,22 +118,22 @@ class Client:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name, or else its id."""
         return self.report.name if self.report and self.report.name else self.caller.id
 
     def is_heard(self, now_s: float) -> bool:
-        """Say whether it was heard of lately; a request that is held counts."""
+        """Return whether it was heard from lately; a held request counts."""
         is_of_late = now_s - self.last_seen_s < SILENT_AFTER_S
         return self.open_requests > 0 or is_of_late or self.has_fresh_report(now_s)
 
     def has_fresh_report(self, now_s: float) -> bool:
-        """Say whether what it tells of itself is of now."""
+        """Return whether its last report is still valid."""
         return now_s < self._report_ends_s
 
     def lives_by_its_report(self, now_s: float) -> bool:
-        """Say whether its report says where it is: a fresh one, or the last that was heard of it.
+        """Return whether its report determines its position: it is valid, or came last.
 
-        Who has asked for something since his last report ran out reports no more.
+        A client that sends requests after its report has expired has stopped reporting.
         """
         if self.report is None:
             return False
@@ -152,25 +150,25 @@ class Client:
         return max((stream.asked_s for stream in self.streams.values()), default=float("-inf"))
 
     def stream(self, key: StreamKey, now_s: float) -> Stream:
-        """Return a stream of it, noting that it was asked for."""
+        """Return a stream, and record the time of its request."""
         found = self.streams.pop(key, None) or Stream()
         if len(self.streams) >= MOST_STREAMS:
-            del self.streams[next(iter(self.streams))]  # the one that was not asked for longest
+            del self.streams[next(iter(self.streams))]  # the least recently requested one
         self.streams[key] = found
         found.asked_s = now_s
         return found
 
     def all_streams(self) -> Iterator[tuple[str, Stream]]:
-        """Yield all that is known of where it is, each with its physical source."""
+        """Yield all its known positions, with their physical sources."""
         for asked, stream in self.streams.items():
             yield asked.physical_source, stream
         for kept, stream in self.kept.items():
             yield kept.physical_source, stream
 
     def places(self, now_s: float) -> Mapping[str, Stream]:
-        """Return, by physical source, where it is furthest behind, by its report where it has one.
+        """Return, by physical source, its oldest position; reported ones take precedence.
 
-        Streams that it does not ask for any more while it asks for others count no more.
+        Streams that it has stopped requesting, while it requests others, are ignored.
         """
         newest_s = self._last_asked_s
         asked = [
@@ -182,7 +180,7 @@ class Client:
         return _furthest_behind(asked) | _furthest_behind(kept)
 
     def began_in(self, physical_source: str, src_ids: frozenset[int]) -> int | None:
-        """Return where it first began to read sources; None when it has not, as far as is known."""
+        """Return the ring position at which it first read these sources; None if unknown."""
         found = [
             stream.began
             for key, stream in self.streams.items()
@@ -211,10 +209,10 @@ def _rank(stream: Stream) -> tuple[int, int]:
 
 
 class ClientTable:
-    """All clients of late. One thread."""
+    """All recent clients. One thread."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, Client] = {}  # in the order in which they were last seen
+        self._clients: dict[str, Client] = {}  # the least recently seen first
 
     def __iter__(self) -> Iterator[Client]:
         return iter(list(self._clients.values()))
@@ -223,34 +221,34 @@ class ClientTable:
         return len(self._clients)
 
     def get(self, client_id: str) -> Client | None:
-        """Return a client by its id."""
+        """Return a client by its id, or None."""
         return self._clients.get(client_id)
 
     def begin(self, caller: Caller, now_s: float) -> Client:
-        """Note a request that is about to be answered; `end` must follow."""
+        """Record the start of a request; `end` must follow."""
         client = self._seen(caller, now_s)
         client.requests += 1
         client.open_requests += 1
         return client
 
     def end(self, client: Client, now_s: float, served_bytes: int = 0) -> None:
-        """Note that a request was answered, or let go of."""
+        """Record the end of a request."""
         client.open_requests -= 1
         client.last_seen_s = now_s
         client.served_bytes += served_bytes
 
     def failed(self, client: Client, now_s: float, text: str) -> None:
-        """Note the error that a request was answered with."""
+        """Record the error with which a request was answered."""
         client.last_error, client.last_error_s = text, now_s
 
     def reported(self, caller: Caller, report: ClientReport, now_s: float) -> Client:
-        """Keep what a client tells of itself."""
+        """Store a client's report."""
         client = self._seen(caller, now_s)
         client.report, client.reported_s = report, now_s
         return client
 
     def tick(self, now_s: float) -> None:
-        """Once a second: note how far everybody is, forget who was silent for long."""
+        """Once a second: sample the positions, and forget clients that were silent too long."""
         for client in list(self._clients.values()):
             if client.open_requests == 0 and now_s - client.last_seen_s > FORGOTTEN_AFTER_S:
                 del self._clients[client.caller.id]
@@ -261,17 +259,17 @@ class ClientTable:
                     stream.progress.tick(now_s, stream.position)
 
     def forget_positions(self, physical_source: str) -> None:
-        """Forget where in a ring clients are: it was emptied, and counts anew."""
+        """Forget all positions in a ring that was emptied."""
         for client in self._clients.values():
             for name, stream in client.all_streams():
                 if name == physical_source:
                     stream.position, stream.began, stream.progress = None, None, RateCounter()
 
     def waiting_for(self, physical_source: str, scn: int, tail: int, now_s: float) -> list[str]:
-        """Return the names of clients heard of lately that are not done up to an SCN.
+        """Return the names of recent clients that have not consumed all windows up to `scn`.
 
-        What those that report have read and not consumed is not done. `tail` is where its
-        window ends, the newest of the ring.
+        `scn` is the newest window, which ends at `tail`. For clients that report, windows
+        that were read but not consumed count as missing.
         """
         return [
             client.name
@@ -283,7 +281,7 @@ class ClientTable:
         ]
 
     def readers_of(self, physical_source: str, now_s: float) -> list[str]:
-        """Return the names of clients heard of lately that read a physical source."""
+        """Return the names of recent clients that read a physical source."""
         return sorted(
             client.name
             for client in self
@@ -302,7 +300,7 @@ class ClientTable:
         return client
 
     def _make_room(self) -> None:
-        """Forget the one that was silent for longest, and answers no request now."""
+        """Forget the client that was silent longest, preferably one without open requests."""
         idle = (client for client in self._clients.values() if client.open_requests == 0)
         found = next(idle, None) or next(iter(self._clients.values()))
         del self._clients[found.caller.id]

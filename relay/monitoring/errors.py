@@ -1,6 +1,6 @@
-"""The last errors of a relay and of those who read from it, with their positions. Pure.
+"""The last errors of a relay and of its clients, with their positions. Pure.
 
-The same error again is counted, not listed again. Any thread may note one.
+A repeated error is counted, not listed again. Thread-safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_TEXT = 2000
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """One error; `count` says how many times in a row."""
+    """One error, and how many times it has occurred."""
 
     at: float
     physical_source: str
@@ -29,14 +29,14 @@ class Noted:
 
 
 class ProblemLog:
-    """Keeps the last errors."""
+    """The last errors."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._noted: OrderedDict[tuple[str, str, str], Noted] = OrderedDict()
 
     def note(self, at: float, physical_source: str, error: BaseException, client: str = "") -> None:
-        """Note an error; its position comes from it where it has one."""
+        """Record an error, with its position if it has one."""
         scn, place = position_of(error)
         text = str(error) or repr(error)
         self.note_text(at, physical_source, text, client=client, scn=scn, place=place)
@@ -51,7 +51,7 @@ class ProblemLog:
         scn: int | None = None,
         place: str = "",
     ) -> None:
-        """Note what is wrong in words."""
+        """Record a problem given as text."""
         text = text[:MOST_TEXT]
         key = (physical_source, client, text)
         with self._lock:
@@ -62,13 +62,13 @@ class ProblemLog:
                 self._noted.popitem(last=False)
 
     def newest_first(self) -> list[Noted]:
-        """Return what is kept."""
+        """Return the errors, the newest first."""
         with self._lock:
             return list(reversed(self._noted.values()))
 
 
 def position_of(error: BaseException) -> tuple[int | None, str]:
-    """Return an error's SCN and the place in its source's log, as far as it has them."""
+    """Return an error's SCN and its position in the source's log, if it has them."""
     if isinstance(error, SourceStoppedError):
         return _scn(error.scn), error.position
     if isinstance(error, (TransactionTooLargeError, ScnNotFoundError)):

@@ -1,9 +1,9 @@
-"""A physical source's figures over time: each second of the last ten minutes, then coarser. Pure.
+"""A physical source's history: every second of the last ten minutes, then coarser. Pure.
 
-Three rows of samples, a second, ten seconds and a minute apart, each of fixed
-length: a day takes about 3,500 samples, however long the relay runs. What is
-counted is kept as counters, so a coarser step has the mean rate of all of it;
-of what is not, a step keeps the largest, so that no peak is lost.
+Three series of samples, one second, ten seconds and one minute apart, each of fixed length:
+a day takes about 3,500 samples, however long the relay runs. Counters are stored as totals,
+so a coarser step has the mean rate; of other values a step stores the maximum, so that no
+peak is lost.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# Seconds between samples, and how many steps are kept.
+# Seconds between samples, and the number of steps stored.
 LEVELS = ((1, 600), (10, 360), (60, 1440))
 _MINUTES_S = 300.0
 
 
 class Sample(NamedTuple):
-    """A source at one moment: counters since the start, and how things stand.
+    """A source at one moment: counters since the start, and current values.
 
-    `written_bytes` is the ring's tail, which rises by what is appended.
+    `written_bytes` is the ring's tail, which grows with each append.
     """
 
     at: float  # seconds since 1970
@@ -44,22 +44,22 @@ class Rates(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Samples of one level, the oldest first; the first of them only says where rates begin."""
+    """Samples of one level, the oldest first; the first one is the base of the rates."""
 
     step_s: float
     samples: Sequence[Sample]
 
     def times(self) -> list[float]:
-        """Return when each step ended."""
+        """Return the end time of each step."""
         return [sample.at for sample in self.samples[1:]]
 
     def rates(self, counter: Callable[[Sample], int]) -> list[float | None]:
-        """Return by how much a counter rose in each step, per second."""
+        """Return the rate of a counter in each step, per second."""
         return [_rate(before, after, counter) for before, after in pairwise(self.samples)]
 
 
 class _Level:
-    """The samples of one step."""
+    """The samples of one step size."""
 
     def __init__(self, step_s: int, count: int) -> None:
         self.step_s = step_s
@@ -71,7 +71,7 @@ class _Level:
     def add(self, now_s: float, sample: Sample) -> None:
         self._delay_s = _larger(self._delay_s, sample.delay_s)
         self._behind_s = _larger(self._behind_s, sample.behind_s)
-        # Half a second early is no reason to leave a step out: timers are not exact.
+        # Timers are not exact: up to half a second early still counts for the next step.
         step = int((now_s + 0.5) // self.step_s)
         if step == self._last_step:
             return
@@ -81,7 +81,7 @@ class _Level:
 
 
 def _larger(before: float | None, value: float | None) -> float | None:
-    """Return the larger of what is known."""
+    """Return the larger of the known values, or None."""
     known = [one for one in (before, value) if one is not None]
     return max(known, default=None)
 
@@ -93,12 +93,12 @@ class SourceHistory:
         self._levels = [_Level(step_s, count) for step_s, count in LEVELS]
 
     def add(self, now_s: float, sample: Sample) -> None:
-        """Keep a sample; `now_s` is of a clock that never goes back."""
+        """Add a sample; `now_s` is of a monotonic clock."""
         for level in self._levels:
             level.add(now_s, sample)
 
     def steps(self, seconds: int) -> Steps:
-        """Return the finest steps that reach back so far, or as far as there are any."""
+        """Return the finest steps that reach back `seconds`, or else the coarsest."""
         level = next(
             (x for x in self._levels if x.step_s * (x.samples.maxlen or 1) > seconds),
             self._levels[-1],
@@ -119,22 +119,22 @@ class SourceHistory:
         )
 
     def rate_of_minutes(self, now: Sample) -> float:
-        """Return how many bytes a second went into the ring in the last five minutes."""
+        """Return the bytes per second written to the ring in the last five minutes."""
         then = next((s for s in self._levels[0].samples if s.at >= now.at - _MINUTES_S), now)
         return _rate(then, now, lambda s: s.written_bytes)
 
 
 def _rate(before: Sample, after: Sample, counter: Callable[[Sample], int]) -> float:
     passed_s = after.at - before.at
-    # A wall clock may be set back, a counter of a ring that was emptied begins anew.
+    # The wall clock may be set back, and an emptied ring resets its counter.
     return max(0.0, (counter(after) - counter(before)) / passed_s) if passed_s > 0 else 0.0
 
 
-SECONDS = 5  # a rate is over so many ticks
+SECONDS = 5  # ticks over which a rate is measured
 
 
 class RateCounter:
-    """What a counter was at the last ticks."""
+    """The values of a counter at the last ticks."""
 
     __slots__ = ("_ticks",)
 
@@ -142,11 +142,11 @@ class RateCounter:
         self._ticks: deque[tuple[float, int]] = deque(maxlen=SECONDS)
 
     def tick(self, now_s: float, value: int) -> None:
-        """Note the counter's value; to be called about once a second."""
+        """Record the counter's value; to be called about once a second."""
         self._ticks.append((now_s, value))
 
     def rate(self, now_s: float, value: int) -> float:
-        """Return by how much it rose in a second, from the oldest tick kept until now."""
+        """Return the rate per second, from the oldest recorded tick until now."""
         if not self._ticks:
             return 0.0
         then_s, before = self._ticks[0]

@@ -1,6 +1,6 @@
-"""Rows larger than the largest answer: they are captured, and no consumer can be sent them. Pure.
+"""Rows larger than the largest answer, which are captured but cannot be sent to consumers. Pure.
 
-Said as they are captured, once for each table, before anybody waits in front of one.
+They are reported when captured, once per table, before a consumer is blocked by one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 
 
 class LargeRows:
-    """Looks for them in what is captured. One thread."""
+    """Finds large rows in captured events. One thread."""
 
     def __init__(self, most_bytes: int, name_of: Callable[[int], str]) -> None:
         self._most_bytes = most_bytes  # the `http.max_response_bytes`
@@ -20,13 +20,13 @@ class LargeRows:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was found since the start, one of a table."""
+        """Warnings since the start, one per table."""
         return tuple(self._told.values())
 
     def look_at(self, data: bytes) -> list[str]:
-        """Look at whole events, stamped or not; returns the warnings that are new.
+        """Check whole events, stamped or not; return the new warnings.
 
-        Nearly always a comparison: what is not larger itself has no larger row.
+        Usually a single comparison: data below the limit contains no larger row.
         """
         return self._look_at_each(data) if len(data) > self._most_bytes else []
 
@@ -44,7 +44,7 @@ class LargeRows:
     def _text(self, src_id: int, size_bytes: int) -> str:
         name = self._name_of(src_id) if src_id >= 0 else "a control event"
         return (
-            f"{name}: a row of {size_bytes} bytes was captured, and no consumer can get it, or "
+            f"{name}: a row of {size_bytes} bytes was captured, and no consumer can read it, or "
             f"past it: http.max_response_bytes is {self._most_bytes}; raise it in the relay's "
-            "settings and restart, and max_window_bytes of the consumers if it is lower"
+            "settings and restart, and also max_window_bytes of the consumers if it is lower"
         )

@@ -1,7 +1,7 @@
-"""What a relay remembers of what went on: figures over time, clients, problems.
+"""What a relay remembers for monitoring: history, clients, errors.
 
-All of it is for people and monitoring; nothing of the data path depends on it.
-Used on the loop's thread, but for `problems`.
+The data path does not depend on any of it. Used on the loop's thread, except for
+`problems`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """What is remembered; of fixed size, whatever happens."""
+    """History, clients and errors of one relay, all of bounded size."""
 
     histories: Mapping[str, SourceHistory]
     clients: ClientTable = field(default_factory=ClientTable)
@@ -32,11 +32,11 @@ class Monitor:
 
     @classmethod
     def of(cls, physical_sources: Iterable[str]) -> Monitor:
-        """Return the memory of a relay with these physical sources."""
+        """Return the monitor of a relay with these physical sources."""
         return cls({name: SourceHistory() for name in physical_sources})
 
     def tick(self, now_s: float, samples: Mapping[str, Sample], served_bytes: int) -> None:
-        """Remember how things are now, once a second."""
+        """Record one sample per physical source; called once a second."""
         for name, sample in samples.items():
             self.histories[name].add(now_s, sample)
         self.served.tick(now_s, served_bytes)
@@ -44,7 +44,7 @@ class Monitor:
 
 
 class Ticker:
-    """Calls something once a second, on the loop; an error of it is logged and ends nothing."""
+    """Calls a function once a second on the loop; errors are logged and ignored."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Ticker:
         try:
             self._tick()
         except Exception:
-            log.exception("the figures of this second are lost")
+            log.exception("the sample of this second is lost")
         now_s = self._clock()
-        # A loop that was held up for long does not catch up on what it missed.
+        # A loop that was blocked for long does not make up for missed ticks.
         self._next_s = max(self._next_s + self._every_s, now_s)
         self._timer = asyncio.get_running_loop().call_later(self._next_s - now_s, self._run)

@@ -158,7 +158,7 @@ class RunningRelay:
 
         def is_there() -> bool:
             problem = self.problem(name)
-            return text in problem and "met once" not in problem
+            return text in problem and "seen once" not in problem
 
         wait_until(is_there, f"a problem with {text!r}", self.tell)
         return self.problem(name)

@@ -19,7 +19,7 @@ from benchmarks.adversity.writer import create_table
 STOPS = "capture stops, naming both logs and the ways on; nothing of the new log is delivered"
 BEFORE, AFTER = 60, 120
 # The ways on, of which the message has to name one.
-WAYS = "epoch|start anew|begin anew|move its ring"
+WAYS = "epoch|start anew|start over|begin anew|move its ring"
 SOON_S = 10.0  # until which a server's silence is seen through
 QUIET_S = 1.5  # in which what must not come would come
 

@@ -1,8 +1,8 @@
-"""The commands of the Databus protocol over HTTP, and a few more: the table `COMMANDS`.
+"""The commands of the Databus protocol over HTTP, and a few more, in the table `COMMANDS`.
 
-Handlers are thin: read the parameters (which raises), ask the code that knows,
-write. Ring reads run inline on the loop: each is a bounded memory copy, far
-cheaper than handing it to a thread.
+Handlers are thin: parse the parameters (which raises), call the code that knows, write the
+answer. Ring reads run on the loop itself: each is a bounded memory copy, far cheaper than
+passing it to a thread.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from databus.schemas.parameters import parse_protocol_version
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
-CONTROLS = ("pause", "unpause", "start", "shutdown")  # what an admin may do to capture
-SERVICES = ("saveMetaState", "runGC")  # and to the relay
+CONTROLS = ("pause", "unpause", "start", "shutdown")  # admin actions on capture
+SERVICES = ("saveMetaState", "runGC")  # admin actions on the relay
 
 Response = StreamResponse | TogetherResponse
 Job = StreamJob | TogetherJob
@@ -48,17 +48,17 @@ Answer = TypeVar("Answer")
 
 
 class RelayHandler(CommandHandler):
-    """The parent of the relay's handlers."""
+    """Base class of the relay's handlers."""
 
     relay: Relay
 
     def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
-        """Take the relay to ask."""
+        """Take the relay to serve."""
         super().initialize(limits)
         self.relay = relay
 
     async def in_steps(self, step: Callable[[], Answer | None]) -> Answer:
-        """Run to the end, the others' requests taking their turns in between."""
+        """Run all steps, queueing with other requests after each."""
         while True:
             began = time.perf_counter()
             answer = step()
@@ -78,10 +78,10 @@ class SourcesHandler(RelayHandler):
 
 
 class RegisterHandler(RelayHandler):
-    """`/register`: every version of the schemas of the sources asked for. Keeps nothing."""
+    """`/register`: all schema versions of the requested sources. Stores nothing."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer in the form of the protocol version asked for."""
+        """Answer in the format of the requested protocol version."""
         parameters = self.parameters()
         version = parse_protocol_version(parameters)
         schemas = self._schemas(parse_source_list(parameters, self.relay.catalog))
@@ -98,20 +98,20 @@ class RegisterHandler(RelayHandler):
 
 
 class StreamHandler(RelayHandler):
-    """`/stream`: events from a position on, held for a while when there are none."""
+    """`/stream`: events from a position on; the request is held while there are none."""
 
     def initialize(self, limits: HttpSettings, relay: Relay) -> None:  # type: ignore[override]
-        """Take the relay to ask."""
+        """Take the relay to serve."""
         super().initialize(limits, relay)
-        self._gone = asyncio.Event()  # set when the client is
+        self._gone = asyncio.Event()  # set when the client has disconnected
 
     def on_connection_close(self) -> None:
-        """Let go of a held request whose client is gone."""
+        """End a held request whose client has disconnected."""
         super().on_connection_close()
         self._gone.set()
 
     async def answer(self, *_path: str) -> None:
-        """Answer with events and where to go on."""
+        """Answer with events and the position to continue from."""
         with RequestTracker(self.relay, self._caller()) as self._tracker:
             parameters = self.parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
@@ -141,27 +141,27 @@ class StreamHandler(RelayHandler):
     async def _respond(self, request: StreamRequest) -> Response:
         jobs = self._make_jobs(request)
         if not request.wait_ms:
-            return await self.in_time(self._look(jobs, request))
+            return await self.in_time(self._read(jobs, request))
         end = time.monotonic() + request.wait_ms / 1000
         while True:
-            with contextlib.ExitStack() as listening:
-                # Before the look at the ring, so that nothing falls in between.
-                rings = [
-                    listening.enter_context(
+            with contextlib.ExitStack() as subscribed:
+                # Before reading the ring, so that no window is missed in between.
+                news = [
+                    subscribed.enter_context(
                         self.relay.physical_source(s.physical_source).notifier.subscribe()
                     )
                     for s in request.selections
                 ]
-                response = await self.in_time(self._look(jobs, request))
+                response = await self.in_time(self._read(jobs, request))
                 left_s = end - time.monotonic()
                 if not response.is_caught_up or left_s <= 0 or self.relay.is_closing:
                     return response
-                await self._hold(rings, left_s)
+                await self._hold(news, left_s)
                 if self._gone.is_set():
                     return response
 
-    async def _look(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:
-        """Look at the rings, the others' requests taking their turns in between."""
+    async def _read(self, jobs: Sequence[StreamJob], request: StreamRequest) -> Response:
+        """Read the rings, queueing with other requests."""
         job: Job = jobs[0]
         if request.is_together:
             job = TogetherJob(jobs, request.form.size_bytes)
@@ -172,9 +172,9 @@ class StreamHandler(RelayHandler):
             self._tracker.looks(jobs)
         return await self.in_steps(job.step)
 
-    async def _hold(self, rings: Sequence[asyncio.Future[None]], left_s: float) -> None:
+    async def _hold(self, news: Sequence[asyncio.Future[None]], left_s: float) -> None:
         gone = asyncio.ensure_future(self._gone.wait())
-        futures: list[asyncio.Future[Any]] = [*rings, gone]
+        futures: list[asyncio.Future[Any]] = [*news, gone]
         try:
             with self.relay.traffic.holding():
                 await asyncio.wait(futures, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -183,7 +183,7 @@ class StreamHandler(RelayHandler):
 
 
 def response_headers(response: Response) -> dict[str, str]:
-    """Return the headers that say what the body cannot."""
+    """Return the headers of a response that describe its body and the next request."""
     headers = {}
     if response.resume:
         headers["x-databus-resume"] = _resume_text(response.resume)
@@ -201,10 +201,10 @@ def _resume_text(resume: Position | Mapping[str, Position]) -> str:
 
 
 class MeasureHandler(RelayHandler):
-    """`/measure`: how far so many rows reach, for who plans what to read."""
+    """`/measure`: how far a number of rows reaches, for read planning."""
 
     async def answer(self, *_path: str) -> None:
-        """Answer with the window that they end with, and how many they are."""
+        """Answer with the window at which they end, and the number of rows."""
         request = parse_measure_request(self.parameters(), self.relay.catalog, self.limits)
         reader = self.relay.physical_source(request.selection.physical_source).reader
         try:
@@ -230,7 +230,7 @@ def _measured_json(measured: Measured) -> dict[str, int]:
 
 
 class PhysicalSourcesHandler(RelayHandler):
-    """`/physicalSources`: what is captured, and the sources of each."""
+    """`/physicalSources`: the physical sources and their sources."""
 
     async def answer(self, *_path: str) -> None:
         """Answer with every physical source."""
@@ -251,10 +251,10 @@ class PhysicalSourcesHandler(RelayHandler):
 
 
 class BufferInfoHandler(RelayHandler):
-    """`/bufferInfo/inbound/<physical source>/<partition>`: what its ring holds."""
+    """`/bufferInfo/inbound/<physical source>/<partition>`: the content of its ring."""
 
     async def answer(self, *path: str) -> None:
-        """Answer with SCNs and timestamps; timestamps are milliseconds, as Databus has them."""
+        """Answer with SCNs and timestamps; these are in milliseconds, as in Databus."""
         name, partition = path
         if partition != PARTITION:
             raise InvalidParameterError("partition", partition, f"{PARTITION} is the only one")
@@ -270,10 +270,10 @@ class BufferInfoHandler(RelayHandler):
 
 
 class StatsHandler(RelayHandler):
-    """`/containerStats/…` and `/relayStats/…`: counts, the path choosing a part of them."""
+    """`/containerStats/…` and `/relayStats/…`: counters; the path selects a part of them."""
 
     async def answer(self, *path: str) -> None:
-        """Answer with the part at the path; all of it without one."""
+        """Answer with the part that the path selects, or with all counters."""
         value: Any = self._counts()
         for step in filter(None, path[0].split("/")):
             if not isinstance(value, dict) or step not in value:
@@ -316,14 +316,14 @@ class StatsHandler(RelayHandler):
 
 
 class ControlSourcesHandler(RelayHandler):
-    """`/controlSources/<verb>`: look at, pause or stop capture, all or one (`source=<name>`)."""
+    """`/controlSources/<verb>`: status or control of all captures, or of `source=<name>`."""
 
     def role_needed(self) -> Role:
         """Return ADMIN for the verbs that change something."""
         return Role.ADMIN if self.path_args[0] in CONTROLS else Role.READER
 
     async def answer(self, *path: str) -> None:
-        """Do what the verb says and answer with the status after it."""
+        """Carry out the verb and answer with the status after it."""
         if path[0] not in ("status", *CONTROLS):
             raise UnknownCommandError(self.request.path)
         relay, name = self.relay, self.parameters().get("source", "")
@@ -346,11 +346,11 @@ class RelayCommandHandler(RelayHandler):
     """`/relayCommand/<verb>`: `saveMetaState`, `getPrevScn`, `runGC`."""
 
     def role_needed(self) -> Role:
-        """Return ADMIN for the verbs that do something."""
+        """Return ADMIN for the verbs that change something."""
         return Role.ADMIN if self.path_args[0] in SERVICES else Role.READER
 
     async def answer(self, *path: str) -> None:
-        """Do it and say so."""
+        """Carry out the verb and answer with its result."""
         if path[0] not in ("getPrevScn", *SERVICES):
             raise UnknownCommandError(self.request.path)
         sources = self.relay.physical_sources.values()
@@ -366,10 +366,10 @@ class RelayCommandHandler(RelayHandler):
 
 
 class AdminHandler(RelayHandler):
-    """`/admin`: what load balancers of Databus relays look for."""
+    """`/admin`: the health check of load balancers for Databus relays."""
 
     def role_needed(self) -> Role:
-        """Return NOBODY: a load balancer has no token, and it is told nothing."""
+        """Return NOBODY: a load balancer has no token, and the answer has no data."""
         return Role.NOBODY
 
     async def answer(self, *_path: str) -> None:

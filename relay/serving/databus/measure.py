@@ -1,16 +1,16 @@
-"""How far so many rows reach in a ring: what is asked by who plans a reading before it is done.
+"""Estimate how far N rows reach in a ring, for read planning.
 
-A planner says where reading begins and how many rows and bytes it may bring; the
-answer is the window that such a reading ends with. Nothing is copied, and the
-ring is looked at in steps of bounded size, as by a `StreamJob`.
+A planner gives a start position and limits on rows and bytes; the answer is the window at
+which such a read ends. Nothing is copied, and the ring is read in steps of bounded size, as
+by a `StreamJob`.
 
-The first window that has rows counts however large it is, and windows without
-any always do: a reading gets on, and brings something if there is something.
+The first window with rows counts however large it is, and windows without rows always
+count: so every read makes progress.
 
-A reading may begin at a time, too: after the newest window before the first
-one that was committed then or later. Commit times may go back from one window
-to the next. As long as they go back by less than `BACK_NS`, no window of that
-time or later is left out; some of an earlier time may come along.
+The start may also be a time: after the newest window before the first one that was
+committed at that time or later. Commit times may decrease from one window to the next. As
+long as they decrease by less than `BACK_NS`, no window of that time or later is missed; some
+earlier ones may be included.
 """
 
 from __future__ import annotations
@@ -28,67 +28,67 @@ from databus.relay.serving.databus.stream import COMPILED_STEP_BYTES, STEP_BYTES
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
 
-# Parallel replicas and clocks that are set: a few minutes are looked through again.
+# Parallel replication and adjusted clocks: the search starts a few minutes earlier.
 BACK_NS = 300 * 10**9
 
 
 class Extent(Protocol):
-    """What a ring holds, as of one moment."""
+    """The content of a ring at one moment."""
 
     @property
     def head(self) -> int:
-        """Where the oldest window begins."""
+        """Position of the oldest window."""
         ...
 
     @property
     def min_scn(self) -> int:
-        """The oldest window; negative when there is none."""
+        """SCN of the oldest window; negative without one."""
         ...
 
     @property
     def prev_scn(self) -> int:
-        """The newest window not held any more; negative when that isn't known."""
+        """SCN of the newest overwritten window; negative if unknown."""
         ...
 
 
 class CountingReader(Protocol):
-    """What is asked of a ring's reader; `find` and `count` may raise ScnNotFoundError."""
+    """The reader of a ring; `find` and `count` may raise ScnNotFoundError."""
 
     @property
     def latest_timestamp_ns(self) -> int:
-        """When the newest window was committed."""
+        """Commit time of the newest window."""
         ...
 
     def extent(self) -> Extent:
-        """Return what the ring holds."""
+        """Return the content of the ring."""
         ...
 
     def newest(self) -> tuple[int, int]:
-        """Return the newest window's SCN and where it ends."""
+        """Return SCN and end position of the newest window."""
         ...
 
     def find(self, scn: int, window_offset: int) -> int | None:
-        """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
         ...
 
     def count(
         self, so_far: RowCount, max_bytes: int, tail: int, sieve: Sieve, limits: Limits
     ) -> RowCount:
-        """Count the rows of so many bytes."""
+        """Count the rows in the next `max_bytes`."""
         ...
 
     def block_before(self, timestamp_ns: int) -> IndexEntry | None:
-        """Return a block that begins before a time, or the oldest; None when there is none."""
+        """Return a block that begins before a time, or the oldest one; None without one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What to answer: `rows` lie in the windows after `from_scn` up to and with `scn`.
+    """The answer: `rows` lie in the windows after `from_scn`, up to and including `scn`.
 
-    `from_scn` is -1 when the ring begins with its oldest window and nobody knows
-    which one came before it. `size_bytes` are of the rows' events alone.
-    `timestamp_ns` is when window `scn` was committed, 0 when that was not looked at.
+    `from_scn` is -1 if the window before the oldest one is unknown. `size_bytes` is the size
+    of the rows' events alone. `timestamp_ns` is the commit time of window `scn`, 0 if
+    unknown.
     """
 
     from_scn: int
@@ -102,7 +102,7 @@ class Measured:
 
 
 class MeasureJob:
-    """One measuring of one ring, a bounded number of bytes a step."""
+    """One measurement of one ring, a bounded number of bytes per step."""
 
     def __init__(self, reader: CountingReader, request: MeasureRequest) -> None:
         self._reader = reader
@@ -112,7 +112,7 @@ class MeasureJob:
         self._steps = self._run()
 
     def step(self) -> Measured | None:
-        """Look further; None when there is more to look at. Raises ScnNotFoundError."""
+        """Read on; return None while there is more to read. Raises ScnNotFoundError."""
         return next(self._steps)
 
     def _run(self) -> Iterator[Measured | None]:
@@ -123,11 +123,11 @@ class MeasureJob:
                 yield (yield from self._measure(begin, max_scn, tail))
                 return
             except DamagedWindowsError:
-                raise  # they do not go away
+                raise  # retrying does not help
             except ScnNotFoundError:
                 if self._asked is not None:
                     raise
-                # It began where the ring did, which is at another window by now.
+                # The oldest window was requested and has been overwritten: start again.
                 yield None
 
     def _measure(self, begin: _Begin, max_scn: int, tail: int) -> Generator[None, None, Measured]:
@@ -140,9 +140,8 @@ class MeasureJob:
                 from_scn, from_scn, 0, 0, timestamp_ns, max_scn, newest_ns, is_ahead=is_ahead
             )
         if from_scn < 0:
-            # Whoever reads it cannot say where he begins, and if the ring has gone on by
-            # then, he would miss rows unawares. So this is the oldest window alone: it is
-            # there or not.
+            # A later read from "the oldest" could not detect that windows were overwritten
+            # meanwhile. So the answer covers the oldest window alone: it is there or not.
             limits = limits._replace(until_scn=min(limits.until_scn, begin.first_scn))
         found = yield from self._count(RowCount(position), tail, self._selection, limits)
         scn = from_scn if found.scn == NOTHING else found.scn
@@ -189,7 +188,7 @@ class MeasureJob:
         return _Begin(extent.prev_scn, extent.head, extent.min_scn)
 
     def _find_time(self, since_ns: int) -> Generator[None, None, _Begin]:
-        """Return where the windows of a time begin; raises ScnNotFoundError when some are gone."""
+        """Return where the windows of a time begin; raise ScnNotFoundError if some are gone."""
         nothing = Selection(
             self._selection.physical_source, Checkpoint.flexible(), src_ids=frozenset()
         )
@@ -206,7 +205,7 @@ class MeasureJob:
                 except DamagedWindowsError:
                     raise
                 except ScnNotFoundError:
-                    yield  # overtaken
+                    yield  # overwritten meanwhile
                     continue
                 if scn != NOTHING:
                     return _Begin(scn, position)
@@ -217,9 +216,9 @@ class MeasureJob:
 
 
 class _Begin(NamedTuple):
-    """The window after which reading begins, and where that is; None when not here yet.
+    """The window after which reading begins, and its end position; None if not there yet.
 
-    `first_scn` is the first window there when it is the oldest one.
+    `first_scn` is the first window read, if that is the oldest one.
     """
 
     scn: int

@@ -1,12 +1,11 @@
 """Several physical sources in one response: `checkPointMult`.
 
-SCNs of different physical sources cannot be compared, so their windows are not
-merged: each source's windows stand together, one source after the other. A
-source with a half-read window comes first, for its window must go on where it
-was cut; then they come by the timestamp of their next window, the oldest
-first, so that over many requests all are equally far behind and none is
-starved. Only the first may have a window cut, and then nothing follows it.
-Where to go on is told for each physical source.
+SCNs of different physical sources cannot be compared, so their windows are not merged: the
+windows of each source follow one another, one source after the other. A source with a
+half-read window comes first, because that window must continue where it was cut. The others
+are sorted by the timestamp of their next window, the oldest first, so that over many
+requests all have the same lag and none starves. Only the first source may have a window cut,
+and then nothing follows it. The position to continue from is sent per physical source.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 
 @dataclass(frozen=True, slots=True)
 class TogetherResponse:
-    """What to answer; `resume` has each physical source that has a position."""
+    """The response; `resume` has the physical sources with a position."""
 
     body: bytes
     resume: Mapping[str, Position]
@@ -30,7 +29,7 @@ class TogetherResponse:
 
 
 class TogetherJob:
-    """One request's way through several rings; the counterpart of `StreamJob`."""
+    """Reads several rings for one request, as `StreamJob` reads one."""
 
     def __init__(self, jobs: Sequence[StreamJob], size_bytes: int) -> None:
         self._jobs = jobs
@@ -38,13 +37,13 @@ class TogetherJob:
         self._steps: Iterator[TogetherResponse | None] = iter(())
 
     def start(self) -> None:
-        """Begin a look at the rings; raises ScnNotFoundError."""
+        """Start reading the rings; raise ScnNotFoundError."""
         for job in self._jobs:
             job.start()
         self._steps = self._run()
 
     def step(self) -> TogetherResponse | None:
-        """Look further; None when there is more to look at. Raises ScnNotFoundError."""
+        """Read on; return None while there is more to read. Raises ScnNotFoundError."""
         return next(self._steps)
 
     def _run(self) -> Iterator[TogetherResponse | None]:
@@ -77,7 +76,7 @@ def _together(answered: Mapping[str, StreamResponse]) -> TogetherResponse:
     return TogetherResponse(
         body,
         {name: r.resume for name, r in answered.items() if r.resume is not None},
-        # Not worth telling with a body: the next request will find out.
+        # Not sent with a body: the next request will get it.
         None if body or not pending else max(pending),
         any(r.is_ahead for r in responses),
         all(r.is_caught_up for r in responses),

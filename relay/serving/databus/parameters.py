@@ -1,8 +1,7 @@
-"""The query string of `/stream`, and of the other commands that name sources.
+"""The query string of `/stream` and of the other commands that name sources.
 
-Parameters come as text, already split at `&`; JSON in them may have arrived
-URL-encoded or not. What comes out is valid: everything wrong is refused here,
-with the parameter's name and the rule.
+Parameters come as text, already split at `&`; JSON in them may be URL-encoded or not. The
+result is valid: every error is rejected here, with the parameter's name and the rule.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ MAX_SUBSCRIPTIONS = 1000
 class StreamRequest:
     """A valid stream request.
 
-    `is_together`: asked for with `checkPointMult`, so the way to go on is told
-    per physical source, however many there are.
+    `is_together`: it has `checkPointMult`, so the position to continue from is sent per
+    physical source, however many there are.
     """
 
     selections: tuple[Selection, ...]
@@ -41,9 +40,9 @@ class StreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """A valid request to count: how far from the selection's begin the limits reach.
+    """A valid request to measure how far the limits reach from the start of a selection.
 
-    `since_ns`: it begins with the first window committed at that time or later.
+    `since_ns`: start with the first window committed at that time or later.
     """
 
     selection: Selection
@@ -54,7 +53,7 @@ class MeasureRequest:
 def parse_stream_request(
     parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
 ) -> StreamRequest:
-    """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    """Return the request; raise InvalidParameterError, UnknownSourceError, CheckpointError."""
     selections = _parse_selections(parameters, catalog, limits)
     form = parse_form(parameters, "size", limits.max_response_bytes)
     wait_ms = min(parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
@@ -64,7 +63,7 @@ def parse_stream_request(
 def parse_measure_request(
     parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
 ) -> MeasureRequest:
-    """Return the request; raises InvalidParameterError, UnknownSourceError, CheckpointError."""
+    """Return the request; raise InvalidParameterError, UnknownSourceError, CheckpointError."""
     if "checkPointMult" in parameters:
         raise InvalidParameterError(
             "checkPointMult",
@@ -143,7 +142,7 @@ def _parse_since(parameters: Mapping[str, str], selection: Selection) -> int | N
 
 
 def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[int]:
-    """Return the ids of the `sources` parameter, given as ids or names; all when it is absent."""
+    """Return the ids in the `sources` parameter, given as ids or names; all without it."""
     text = parameters.get("sources", "").strip()
     if not text:
         return list(catalog.ids.values())
@@ -151,7 +150,7 @@ def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[i
 
 
 def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, frozenset[int]]:
-    """Return the ids that are asked for, by physical source."""
+    """Return the requested ids, by physical source."""
     if "sources" in parameters:
         ids = set(parse_source_list(parameters, catalog))
     elif "subs" in parameters:
@@ -215,7 +214,7 @@ def _parse_checkpoints(
             "sources",
             parameters.get("sources", parameters.get("subs", "")),
             f"they belong to several physical sources ({', '.join(wanted)}): "
-            "ask for one at a time, or give `checkPointMult`",
+            "request one at a time, or send `checkPointMult`",
         )
     text = parameters.get("checkPoint", "").strip()
     checkpoint = Checkpoint.from_json(text) if text else Checkpoint.flexible()
@@ -236,7 +235,7 @@ def _parse_checkpoint_mult(
 
 
 def _partition_name(text: str) -> str:
-    """Return the name in a physical partition's JSON; a bare name is taken as it is."""
+    """Return the name in a physical partition's JSON; a plain name is returned as it is."""
     value = parse_json("checkPointMult", text) if text.startswith("{") else {"name": text}
     name = value.get("name")
     if not isinstance(name, str) or not name:

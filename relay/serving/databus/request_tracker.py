@@ -1,4 +1,4 @@
-"""One stream request, as the table of clients sees it: who asks, from where, what came of it."""
+"""Records who made a stream request, how far it got and what came of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from databus.schemas.errors import DatabusError, ScnNotFoundError
 
 
 class RequestTracker:
-    """Notes a request from its begin to its end; a context manager."""
+    """Records one request from start to end; a context manager."""
 
     def __init__(self, relay: Relay, caller: Caller) -> None:
         self._relay = relay
@@ -43,12 +43,12 @@ class RequestTracker:
         self._clients.end(self._client, now_s, self._served_bytes)
 
     def asks(self, filters: str) -> None:
-        """Note that the request is a valid one, and its filters as they were sent."""
+        """Record that the request is valid, and its filters as they were sent."""
         self._relay.traffic.asked()
         self._filters = filters[:MOST_FILTER_TEXT]
 
     def looks(self, jobs: Sequence[StreamJob]) -> None:
-        """Note where in the rings it begins to read; also each time it is woken."""
+        """Record the ring positions at which it begins to read, and each time it is woken."""
         self._jobs = jobs
         now_s = self._now_s()
         for job in jobs:
@@ -63,17 +63,17 @@ class RequestTracker:
             stream.is_gone = False
 
     def serves(self, size_bytes: int) -> None:
-        """Note how much it is sent."""
+        """Record the size of the answer."""
         self._relay.traffic.served(size_bytes)
         self._served_bytes = size_bytes
         for job in self._jobs:
             self._client.stream(self._key(job), self._now_s()).read_until = job.read_until
 
     def _doubt(self, job: StreamJob, stream: Stream) -> None:
-        """Have what the client was just given checked again when it comes back for it.
+        """Check the windows of the last answer again if the client requests them again.
 
-        It may be that bytes of it came to harm: what was written since the start, or was
-        sound when it was looked at, is given out without another look.
+        Their bytes may be damaged: windows written since the start, or checked once, are
+        normally sent without another check.
         """
         if job.position is not None and stream.comes_back(job.position):
             reader = self._relay.physical_source(job.selection.physical_source).reader

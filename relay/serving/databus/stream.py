@@ -1,17 +1,16 @@
-"""From a stream request to the bytes of its response, given a reader of the ring.
+"""Turns a stream request into the bytes of its response, given a reader of the ring.
 
-No sockets and no waiting: a `StreamJob` looks at the ring in steps of bounded
-size, so that a request with a filter that lets nothing through cannot hold up
-the others, and says in the end what to answer.
+No sockets and no waiting: a `StreamJob` reads the ring in steps of bounded size, so that a
+request whose filter matches nothing cannot block the others.
 
-Whole windows are sent. Only a window larger than `size` is cut, at an event,
-and continued by the next request at (windowScn, windowOffset). The offset
-counts *all* events of the window, filtered out or not: counted in filtered
-events, as the original does it, the same events would come again and again.
-`StreamResponse.resume` says where to go on, so nobody has to count.
+Whole windows are sent. Only a window larger than `size` is cut, between two events, and the
+next request continues it at (windowScn, windowOffset). The offset counts *all* events of
+the window, filtered out or not; counted in filtered events, as the original Databus does it,
+the same events would come again and again. `StreamResponse.resume` has the position to
+continue from, so no client has to count.
 
-A selection that ends with a window is cut there: the place in the ring is
-looked for once a request, and nothing from there on is looked at.
+If a selection ends with a window, the response ends there: that position is looked up once
+per request, and nothing after it is read.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek
 from databus.schemas.rendering import Render
 from databus.schemas.scn import MAX_SCN
 
-# One step is about 5 ms of Python on the loop that serves everybody, and less where
-# compiled code looks at the events.
+# One step takes about 5 ms of Python on the loop that serves all requests, and less where
+# compiled code reads the events.
 STEP_BYTES = 512 << 10
 COMPILED_STEP_BYTES = 4 << 20
-# No match in so many bytes: answer with how far it got, and let the client ask on.
+# Without a match in this many bytes, answer with the position reached.
 MAX_SCAN_BYTES = 64 << 20
-# A response this much smaller than `size` is not worth a walk through a block.
+# A response may stay below `size` by this share rather than scan a block for its last windows.
 SLACK_DIVISOR = 16
 
 
@@ -42,38 +41,38 @@ class WindowReader(Protocol):
 
     @property
     def opening(self) -> int:
-        """Another number once the ring was emptied: places are to be found anew."""
+        """Changes when the ring is emptied; positions found before are then invalid."""
         ...
 
     @property
     def head(self) -> int:
-        """Where the oldest window begins."""
+        """Position of the oldest window."""
         ...
 
     @property
     def min_scn(self) -> int:
-        """The oldest window; negative when there is none."""
+        """SCN of the oldest window; negative without one."""
         ...
 
     @property
     def max_scn(self) -> int:
-        """The newest window; negative when there was never one."""
+        """SCN of the newest window; negative if there never was one."""
         ...
 
     def newest(self) -> tuple[int, int]:
-        """Return the newest window's SCN and where it ends."""
+        """Return SCN and end position of the newest window."""
         ...
 
     def find(self, scn: int, window_offset: int) -> int | None:
-        """Return where the next event after (scn, window_offset) lies; None when not here yet."""
+        """Return the position after (scn, window_offset); None if it is not in the ring yet."""
         ...
 
     def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`; None when it is not held."""
+        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
         ...
 
     def read(self, position: int, max_bytes: int) -> bytes:
-        """Return bytes from there on, up to the published tail."""
+        """Return bytes from `position` on, up to the published tail."""
         ...
 
     def sift(
@@ -83,23 +82,23 @@ class WindowReader(Protocol):
         ...
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
-        """Return where the last window ends that fits, or nearly so; or `position`."""
+        """Return the end of the last window that fits, within `slack_bytes`, or `position`."""
         ...
 
     def may_have_ddl(self, position: int, windows: bytes) -> bool:
-        """Say whether whole windows that were read there may have a DDL event."""
+        """Return whether whole windows read at `position` may contain a DDL event."""
         ...
 
     def remember_end(self, scn: int, position: int) -> None:
-        """Note where a window ends that was just sent."""
+        """Remember the end position of a window that was just sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamResponse:
-    """What to answer.
+    """The response to a stream request.
 
-    `resume` is None only when nothing was asked for by SCN and nothing is sent.
-    `is_caught_up`: there was nothing to look at, so holding the request may help.
+    `resume` is None only if no SCN was requested and nothing is sent. `is_caught_up`: there
+    was nothing to read, so the request may be held.
     """
 
     body: bytes
@@ -115,11 +114,11 @@ class StreamResponse:
 
 
 class StreamJob:
-    """One request's way through one ring.
+    """Reads one ring for one request.
 
-    `start` finds the place (again, when the ring has grown), `step` looks at
-    a bounded number of bytes and returns the response once it is complete.
-    `render` is None when events are sent as the ring has them.
+    `start` looks up the position (again, if the ring has grown). `step` reads a bounded
+    number of bytes, and returns the response once it is complete. `render` is None if
+    events are sent as they are stored.
     """
 
     def __init__(
@@ -138,17 +137,17 @@ class StreamJob:
 
     @property
     def selection(self) -> Selection:
-        """What is read."""
+        """The selection being read."""
         return self._selection
 
     def start(self, size_bytes: int | None = None) -> None:
-        """Begin a look at the ring; raises ScnNotFoundError."""
+        """Start reading the ring; raise ScnNotFoundError."""
         self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
         self._walk = None
         if self._is_done:
             return
         if self._opening != self._reader.opening:
-            # What lies at the place now may be older than what was asked for.
+            # The ring was emptied: the windows at this position may be older ones.
             self._place, self._end = None, None
             self._opening = self._reader.opening
         if self._place is None:
@@ -158,36 +157,36 @@ class StreamJob:
 
     @property
     def begin(self) -> Position | None:
-        """Where it began to read; None when that is the oldest window or not found yet."""
+        """Where reading began; None if at the oldest window, or not looked up yet."""
         return self._asked if self._place is None else self._place[1]
 
     @property
     def position(self) -> int | None:
-        """Where in the ring that is; None when it is not found, or not here yet."""
+        """Ring position of `begin`; None if not looked up, or not in the ring yet."""
         return None if self._place is None else self._place[0]
 
     @property
     def read_until(self) -> int:
-        """Up to where in the ring it has read; -1 when it has not begun."""
+        """Ring position up to which it has read; -1 before the first read."""
         return self._copied_until if self._walk is None else self._walk.position
 
     @property
     def is_inside_window(self) -> bool:
-        """Whether the first window was read in part by an earlier request."""
+        """Whether an earlier request has read a part of the first window."""
         return self.begin is not None and self.begin[1] > 0
 
     def next_event(self) -> Peek | None:
-        """Return the fixed fields of the event that comes next; None when there is none."""
+        """Return the fixed fields of the next event; None without one."""
         if self._place is None:
             return None
         try:
             data = self._reader.read(self._place[0], SMALLEST_BYTES)
         except ScnNotFoundError:
-            return None  # overtaken meanwhile: `step` says so, or goes on at the oldest
+            return None  # overwritten meanwhile: `step` raises, or continues at the oldest window
         return peek(data) if len(data) >= SMALLEST_BYTES else None
 
     def step(self) -> StreamResponse | None:
-        """Look further; None when there is more to look at. Raises ScnNotFoundError."""
+        """Read on; return None while there is more to read. Raises ScnNotFoundError."""
         if self._is_done:
             return StreamResponse(b"", (self._selection.until_scn, WINDOW_DONE))
         if self._place is None:
@@ -195,20 +194,20 @@ class StreamJob:
             return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
         try:
             if self._opening == self._reader.opening:
-                return self._look(*self._place)
+                return self._read_on(*self._place)
             self.start()
             return None
         except DamagedWindowsError:
-            raise  # they do not go away, whatever was asked for
+            raise  # retrying does not help
         except ScnNotFoundError:
             if self._asked is not None or self._selection.from_latest:
                 raise
-            # Asked for whatever is oldest, which is another window by now.
+            # The oldest window was requested and has been overwritten: start again.
             self._place = None
             self.start()
             return None
 
-    def _look(self, position: int, begin: Position | None) -> StreamResponse | None:
+    def _read_on(self, position: int, begin: Position | None) -> StreamResponse | None:
         if self._end is not None and position >= self._end.position:
             return StreamResponse(b"", self._end.resume)
         if self._copies_bytes and self._walk is None:
@@ -233,8 +232,8 @@ class StreamJob:
 
     def _find_place(self) -> tuple[int, Position | None] | None:
         if self._selection.from_latest:
-            # Of a ring that never held a window the newest is -1: "go on at -1" means that
-            # everything that will ever come is newer than this request.
+            # In a ring that never held a window the newest SCN is -1: a request that
+            # continues there gets every window to come.
             scn, tail = self._reader.newest()
             return tail, (scn, WINDOW_DONE)
         asked = self._asked
@@ -245,10 +244,11 @@ class StreamJob:
         return None if found is None else (found, asked)
 
     def _check_mark(self) -> None:
-        """Refuse a consumer whose last rows are of a window that this log should have, and has not.
+        """Raise OtherLogError if the checkpoint's mark contradicts this log.
 
-        An SCN alone proves nothing: another database has the same ones. Windows without rows
-        are no mark, for each relay writes its own (heartbeat.py).
+        The mark is a window with rows that the consumer has read. An SCN alone proves
+        nothing: another database has the same ones. Windows without rows are no marks, as
+        each relay writes its own (heartbeat.py).
         """
         mark = self._selection.checkpoint.mark
         held = None if mark is None else self._reader.window_at(mark[0])
@@ -257,17 +257,17 @@ class StreamJob:
 
     @property
     def _is_done(self) -> bool:
-        """Whether the checkpoint is behind all that is wanted, wherever the ring is."""
+        """Whether the checkpoint is at or after the end of the selection."""
         asked, until_scn = self._asked, self._selection.until_scn
         if asked is None or self._selection.from_latest or until_scn == MAX_SCN:
             return False
         return asked[0] > until_scn or asked == (until_scn, WINDOW_DONE)
 
     def _find_end(self, begin: int) -> _End | None:
-        """Return where the last window wanted ends; None when that is not here yet.
+        """Return the end of the selection's last window; None if not in the ring yet.
 
-        Raises ScnNotFoundError when it is gone: also when the oldest was asked for,
-        for an empty answer would say that nothing was there.
+        Raises ScnNotFoundError if it is overwritten, also if the oldest window was
+        requested: an empty answer would claim that there was nothing.
         """
         until_scn = self._selection.until_scn
         if until_scn == MAX_SCN:
@@ -281,7 +281,7 @@ class StreamJob:
 
 
 class _End(NamedTuple):
-    """Where reading ends because no more is wanted: a position, and what to resume from."""
+    """The end of a selection: ring position, and position to continue from."""
 
     position: int
     resume: Position
@@ -295,9 +295,9 @@ def _copy_windows(
     size_bytes: int,
     last: _End | None,
 ) -> StreamResponse | None:
-    """Answer with the ring's own bytes; None when the first window does not fit.
+    """Return a response with a copy of the ring's bytes; None if the first window is too large.
 
-    None, too, when there is DDL among them that is not wanted: that is rare.
+    Also None if the bytes contain DDL that was not requested, which is rare.
     """
     is_rest = last is not None and last.position - position <= size_bytes
     if last is not None and is_rest:
@@ -317,7 +317,7 @@ def _copy_windows(
 
 
 class _Walk:
-    """Event by event: filters, conversion, and windows too large for the response."""
+    """Reads event by event: for filters, conversion, and windows larger than the response."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class _Walk:
         self._overflow_bytes: int | None = None
 
     def step(self) -> StreamResponse | None:
-        """Look at one piece; returns the response when that was the last one."""
+        """Read one step; return the response if it is complete."""
         step_bytes = STEP_BYTES if self._sieve.plan is None else COMPILED_STEP_BYTES
         room_bytes = self._size_bytes - self._piece_bytes
         if self._last is not None:
@@ -388,7 +388,7 @@ class _Walk:
 
 
 def run(job: StreamJob) -> StreamResponse:
-    """Run a job to its end at once: for callers with no loop to share."""
+    """Run a job to its end at once, for callers without an event loop."""
     job.start()
     while (response := job.step()) is None:
         pass

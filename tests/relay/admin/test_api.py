@@ -146,7 +146,7 @@ def test_an_error_of_capture_is_a_problem_with_its_position(relay: ServedRelay) 
     relay.source().fail_for_good(SourceStoppedError("shop", 2, "a row does not fit", "log:3"))
     wait_until(lambda: the_source(relay)["state"] == "error")
     problem, met_once = asked(relay, "/problems")["problems"]
-    assert "met once" in met_once["text"]
+    assert "seen once" in met_once["text"]
     assert (problem["physicalSource"], problem["scn"], problem["place"]) == ("shop", "2", "log:3")
     assert "a row does not fit" in problem["text"]
     assert asked(relay, "/relay")["isHealthy"] is False

@@ -15,7 +15,7 @@ from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
 from databus.relay.capture.capture import BATCH_BYTES, Capture
-from databus.relay.capture.heartbeat import IdleAdvance
+from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.clock import Clock
@@ -699,8 +699,8 @@ def test_an_empty_transaction_at_the_same_scn_is_nothing_new(bench: Bench) -> No
     assert capture.wait_for(State.RUNNING, 5)
 
 
-def test_idle_advance_waits_longer_each_time_and_starts_over_after_data() -> None:
-    idle, now_s, waits = IdleAdvance(), 0.0, []
+def test_heartbeats_wait_longer_each_time_and_starts_over_after_data() -> None:
+    idle, now_s, waits = Heartbeat(), 0.0, []
     for _ in range(9):
         started = now_s
         while not idle.is_due(now_s):

@@ -52,7 +52,7 @@ def test_a_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
     whole = file.read_bytes()
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
-        with pytest.raises(RingError, match="write the SCN to go on from"):
+        with pytest.raises(RingError, match="write the SCN to continue from"):
             FileMaxScn(file).load()
 
 

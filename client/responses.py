@@ -8,16 +8,8 @@ from typing import Any, NamedTuple
 
 from databus.client.subscription import RegisteredSchema
 from databus.schemas.errors import ServerError
+from databus.schemas.protocol import Header
 from databus.schemas.scn import MAX_SCN
-
-PENDING_EVENT_BYTES = "x-dbus-pending-event-size"
-RESUME = "x-databus-resume"
-AHEAD = "x-databus-ahead"
-PHASE_COMPLETED = "phasecompleted"
-STORE_ID = "x-databus-store"
-MARK = "x-databus-mark"
-# Of a request: whose it is. As in databus/daemon/client_report.py, which is slow to import.
-CLIENT_ID = "x-databus-client"
 
 
 class StreamHeaders(NamedTuple):
@@ -53,23 +45,24 @@ def read_scn(server: str, path: str, body: bytes) -> int:
 
 def read_mark(server: str, headers: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the mark of the server's log, a window (SCN, timestamp); raise ServerError."""
-    text = headers.get(MARK)
+    text = headers.get(Header.MARK)
     if text is None:
         return None
     scn, _, ts_ns = text.partition(",")
     if not (scn.isdecimal() and ts_ns.isdecimal() and max(int(scn), int(ts_ns)) <= MAX_SCN):
-        raise ServerError(server, f"header {MARK} of /targetSCN is malformed: {text!r}")
+        raise ServerError(server, f"header {Header.MARK} of /targetSCN is malformed: {text!r}")
     return int(scn), int(ts_ns)
 
 
 def read_page_headers(server: str, headers: Mapping[str, str]) -> PageHeaders:
     """Return the headers of a `/bootstrap` answer; raise ServerError."""
-    pending = headers.get(PENDING_EVENT_BYTES)
+    pending = headers.get(Header.PENDING_EVENT_BYTES)
     try:
         pending_bytes = None if pending is None else int(pending)
     except ValueError as error:
         raise ServerError(server, f"a header of /bootstrap is malformed: {error}") from error
-    return PageHeaders(headers.get(PHASE_COMPLETED, "").upper() == "TRUE", pending_bytes)
+    is_completed = headers.get(Header.PHASE_COMPLETED.lower(), "").upper() == "TRUE"
+    return PageHeaders(is_completed, pending_bytes)
 
 
 def read_sources(server: str, body: bytes) -> dict[str, int]:
@@ -95,16 +88,16 @@ def read_stream_headers(server: str, headers: Mapping[str, str]) -> StreamHeader
     """Return the headers of a `/stream` answer; raise ServerError."""
     try:
         resume = None
-        if RESUME in headers:
-            scn, offset = headers[RESUME].split(",")
+        if Header.RESUME in headers:
+            scn, offset = headers[Header.RESUME].split(",")
             resume = (int(scn), int(offset))
             if not (-1 <= resume[0] <= MAX_SCN and resume[1] >= -1):
-                raise ValueError(f"{RESUME}: {headers[RESUME]} is not a position in a stream")
-        pending = headers.get(PENDING_EVENT_BYTES)
+                raise ValueError(f"{Header.RESUME}: {scn},{offset} is not a position in a stream")
+        pending = headers.get(Header.PENDING_EVENT_BYTES)
         return StreamHeaders(
             resume,
             None if pending is None else int(pending),
-            headers.get(AHEAD, "").lower() == "true",
+            headers.get(Header.AHEAD, "").lower() == "true",
         )
     except ValueError as error:
         raise ServerError(server, f"a header of /stream is malformed: {error}") from error

@@ -25,14 +25,7 @@ from databus.schemas.errors import (
     UnknownCommandError,
     UnknownSourceError,
 )
-from databus.schemas.protocol import (
-    ADVICE,
-    ERROR,
-    ERROR_CAUSE,
-    ERROR_CAUSE_MESSAGE,
-    ERROR_MESSAGE,
-    OLDEST_SCN,
-)
+from databus.schemas.protocol import Header
 from databus.schemas.scn import MAX_SCN
 
 # The refusals by their names on the wire. All other names say that the server itself is in
@@ -70,14 +63,14 @@ def error_headers(error: DatabusError) -> dict[str, str]:
     """Return the headers of the answer to a request that ends in this error."""
     name, cause = wire_names(error)
     text = _header_text(str(error))
-    headers = {ERROR: name, ERROR_MESSAGE: text}
+    headers = {Header.ERROR: name, Header.ERROR_MESSAGE: text}
     if cause:
-        headers |= {ERROR_CAUSE: cause, ERROR_CAUSE_MESSAGE: text}
+        headers |= {Header.ERROR_CAUSE: cause, Header.ERROR_CAUSE_MESSAGE: text}
     if isinstance(error, ScnNotFoundError):
         if error.oldest != UNKNOWN_SCN:
-            headers[OLDEST_SCN] = str(error.oldest)
+            headers[Header.OLDEST_SCN] = str(error.oldest)
         if error.advice:
-            headers[ADVICE] = _header_text(error.advice)
+            headers[Header.ADVICE] = _header_text(error.advice)
     return headers
 
 
@@ -88,17 +81,17 @@ def read_error(
 
     Header names are lower case. `scn` is the one that was asked for.
     """
-    sent = [headers[header] for header in (ERROR, ERROR_CAUSE) if headers.get(header)]
+    sent = [headers[header] for header in (Header.ERROR, Header.ERROR_CAUSE) if headers.get(header)]
     if status == 200 and not sent:
         return None
-    text = headers.get(ERROR_CAUSE_MESSAGE) or headers.get(ERROR_MESSAGE) or ""
+    text = headers.get(Header.ERROR_CAUSE_MESSAGE) or headers.get(Header.ERROR_MESSAGE) or ""
     # The cause says more than the error around it. Java's names have their package in front.
     kinds = [REFUSALS.get(name.rpartition(".")[2]) for name in reversed(sent)]
     kind = next(filter(None, kinds), None)
     if kind is None and status == UnknownCommandError.status and not sent:
         kind = UnknownCommandError  # an HTTP server's own answer to a path that it does not have
     if kind is ScnNotFoundError:
-        return ScnNotFoundError(scn, _read_oldest(headers), headers.get(ADVICE, ""))
+        return ScnNotFoundError(scn, _read_oldest(headers), headers.get(Header.ADVICE, ""))
     described = " ".join(part for part in (f"status {status}", " caused by ".join(sent)) if part)
     if kind is not None:
         return kind.answered(server, text or described)
@@ -106,7 +99,7 @@ def read_error(
 
 
 def _read_oldest(headers: Mapping[str, str]) -> int:
-    text = headers.get(OLDEST_SCN, "")
+    text = headers.get(Header.OLDEST_SCN, "")
     is_scn = text.isascii() and text.isdecimal() and int(text) <= MAX_SCN
     return int(text) if is_scn else UNKNOWN_SCN
 

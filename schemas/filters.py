@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from databus.schemas.errors import InvalidParameterError
+from databus.schemas.protocol import Parameter
 
-PARAMETER = "filters"
 MAX_CHARS = 64 * 1024
 
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
@@ -131,14 +131,16 @@ def parse_filters(text: str, max_chars: int = MAX_CHARS) -> dict[int, EventFilte
     """
     if len(text) > max_chars:
         raise InvalidParameterError(
-            PARAMETER, text, f"must not be longer than {max_chars} characters"
+            Parameter.FILTERS, text, f"must not be longer than {max_chars} characters"
         )
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidParameterError(PARAMETER, text, f"must be JSON: {error}") from error
+        raise InvalidParameterError(Parameter.FILTERS, text, f"must be JSON: {error}") from error
     if not isinstance(values, dict):
-        raise InvalidParameterError(PARAMETER, text, "must be a JSON map from src_id to filter")
+        raise InvalidParameterError(
+            Parameter.FILTERS, text, "must be a JSON map from src_id to filter"
+        )
     return {_src_id(key): _parse_one(value) for key, value in values.items()}
 
 
@@ -211,12 +213,14 @@ def _long(value: Any, number: Any, name: str) -> int:
 
 def _src_id(key: str) -> int:
     if not (key.isascii() and key.isdigit() and len(key) <= 5 and int(key) <= _LARGEST_SRC_ID):
-        raise InvalidParameterError(PARAMETER, key, f"a src_id is a number up to {_LARGEST_SRC_ID}")
+        raise InvalidParameterError(
+            Parameter.FILTERS, key, f"a src_id is a number up to {_LARGEST_SRC_ID}"
+        )
     return int(key)
 
 
 def _malformed(value: Any, rule: str) -> InvalidParameterError:
-    return InvalidParameterError(PARAMETER, json.dumps(value), rule)
+    return InvalidParameterError(Parameter.FILTERS, json.dumps(value), rule)
 
 
 def _text(key: bytes) -> str:
@@ -228,7 +232,7 @@ def _number(key: bytes) -> int:
     number = _parse_long(text)
     if number is None:
         raise InvalidParameterError(
-            PARAMETER, text, "a RANGE filter needs keys that are numbers; use MOD"
+            Parameter.FILTERS, text, "a RANGE filter needs keys that are numbers; use MOD"
         )
     return number
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from databus.schemas.errors import InvalidParameterError
+from databus.schemas.protocol import Parameter
 from databus.schemas.rendering import NEWEST_EVENT_VERSION, AnswerForm, Output
 
 PROTOCOL_VERSIONS = (2, 3, 4)
@@ -61,20 +62,20 @@ def parse_form(parameters: Parameters, size_name: str, most_bytes: int) -> Answe
 
 def parse_protocol_version(parameters: Parameters) -> int:
     """Return the version of the registration's answer; the oldest when it is absent."""
-    text = parameters.get("protocolVersion", "").strip() or str(PROTOCOL_VERSIONS[0])
+    text = parameters.get(Parameter.PROTOCOL_VERSION, "").strip() or str(PROTOCOL_VERSIONS[0])
     if text not in map(str, PROTOCOL_VERSIONS):
-        raise InvalidParameterError("protocolVersion", text, "2, 3 or 4")
+        raise InvalidParameterError(Parameter.PROTOCOL_VERSION, text, "2, 3 or 4")
     return int(text)
 
 
 def _parse_output(parameters: Parameters) -> Output:
-    text = parameters.get("output", "").strip().lower() or Output.BINARY
+    text = parameters.get(Parameter.OUTPUT, "").strip().lower() or Output.BINARY
     try:
         return Output(text)
     except ValueError:
-        raise InvalidParameterError("output", text, f"one of {', '.join(Output)}") from None
+        raise InvalidParameterError(Parameter.OUTPUT, text, f"one of {', '.join(Output)}") from None
 
 
 def _parse_event_version(parameters: Parameters) -> int:
-    newest = parse_number(parameters, "maxev", 0, least=0)
+    newest = parse_number(parameters, Parameter.EVENT_VERSION, 0, least=0)
     return min(newest, NEWEST_EVENT_VERSION) if newest >= NEWEST_EVENT_VERSION else 0

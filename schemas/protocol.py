@@ -1,17 +1,72 @@
-"""The names of the Databus protocol: headers, in one place.
+"""The names of the Databus protocol: headers and query parameters, each in this place alone.
 
-Those that begin with `x-databus-` are this project's own; all others are as LinkedIn's servers
-and clients spell them.
+Names are as LinkedIn's servers and clients spell them, but for those marked [+], which are this
+project's own.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# An answer that is an error (`error_headers.py` writes and reads them).
-ERROR: Final = "x-dbus-error"
-ERROR_MESSAGE: Final = "x-dbus-error-message"
-ERROR_CAUSE: Final = "x-dbus-error-cause"
-ERROR_CAUSE_MESSAGE: Final = "x-dbus-error-cause-message"
-OLDEST_SCN: Final = "x-databus-oldest-scn"  # with ScnNotFoundException, where it is known
-ADVICE: Final = "x-databus-advice"  # with ScnNotFoundException, where there is more to say
+
+class Header:
+    """The names of HTTP headers. Clients compare them in lower case."""
+
+    # Of a request.
+    CLIENT_ID: Final = "x-databus-client"  # [+] whose request it is: its reports have the same id
+
+    # Of an answer that is an error (`error_headers.py`).
+    ERROR: Final = "x-dbus-error"
+    ERROR_MESSAGE: Final = "x-dbus-error-message"
+    ERROR_CAUSE: Final = "x-dbus-error-cause"
+    ERROR_CAUSE_MESSAGE: Final = "x-dbus-error-cause-message"
+    OLDEST_SCN: Final = "x-databus-oldest-scn"  # [+] with ScnNotFoundException, where known
+    ADVICE: Final = "x-databus-advice"  # [+] with ScnNotFoundException, where there is any
+
+    # Of `/register`.
+    PROTOCOL_VERSION: Final = "x-dbus-protocol-version"
+
+    # Of `/stream` and `/measure`.
+    RESUME: Final = "x-databus-resume"  # [+] where the next request goes on
+    AHEAD: Final = "x-databus-ahead"  # [+] the checkpoint is newer than all that the relay has
+    PENDING_EVENT_BYTES: Final = "x-dbus-pending-event-size"  # of `/bootstrap`, too
+
+    # Of the bootstrap server.
+    BOOTSTRAP_SERVER: Final = "X-DBUS2-BS-HOSTPORT"  # of `/startSCN`: who holds the session
+    STORE_ID: Final = "x-databus-store"  # [+] of `/startSCN`: the store whose row ids follow
+    MARK: Final = "x-databus-mark"  # [+] of `/targetSCN`: the newest window with rows
+    PHASE_COMPLETED: Final = "PhaseCompleted"  # of `/bootstrap`: TRUE on a phase's last page
+
+
+class Parameter:
+    """The names of query parameters."""
+
+    # What is read.
+    SOURCES: Final = "sources"
+    SOURCE: Final = "source"
+    SUBSCRIPTIONS: Final = "subs"
+    FILTERS: Final = "filters"  # of a relay
+    FILTER: Final = "filter"  # of a bootstrap server
+
+    # From where on, and up to where.
+    CHECKPOINT: Final = "checkPoint"
+    CHECKPOINT_MULT: Final = "checkPointMult"
+    FROM_LATEST: Final = "streamFromLatestScn"
+    SINCE_MS: Final = "since"  # [+]
+    UNTIL_SCN: Final = "untilScn"  # [+]
+    AFTER_ROW: Final = "afterRow"  # [+]
+    UNTIL_ROW: Final = "untilRow"  # [+]
+
+    # How much.
+    SIZE: Final = "size"  # bytes of an answer to `/stream`
+    BATCH_SIZE: Final = "batchSize"  # bytes of an answer to `/bootstrap`
+    ROWS: Final = "rows"  # [+] of `/measure`
+    BYTES: Final = "bytes"  # [+] of `/measure`
+
+    # In which form, and when.
+    OUTPUT: Final = "output"
+    EVENT_VERSION: Final = "maxev"
+    DDL: Final = "ddl"  # [+]
+    WAIT_MS: Final = "wait"  # [+]
+    VERSION: Final = "v"  # of `/sources`; nobody reads it
+    PROTOCOL_VERSION: Final = "protocolVersion"

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from databus.client.puller.transport import Answer, Transport
 from databus.schemas.errors import DatabusError, ServerError
+from databus.schemas.protocol import Parameter
 from databus.schemas.scn import MAX_SCN
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,9 @@ class RelayMonitor:
     async def _trouble(self, transport: Transport, relay: str, name: str) -> str:
         """Return the problem that a relay reports for its source, or ""."""
         try:
-            answer = await _get(transport, relay, "/controlSources/status", {"source": name})
+            answer = await _get(
+                transport, relay, "/controlSources/status", {Parameter.SOURCE: name}
+            )
             return read_trouble(relay, name, answer.body) if answer.status == 200 else ""
         except (DatabusError, OSError) as error:
             log.debug("%s does not report the status of its source %s: %s", relay, name, error)

@@ -13,6 +13,7 @@ from databus.schemas.errors import (
     InvalidParameterError,
     OtherLogError,
 )
+from databus.schemas.protocol import Parameter
 
 STORE_ID_KEY = "bootstrap_store_id"  # in a checkpoint: the store whose row ids it has
 
@@ -39,7 +40,7 @@ def _source_of(choice: SourceLookup, checkpoint: Checkpoint) -> SourceState:
         if source.name == name:
             return source
     raise InvalidParameterError(
-        "checkPoint", name, "snapshot_source must be one of the requested sources"
+        Parameter.CHECKPOINT, name, "snapshot_source must be one of the requested sources"
     )
 
 

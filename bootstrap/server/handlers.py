@@ -25,12 +25,12 @@ from databus.bootstrap.server.sessions import Caller, ServedPhase, Session, call
 from databus.bootstrap.server.source_lookup import Stores, all_sources, choose_sources
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.client_report import CLIENT_ID
 from databus.daemon.http import CommandHandler
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import DatabusError, InvalidParameterError
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
+from databus.schemas.protocol import Header, Parameter
 
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
@@ -61,7 +61,7 @@ class BootstrapHandler(CommandHandler):
         """The caller: its id, address and program."""
         headers = self.request.headers
         return caller_of(
-            headers.get(CLIENT_ID, ""),
+            headers.get(Header.CLIENT_ID, ""),
             self.request.remote_ip or "",
             headers.get("User-Agent", ""),
         )
@@ -91,9 +91,13 @@ class RegisterHandler(BootstrapHandler):
         """Answer in the format of the requested protocol version."""
         parameters = self.parameters()
         version = parse_protocol_version(parameters)
-        asked = parse_sources(parameters, "sources") if parameters.get("sources") else ()
+        asked = (
+            parse_sources(parameters, Parameter.SOURCES)
+            if parameters.get(Parameter.SOURCES)
+            else ()
+        )
         schemas = await self.ask(lambda stores: self._schemas(asked, stores))
-        self.set_header("x-dbus-protocol-version", str(version))
+        self.set_header(Header.PROTOCOL_VERSION, str(version))
         await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
 
     def _schemas(self, asked: Sequence[str], stores: Stores) -> list[dict[str, Any]]:
@@ -117,8 +121,8 @@ class StartScnHandler(BootstrapHandler):
         with self.session(request.sources) as session:
             start = await self.ask(lambda stores: find_start(request, stores, self.pair.listed))
             session.phase, session.start_scn = ServedPhase.STARTING, start.scn
-        self.set_header("X-DBUS2-BS-HOSTPORT", self._host_port())
-        self.set_header("x-databus-store", start.store_id)
+        self.set_header(Header.BOOTSTRAP_SERVER, self._host_port())
+        self.set_header(Header.STORE_ID, start.store_id)
         await self.send_json(str(start.scn))
 
     def _host_port(self) -> str:
@@ -136,14 +140,14 @@ class TargetScnHandler(BootstrapHandler):
 
     async def answer(self, *_path: str) -> None:
         """Answer with the SCN."""
-        named = parse_sources(self.parameters(), "source")
+        named = parse_sources(self.parameters(), Parameter.SOURCE)
         if len(named) != 1:
-            raise InvalidParameterError("source", ",".join(named), "the name of one source")
+            raise InvalidParameterError(Parameter.SOURCE, ",".join(named), "the name of one source")
         target = await self.ask(lambda stores: find_target(named[0], stores, self.pair.listed))
         (name,) = self.pair.source_names(named)
         self.pair.sessions.set_target(self.caller, name, target.scn)
         if target.mark is not None:
-            self.set_header("x-databus-mark", "{},{}".format(*target.mark))
+            self.set_header(Header.MARK, "{},{}".format(*target.mark))
         await self.send_json(str(target.scn))
 
 
@@ -158,9 +162,9 @@ class PageHandler(BootstrapHandler):
             self._count(page)
             _note_page(session, request.checkpoint, page)
         if page.is_phase_over:
-            self.set_header("PhaseCompleted", "TRUE")
+            self.set_header(Header.PHASE_COMPLETED, "TRUE")
         if page.pending_event_bytes is not None:
-            self.set_header("x-dbus-pending-event-size", str(page.pending_event_bytes))
+            self.set_header(Header.PENDING_EVENT_BYTES, str(page.pending_event_bytes))
         await self.send_parts(page.parts, request.form.content_type)
 
     def _count(self, page: Page) -> None:

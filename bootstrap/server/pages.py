@@ -51,6 +51,7 @@ from databus.schemas.errors import (
 )
 from databus.schemas.event.control import checkpoint_event
 from databus.schemas.event.v2 import decode, encode
+from databus.schemas.protocol import Parameter
 from databus.schemas.rendering import Render, choose_render
 from databus.schemas.scn import MAX_SCN
 
@@ -161,7 +162,7 @@ class _PageReader:
         self._closing_bytes = len(self._closing(self._longest()))
         if self._closing_bytes >= request.form.size_bytes:
             raise InvalidParameterError(
-                "batchSize",
+                Parameter.BATCH_SIZE,
                 str(request.form.size_bytes),
                 f"more than the {self._closing_bytes} bytes of the checkpoint at a page's end",
             )

@@ -16,10 +16,9 @@ from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.parameters import Parameters, parse_form, parse_json, parse_number
+from databus.schemas.protocol import Parameter
 from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
-
-FILTER = "filter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +68,13 @@ class MeasureRequest(Reading):
 
 def parse_start_request(parameters: Parameters) -> StartRequest:
     """Return the request; raises InvalidParameterError, CheckpointError."""
-    sources = parse_sources(parameters, "sources")
+    sources = parse_sources(parameters, Parameter.SOURCES)
     text, checkpoint = _parse_checkpoint(parameters)
     if checkpoint.mode is not ConsumptionMode.SNAPSHOT:
         raise InvalidParameterError(
-            "checkPoint", text, f"a start SCN is asked for in mode {ConsumptionMode.SNAPSHOT}"
+            Parameter.CHECKPOINT,
+            text,
+            f"a start SCN is asked for in mode {ConsumptionMode.SNAPSHOT}",
         )
     # A consumer whose checkpoint has no SCN has nothing yet.
     return StartRequest(sources, max(checkpoint.bootstrap_since_scn, 0), checkpoint.mark)
@@ -83,7 +84,7 @@ def parse_page_request(parameters: Parameters, limits: HttpSettings) -> PageRequ
     """Return the request; raises InvalidParameterError, CheckpointError."""
     return PageRequest(
         **_parse_reading(parameters, limits),
-        form=parse_form(parameters, "batchSize", limits.max_response_bytes),
+        form=parse_form(parameters, Parameter.BATCH_SIZE, limits.max_response_bytes),
     )
 
 
@@ -91,13 +92,13 @@ def parse_measure_request(parameters: Parameters, limits: HttpSettings) -> Measu
     """Return the request; raises InvalidParameterError, CheckpointError."""
     return MeasureRequest(
         **_parse_reading(parameters, limits),
-        most_rows=min(parse_number(parameters, "rows", MAX_SCN, least=1), MAX_SCN),
-        most_bytes=min(parse_number(parameters, "bytes", MAX_SCN, least=1), MAX_SCN),
+        most_rows=min(parse_number(parameters, Parameter.ROWS, MAX_SCN, least=1), MAX_SCN),
+        most_bytes=min(parse_number(parameters, Parameter.BYTES, MAX_SCN, least=1), MAX_SCN),
     )
 
 
 def _parse_reading(parameters: Parameters, limits: HttpSettings) -> dict[str, Any]:
-    sources = parse_sources(parameters, "sources")
+    sources = parse_sources(parameters, Parameter.SOURCES)
     text, checkpoint = _parse_checkpoint(parameters)
     _check_page(text, checkpoint)
     filters, every_filter = _parse_filter(parameters, limits)
@@ -114,22 +115,26 @@ def _parse_rows(
     parameters: Parameters, sources: Sequence[str], checkpoint: Checkpoint
 ) -> dict[str, int]:
     """Return the range of row ids to read, (after, until]."""
-    after_row = _parse_row(parameters, "afterRow", 0)
-    until_row = _parse_row(parameters, "untilRow", MAX_SCN)
+    after_row = _parse_row(parameters, Parameter.AFTER_ROW, 0)
+    until_row = _parse_row(parameters, Parameter.UNTIL_ROW, MAX_SCN)
     if checkpoint.mode is ConsumptionMode.SNAPSHOT:
         least, where = checkpoint.snapshot_offset, "the checkpoint's snapshot_offset"
         if after_row:
             raise InvalidParameterError(
-                "afterRow", str(after_row), f"a snapshot goes on after {where} {least}"
+                Parameter.AFTER_ROW, str(after_row), f"a snapshot goes on after {where} {least}"
             )
     else:
-        least, where = after_row, "afterRow"
+        least, where = after_row, Parameter.AFTER_ROW
         if len(sources) > 1 and (after_row, until_row) != (0, MAX_SCN):
             raise InvalidParameterError(
-                "sources", ",".join(sources), "one: afterRow and untilRow are ids of its rows"
+                Parameter.SOURCES,
+                ",".join(sources),
+                "one: afterRow and untilRow are ids of its rows",
             )
     if until_row < least:
-        raise InvalidParameterError("untilRow", str(until_row), f"not below {where} {least}")
+        raise InvalidParameterError(
+            Parameter.UNTIL_ROW, str(until_row), f"not below {where} {least}"
+        )
     return {"after_row": after_row, "until_row": until_row}
 
 
@@ -150,9 +155,11 @@ def parse_sources(parameters: Parameters, name: str) -> tuple[str, ...]:
 
 
 def _parse_checkpoint(parameters: Parameters) -> tuple[str, Checkpoint]:
-    text = parameters.get("checkPoint", "").strip()
+    text = parameters.get(Parameter.CHECKPOINT, "").strip()
     if not text:
-        raise InvalidParameterError("checkPoint", "", "where the consumer is; it is required")
+        raise InvalidParameterError(
+            Parameter.CHECKPOINT, "", "where the consumer is; it is required"
+        )
     return text, Checkpoint.from_json(text)
 
 
@@ -160,13 +167,13 @@ def _check_page(text: str, checkpoint: Checkpoint) -> None:
     """Raise unless the checkpoint is inside a snapshot or a catch-up."""
     if not checkpoint.is_bootstrap:
         raise InvalidParameterError(
-            "checkPoint",
+            Parameter.CHECKPOINT,
             text,
             f"a page is asked for in mode {ConsumptionMode.SNAPSHOT} or {ConsumptionMode.CATCHUP}",
         )
     if checkpoint.bootstrap_start_scn < 0:
         raise InvalidParameterError(
-            "checkPoint", text, "bootstrap_start_scn is what /startSCN answered"
+            Parameter.CHECKPOINT, text, "bootstrap_start_scn is what /startSCN answered"
         )
     if checkpoint.mode is ConsumptionMode.SNAPSHOT:
         _check_snapshot(text, checkpoint)
@@ -176,27 +183,31 @@ def _check_page(text: str, checkpoint: Checkpoint) -> None:
 
 def _check_snapshot(text: str, checkpoint: Checkpoint) -> None:
     if not checkpoint.snapshot_source:
-        raise InvalidParameterError("checkPoint", text, "snapshot_source names the source to read")
+        raise InvalidParameterError(
+            Parameter.CHECKPOINT, text, "snapshot_source names the source to read"
+        )
     # No default is safe: "from the beginning" may send a table twice, "finished"
     # may lose the table of a consumer that forgot the offset.
     if checkpoint.snapshot_offset < 0:
         raise InvalidParameterError(
-            "checkPoint", text, "snapshot_offset is 0 at a snapshot's begin, and -1 when it is over"
+            Parameter.CHECKPOINT,
+            text,
+            "snapshot_offset is 0 at a snapshot's begin, and -1 when it is over",
         )
     if checkpoint.bootstrap_since_scn > checkpoint.bootstrap_start_scn:
         raise InvalidParameterError(
-            "checkPoint", text, "bootstrap_since_scn is not above bootstrap_start_scn"
+            Parameter.CHECKPOINT, text, "bootstrap_since_scn is not above bootstrap_start_scn"
         )
 
 
 def _check_catch_up(text: str, checkpoint: Checkpoint) -> None:
     if checkpoint.bootstrap_target_scn < 0:
         raise InvalidParameterError(
-            "checkPoint", text, "bootstrap_target_scn is what /targetSCN answered"
+            Parameter.CHECKPOINT, text, "bootstrap_target_scn is what /targetSCN answered"
         )
     if not 0 <= checkpoint.window_scn <= checkpoint.bootstrap_target_scn:
         raise InvalidParameterError(
-            "checkPoint", text, "windowScn is between the start and bootstrap_target_scn"
+            Parameter.CHECKPOINT, text, "windowScn is between the start and bootstrap_target_scn"
         )
 
 
@@ -208,11 +219,11 @@ def _parse_filter(
     The JSON is the relay's `filters`, or only one source's part of it: that is what the
     original Databus client sends, which requests one source at a time.
     """
-    text = parameters.get(FILTER, "").strip()
+    text = parameters.get(Parameter.FILTER, "").strip()
     if not text:
         return {}, None
     max_chars = limits.max_filter_bytes
-    value = parse_json(FILTER, text) if len(text) <= max_chars else None
+    value = parse_json(Parameter.FILTER, text) if len(text) <= max_chars else None
     if isinstance(value, dict) and "partitionType" in value:
         return {}, parse_filters(json.dumps({"1": value}), max_chars=2 * max_chars)[1]
     return parse_filters(text, max_chars=max_chars), None

@@ -13,6 +13,7 @@ from databus.schemas.errors import (
     InvalidParameterError,
     UnknownSourceError,
 )
+from databus.schemas.protocol import Parameter
 
 Listed = Mapping[str, Sequence[str]]  # physical source → names of its sources in the settings
 
@@ -55,7 +56,7 @@ def choose_sources(texts: Sequence[str], stores: Stores, listed: Listed) -> Sour
             raise _missing(text, held, listed, stores.problems)
     common = set.intersection(*(set(places) for places in found.values()))
     if len(common) != 1:
-        raise InvalidParameterError("sources", ",".join(texts), _explain(found, common))
+        raise InvalidParameterError(Parameter.SOURCES, ",".join(texts), _explain(found, common))
     (name,) = common
     return SourceLookup(stores.open[name], tuple(places[name] for places in found.values()))
 

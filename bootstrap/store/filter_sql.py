@@ -12,15 +12,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from databus.schemas.errors import InvalidParameterError
-from databus.schemas.filters import (
-    PARAMETER,
-    AnyOf,
-    EventFilter,
-    ModFilter,
-    NoFilter,
-    RangeFilter,
-    key_number,
-)
+from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter, key_number
+from databus.schemas.protocol import Parameter
 
 EVERY_KEY: Final = 2  # `is_hashed` of an event about every row
 _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
@@ -69,7 +62,9 @@ def _condition_of_key(wanted: EventFilter | None) -> Condition:
             return Condition(_MOD, (num_buckets, num_buckets, *_between(start, end)))
         case RangeFilter(start, end):
             return Condition(_RANGE, _between(start, end), has_ranges=True)
-    raise InvalidParameterError(PARAMETER, repr(wanted), "must be a MOD, RANGE or NONE filter")
+    raise InvalidParameterError(
+        Parameter.FILTERS, repr(wanted), "must be a MOD, RANGE or NONE filter"
+    )
 
 
 def number_of(key: int | bytes) -> tuple[int, bool]:

@@ -30,7 +30,6 @@ from databus.client.puller.page_decoder import PageDecoder
 from databus.client.puller.transport import Answer, OnChunk, make_transport
 from databus.client.puller.window_decoder import BufferItem, UnknownSchemaError, WindowDecoder
 from databus.client.responses import (
-    STORE_ID,
     read_mark,
     read_page_headers,
     read_schemas,
@@ -41,9 +40,10 @@ from databus.client.responses import (
 from databus.conf.settings import ClientSettings
 from databus.schemas.error_headers import read_error
 from databus.schemas.errors import ProtocolError, ServerError, SettingsError, WindowTooLargeError
+from databus.schemas.protocol import Header, Parameter
 
 MAX_SMALL_ANSWER_BYTES = 64 << 20  # of /sources and /register
-PROTOCOL_VERSION = "3"
+REGISTER_VERSION = "3"
 
 Request = GetSources | GetSchemas | GetStream | GetStartScn | GetTargetScn | GetPage
 
@@ -75,16 +75,19 @@ class ServerRequests:
         server = request.server
         match request:
             case GetSources():
-                answer = await self._get(server, "/sources", {"v": "1"})
+                answer = await self._get(server, "/sources", {Parameter.VERSION: "1"})
                 return SourcesAnswered(read_sources(server, answer.body))
             case GetSchemas(_, src_ids):
-                parameters = {"sources": _listed(src_ids), "protocolVersion": PROTOCOL_VERSION}
+                parameters = {
+                    Parameter.SOURCES: _listed(src_ids),
+                    Parameter.PROTOCOL_VERSION: REGISTER_VERSION,
+                }
                 answer = await self._get(server, "/register", parameters)
                 return SchemasAnswered(read_schemas(server, answer.body))
             case GetStartScn():
                 return await self._get_start_scn(request)
             case GetTargetScn(_, source):
-                answer = await self._get(server, "/targetSCN", {"source": source})
+                answer = await self._get(server, "/targetSCN", {Parameter.SOURCE: source})
                 scn = read_scn(server, "/targetSCN", answer.body)
                 return TargetScnAnswered(scn, read_mark(server, answer.headers))
         return await self._get_events(request)
@@ -114,12 +117,12 @@ class ServerRequests:
 
     async def _get_start_scn(self, request: GetStartScn) -> StartScnAnswered:
         parameters = {
-            "sources": ",".join(request.sources),
-            "checkPoint": request.checkpoint.to_json(),
+            Parameter.SOURCES: ",".join(request.sources),
+            Parameter.CHECKPOINT: request.checkpoint.to_json(),
         }
         answer = await self._get(request.server, "/startSCN", parameters)
         scn = read_scn(request.server, "/startSCN", answer.body)
-        return StartScnAnswered(scn, answer.headers.get(STORE_ID, ""))
+        return StartScnAnswered(scn, answer.headers.get(Header.STORE_ID, ""))
 
     async def _get_events(self, request: GetStream | GetPage) -> ConnectionStateMessage:
         path = "/stream" if isinstance(request, GetStream) else "/bootstrap"
@@ -155,14 +158,14 @@ class ServerRequests:
     async def _get_page(self, request: GetPage) -> PageAnswered:
         self._page_decoder.begin(request.src_ids, request.checkpoint)
         parameters = {
-            "sources": _listed(request.src_ids),
-            "checkPoint": request.checkpoint.to_json(),
-            "output": "binary",
-            "batchSize": str(request.size_bytes),
-            "maxev": "2",
+            Parameter.SOURCES: _listed(request.src_ids),
+            Parameter.CHECKPOINT: request.checkpoint.to_json(),
+            Parameter.OUTPUT: "binary",
+            Parameter.BATCH_SIZE: str(request.size_bytes),
+            Parameter.EVENT_VERSION: "2",
         }
         if request.filters is not None:
-            parameters["filter"] = request.filters
+            parameters[Parameter.FILTER] = request.filters
         answer = await self._ask(
             request.server,
             "/bootstrap",
@@ -184,20 +187,20 @@ class ServerRequests:
 
     def _stream_parameters(self, request: GetStream) -> dict[str, str]:
         parameters = {
-            "sources": _listed(request.src_ids),
-            "checkPoint": request.checkpoint.to_json(),
-            "size": str(request.size_bytes),
-            "output": "binary",
-            "maxev": "2",
+            Parameter.SOURCES: _listed(request.src_ids),
+            Parameter.CHECKPOINT: request.checkpoint.to_json(),
+            Parameter.SIZE: str(request.size_bytes),
+            Parameter.OUTPUT: "binary",
+            Parameter.EVENT_VERSION: "2",
             # Always requested: DDL events are few, unwanted ones are dropped here, and a
             # relay that need not filter them out copies whole windows.
-            "ddl": "true",
-            "wait": str(self._settings.wait_ms) if request.may_be_held else "0",
+            Parameter.DDL: "true",
+            Parameter.WAIT_MS: str(self._settings.wait_ms) if request.may_be_held else "0",
         }
         if request.filters is not None:
-            parameters["filters"] = request.filters
+            parameters[Parameter.FILTERS] = request.filters
         if request.is_from_latest:
-            parameters["streamFromLatestScn"] = "true"
+            parameters[Parameter.FROM_LATEST] = "true"
         return parameters
 
 

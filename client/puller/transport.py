@@ -22,12 +22,11 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine,
 from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 
 from databus import __version__
-from databus.client.responses import CLIENT_ID
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls
 from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
-from databus.schemas.protocol import ERROR
+from databus.schemas.protocol import Header
 
 READ_BYTES = 256 << 10
 MAX_HEADER_BYTES = 64 << 10
@@ -258,7 +257,7 @@ class _Reading(HTTPMessageDelegate):
 
     def data_received(self, chunk: bytes) -> None:
         self._body_bytes += len(chunk)
-        is_good = self.status == 200 and ERROR not in self._headers
+        is_good = self.status == 200 and Header.ERROR not in self._headers
         try:
             if self._on_chunk is not None and is_good:
                 self._on_chunk(chunk)
@@ -289,5 +288,5 @@ class _Reading(HTTPMessageDelegate):
 
 def make_transport(settings: ClientSettings, client_id: str = "") -> Transport:
     """Return a client's transport, whose requests carry `client_id`."""
-    headers = {CLIENT_ID: client_id} if client_id else {}
+    headers = {Header.CLIENT_ID: client_id} if client_id else {}
     return Transport(settings.connect_timeout_s, headers, ServerAccess(settings.access))

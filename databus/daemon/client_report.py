@@ -12,7 +12,6 @@ from pydantic import Field
 
 from databus.daemon.openapi import ApiModel, Scn
 
-CLIENT_ID = "x-databus-client"  # header of each request: the id that the reports are under
 MAX_ID = 64
 MAX_TEXT = 500
 MAX_WAITED_FOR = 500

@@ -37,13 +37,15 @@ from databus.schemas.errors import (
     UnauthorizedError,
     UnknownCommandError,
 )
+from databus.schemas.protocol import Parameter
 
 log = logging.getLogger(__name__)
 
 SLICE_BYTES = 256 << 10  # a connection that cannot take one in the idle time is dropped
 FIRST_BYTES = 64 << 10  # copied behind the headers
 GZIP_MIN_BYTES = 1024
-FILTERS = ("filters", "filter", "subs")  # parameters that cost work by their length
+# Parameters that cost work by their length.
+FILTERS = (Parameter.FILTERS, Parameter.FILTER, Parameter.SUBSCRIPTIONS)
 
 Answer = TypeVar("Answer")
 

@@ -22,19 +22,15 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from tornado.httpserver import HTTPServer
-from tornado.httputil import (
-    HTTPHeaders,
-    HTTPMessageDelegate,
-    RequestStartLine,
-    ResponseStartLine,
-)
+from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.http import SLICE_BYTES
 from databus.daemon.tls import server_context
-from databus.schemas.errors import SettingsError
+from databus.schemas.errors import DatabusError, SettingsError
+from databus.schemas.protocol import Header
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +39,10 @@ REST_S = 0.2  # of accepting, when there is no descriptor or memory for another 
 ALL, OF_ONE = "max_connections", "max_connections_per_client"
 DESCRIPTORS, SLOW = "descriptors", "request_s"
 _TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
-    b"x-dbus-error: RequestProcessingException\r\n"
-    b"x-dbus-error-message: too many connections; see http.%s\r\n\r\n"
-)
+    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
+    f"{Header.ERROR}: {DatabusError.wire_name}\r\n"
+    f"{Header.ERROR_MESSAGE}: too many connections; see http.%s\r\n\r\n"
+).encode()
 
 
 class BoundedServer(HTTPServer):

@@ -13,24 +13,21 @@ import pytest
 from databus.relay.serving.databus.handlers import COMMANDS
 from databus.schemas import errors
 from databus.schemas.parameters import PROTOCOL_VERSIONS
+from databus.schemas.protocol import Header, Parameter
 from databus.schemas.rendering import Output
 from tests.docs.shop import make_shop
 from tests.docs.terminal import Reader
 from tools.repository import ROOT
 
+BOOTSTRAP_PAGE = (ROOT / "docs" / "bootstrap.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
 SHELL = ("/health", "/ready", "/metrics")
 VERBS = {
     "/controlSources": ("status", "pause", "unpause", "shutdown", "start"),
     "/relayCommand": ("saveMetaState", "getPrevScn", "runGC"),
 }
-PARAMETERS = re.findall(
-    r"parse_\w+\(parameters, \"(\w+)\"|parameters(?:\.get\(|\[)\"(\w+)\"",
-    "".join(
-        (ROOT / path).read_text(encoding="utf-8")
-        for path in ("relay/serving/databus/parameters.py", "schemas/parameters.py")
-    ),
-)
+PARAMETERS = [value for name, value in vars(Parameter).items() if name.isupper()]
+HEADERS = [value for name, value in vars(Header).items() if name.isupper()]
 
 
 def fixed_part(route: str) -> str:
@@ -50,9 +47,14 @@ def test_no_other_path_is_on_the_page() -> None:
     assert named == known
 
 
-@pytest.mark.parametrize("name", sorted({one or other for one, other in PARAMETERS}))
-def test_every_parameter_of_stream_is_on_the_page(name: str) -> None:
-    assert f"`{name}`" in PAGE
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_parameter_is_on_a_page(name: str) -> None:
+    assert re.search(rf"[`?&]{name}[`=]", PAGE + BOOTSTRAP_PAGE)
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_every_header_is_on_a_page(name: str) -> None:
+    assert re.search(rf"`{name}[`:]", PAGE + BOOTSTRAP_PAGE)
 
 
 def test_every_output_and_protocol_version_is_on_the_page() -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from databus.client.responses import STORE_ID, read_scn
+from databus.client.responses import read_scn
 from databus.client.spark.options import Named, SourceOptions, Start
 from databus.client.spark.planning.capture_states import STARTING, CaptureStates, Stopped
 from databus.client.spark.planning.offsets import AtScn, InSnapshot
@@ -37,6 +37,7 @@ from databus.schemas.errors import (
     ScnNotFoundError,
     UnknownSourceError,
 )
+from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
 
 ALL_ROWS = 1 << 40
@@ -141,9 +142,9 @@ class Measuring:
         """Measure a ring from where the option `start` says that a query begins."""
         words: dict[str, str] = {}
         if start is Named.LATEST:
-            words["streamFromLatestScn"] = "true"
+            words[Parameter.FROM_LATEST] = "true"
         elif isinstance(start, datetime):
-            words["since"] = str(int(start.timestamp() * 1000))
+            words[Parameter.SINCE_MS] = str(int(start.timestamp() * 1000))
         return self._ring(name, Checkpoint.flexible(), words, rows, target)
 
     def oldest(self, name: str) -> int:
@@ -161,10 +162,10 @@ class Measuring:
     ) -> LogMeasure:
         parameters = {**self._limits(name, checkpoint, rows), **words}
         if target is not None:
-            parameters["untilScn"] = str(target)
+            parameters[Parameter.UNTIL_SCN] = str(target)
         filters = filters_text(self._filters(name), self._src_ids)
         if filters is not None:
-            parameters["filters"] = filters
+            parameters[Parameter.FILTERS] = filters
         answer = self._relays.get("/measure", parameters, checkpoint.window_scn)
         found = log_measure(answer.server, answer.json())
         self.newest[name] = AtScn(found.max_scn, found.max_time_ms)
@@ -189,7 +190,7 @@ class Measuring:
     def _log_end(self, name: str) -> int:
         """Return the SCN that the logs of all sources of the physical source have come to."""
         assert self._bootstraps is not None
-        answer = self._bootstraps.get("/targetSCN", {"source": self.by_physical[name][0]})
+        answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: self.by_physical[name][0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 
     def begin_snapshot(self, name: str, since_scn: int) -> InSnapshot:
@@ -200,8 +201,8 @@ class Measuring:
         assert self._bootstraps is not None
         sources = self.by_physical[name]
         parameters = {
-            "sources": ",".join(sources),
-            "checkPoint": beginning_after(since_scn).to_json(),
+            Parameter.SOURCES: ",".join(sources),
+            Parameter.CHECKPOINT: beginning_after(since_scn).to_json(),
         }
         try:
             answer = self._bootstraps.get("/startSCN", parameters)
@@ -215,7 +216,7 @@ class Measuring:
             source=sources[0],
             row=0,
             server=answer.server,
-            store=answer.headers.get(STORE_ID, ""),
+            store=answer.headers.get(Header.STORE_ID, ""),
         )
 
     def snapshot_after(self, name: str, place: InSnapshot, rows: int | None) -> SnapshotMeasure:
@@ -237,20 +238,20 @@ class Measuring:
         parameters = self._limits(name, checkpoint, rows)
         filters = self._filters(name)
         if sources:
-            parameters["sources"] = ",".join(sources)
+            parameters[Parameter.SOURCES] = ",".join(sources)
             filters = {source: one for source, one in filters.items() if source in sources}
         text = filters_text(filters, self._src_ids)
         if text is not None:
-            parameters["filter"] = text
+            parameters[Parameter.FILTER] = text
         return self._bootstraps.get("/measure", parameters, checkpoint.window_scn)
 
     def _limits(self, name: str, checkpoint: Checkpoint, rows: int | None) -> dict[str, str]:
         is_all = rows is None
         return {
-            "sources": ",".join(self.by_physical[name]),
-            "checkPoint": checkpoint.to_json(),
-            "rows": str(ALL_ROWS if is_all else rows),
-            "bytes": str(MAX_SCN if is_all else self._options.max_bytes_per_trigger),
+            Parameter.SOURCES: ",".join(self.by_physical[name]),
+            Parameter.CHECKPOINT: checkpoint.to_json(),
+            Parameter.ROWS: str(ALL_ROWS if is_all else rows),
+            Parameter.BYTES: str(MAX_SCN if is_all else self._options.max_bytes_per_trigger),
         }
 
     def _filters(self, name: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
 from databus.client.machines.backoff import BackOff
-from databus.client.responses import CLIENT_ID, read_schemas, read_sources
+from databus.client.responses import read_schemas, read_sources
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.subscription import find_ids
 from databus.conf.settings import BackOffSettings
@@ -40,6 +40,7 @@ from databus.schemas.errors import (
     UnknownCommandError,
     UnknownSourceError,
 )
+from databus.schemas.protocol import Header, Parameter
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -112,7 +113,10 @@ class Server:
     def _ask(self, target: str) -> tuple[int, dict[str, str], bytearray]:
         connection = self._connection = self._connection or self._connect()
         # One for each process: an executor's tasks take turns in it.
-        agent = {"User-Agent": f"databus-spark/{__version__}", CLIENT_ID: f"spark-{os.getpid()}"}
+        agent = {
+            "User-Agent": f"databus-spark/{__version__}",
+            Header.CLIENT_ID: f"spark-{os.getpid()}",
+        }
         connection.request("GET", target, headers={**agent, **self._shown})
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
@@ -214,11 +218,11 @@ class ServerPool:
 
     def register(self, sources: Sequence[str]) -> dict[str, list[WriterSchema]]:
         """Return all versions of each source's schema; raises UnknownSourceError too."""
-        answer = self.get("/sources", {"v": "1"})
+        answer = self.get("/sources", {Parameter.VERSION: "1"})
         ids = find_ids(sources, read_sources(answer.server, bytes(answer.body)))
         names = {src_id: name for name, src_id in ids.items()}
         listed = ",".join(map(str, names))
-        answer = self.get("/register", {"sources": listed, "protocolVersion": "3"})
+        answer = self.get("/register", {Parameter.SOURCES: listed, Parameter.PROTOCOL_VERSION: "3"})
         found: dict[str, list[WriterSchema]] = {name: [] for name in sources}
         for schema in read_schemas(answer.server, bytes(answer.body)):
             if schema.src_id in names:

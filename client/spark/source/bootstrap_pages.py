@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from databus.client.responses import PENDING_EVENT_BYTES, PHASE_COMPLETED
 from databus.client.spark.arrow.event_batches import EventColumns, UnknownSchemaError
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.spark.planning.server_pool import Answer, ServerPool
@@ -22,6 +21,7 @@ from databus.schemas.errors import (
     ReadAgainError,
     ServerError,
 )
+from databus.schemas.protocol import Header, Parameter
 
 # Above this no answer is asked for: an event that is larger has come in no ring either.
 MAX_FETCH_BYTES = 256 << 20
@@ -47,9 +47,13 @@ class BootstrapPages:
         self._is_of_one_version = is_of_one_version
         self._servers = servers
         self._sources = tuple(sources)
-        self._parameters = {"sources": ",".join(sources), "output": "binary", "maxev": "2"}
+        self._parameters = {
+            Parameter.SOURCES: ",".join(sources),
+            Parameter.OUTPUT: "binary",
+            Parameter.EVENT_VERSION: "2",
+        }
         if wanted is not None:
-            self._parameters["filter"] = wanted
+            self._parameters[Parameter.FILTER] = wanted
         self._fetch_bytes = fetch_bytes
         self._patience_s = patience_s
 
@@ -66,12 +70,12 @@ class BootstrapPages:
         """
         while True:
             answer = self._ask(checkpoint, more or {})
-            pending = answer.headers.get(PENDING_EVENT_BYTES)
+            pending = answer.headers.get(Header.PENDING_EVENT_BYTES)
             if pending is not None and not answer.body:
                 self._grow(answer.server, int(pending))
                 continue
             take_answer(answer, columns, self._newer_schemas)
-            if answer.headers.get(PHASE_COMPLETED, "").upper() == "TRUE":
+            if answer.headers.get(Header.PHASE_COMPLETED.lower(), "").upper() == "TRUE":
                 break
             after = columns.checkpoint
             if after is None or after == checkpoint:
@@ -84,8 +88,8 @@ class BootstrapPages:
     def _ask(self, checkpoint: Checkpoint, more: Mapping[str, str]) -> Answer:
         parameters = {
             **self._parameters,
-            "checkPoint": checkpoint.to_json(),
-            "batchSize": str(self._fetch_bytes),
+            Parameter.CHECKPOINT: checkpoint.to_json(),
+            Parameter.BATCH_SIZE: str(self._fetch_bytes),
             **more,
         }
         end = time.monotonic() + self._patience_s

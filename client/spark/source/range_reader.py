@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from databus.client.machines.position import place_order
-from databus.client.responses import RESUME, read_stream_headers
+from databus.client.responses import read_stream_headers
 from databus.client.spark.arrow.event_batches import EventColumns
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.client.spark.options import SourceOptions, parse_options
@@ -32,6 +32,7 @@ from databus.schemas.errors import (
     ServerError,
     SettingsError,
 )
+from databus.schemas.protocol import Header, Parameter
 
 WAIT_MS = 1000
 MOST_READERS = 8
@@ -200,7 +201,7 @@ class _Reading:
         servers = self._need_servers()
         servers.prefer(one.server)
         try:
-            yield from self._pages(servers, begin, {"untilRow": str(one.to_row)})
+            yield from self._pages(servers, begin, {Parameter.UNTIL_ROW: str(one.to_row)})
         except DatabusError as error:
             # The planner finds the same before it takes the snapshot for complete, and
             # begins another: what was given here, and what not, comes again in it.
@@ -241,16 +242,16 @@ class _Reading:
 
     def _ask_relay(self, place: tuple[int, int], to_scn: int) -> Answer:
         parameters = {
-            "sources": ",".join(self._sources),
-            "checkPoint": online_at(*place).to_json(),
-            "size": str(self._size_bytes),
-            "output": "binary",
-            "maxev": "2",
-            "untilScn": str(to_scn),
-            "wait": str(WAIT_MS),
+            Parameter.SOURCES: ",".join(self._sources),
+            Parameter.CHECKPOINT: online_at(*place).to_json(),
+            Parameter.SIZE: str(self._size_bytes),
+            Parameter.OUTPUT: "binary",
+            Parameter.EVENT_VERSION: "2",
+            Parameter.UNTIL_SCN: str(to_scn),
+            Parameter.WAIT_MS: str(WAIT_MS),
         }
         if self._filters is not None:
-            parameters["filters"] = self._filters
+            parameters[Parameter.FILTERS] = self._filters
         return self._reader.relays.get("/stream", parameters, place[0])
 
     def _need_bootstrap(
@@ -274,7 +275,9 @@ class _Reading:
             self._grow(headers.pending_event_bytes, answer.server, place[0])
             return place
         if headers.resume is None:
-            raise ServerError(answer.server, f"/stream without {RESUME}: it is no databus relay")
+            raise ServerError(
+                answer.server, f"/stream without {Header.RESUME}: it is no databus relay"
+            )
         check_resume(answer.server, headers.resume, place, to_scn)
         schemas = self._reader.schemas
         take_answer(answer, self._columns, lambda: schemas(self._sources, is_again=True))

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StructField, StructType
 
-from databus.client.responses import STORE_ID, read_scn
+from databus.client.responses import read_scn
 from databus.client.spark.arrow.avro_columns import choose_columns
 from databus.client.spark.arrow.event_batches import EventColumns
 from databus.client.spark.arrow.predicate import RowCondition
@@ -57,6 +57,7 @@ from databus.schemas.errors import (
     SchemaNotFoundError,
     SettingsError,
 )
+from databus.schemas.protocol import Header, Parameter
 from databus.schemas.scn import MAX_SCN
 from databus.schemas.table_change import Versions, shape
 
@@ -109,16 +110,16 @@ class TableReader:
         try:
             versions = _versions(pool, source)
             _keys(source, _row_type(options, versions))
-            asked = {"sources": source, "checkPoint": beginning_after(0).to_json()}
+            asked = {Parameter.SOURCES: source, Parameter.CHECKPOINT: beginning_after(0).to_json()}
             answer = pool.get("/startSCN", asked)
             scn = read_scn(answer.server, "/startSCN", bytes(answer.body))
-            store = answer.headers.get(STORE_ID, "")
+            store = answer.headers.get(Header.STORE_ID, "")
             if options.as_of is not None:
                 scn = options.as_of
             pool.prefer(answer.server)
-            found = self._ask(pool, snapshot(source, 0, scn, 0, store), rows="1")
+            found = self._ask(pool, snapshot(source, 0, scn, 0, store), {Parameter.ROWS: "1"})
             max_row = snapshot_measure(found.server, found.json()).max_row
-            self._ask(pool, catch_up(scn, scn, store), untilRow="0")
+            self._ask(pool, catch_up(scn, scn, store), {Parameter.UNTIL_ROW: "0"})
         except DatabusError as error:
             raise self._explained(error) from error
         finally:
@@ -142,10 +143,10 @@ class TableReader:
         finally:
             pool.close()
 
-    def _ask(self, pool: ServerPool, begin: Checkpoint, **more: str) -> Answer:
+    def _ask(self, pool: ServerPool, begin: Checkpoint, more: Mapping[str, str]) -> Answer:
         """Measure next to nothing: what tasks would be refused there is refused now."""
-        asked = {"sources": self._source, "checkPoint": begin.to_json()}
-        return pool.get("/measure", asked | more)
+        asked = {Parameter.SOURCES: self._source, Parameter.CHECKPOINT: begin.to_json()}
+        return pool.get("/measure", {**asked, **more})
 
     def _explained(self, error: DatabusError) -> DatabusError:
         """Return a refusal with what to do about it."""
@@ -195,7 +196,7 @@ class _Reading:
         known: list[pa.RecordBatch] = []
         part = self._partition
         at_begin = snapshot(self._source, part.after_row, part.scn, 0, part.store)
-        rows = {"untilRow": str(part.until_row)}
+        rows = {Parameter.UNTIL_ROW: str(part.until_row)}
         for batch in self._read(at_begin, rows, is_snapshot=True):
             found = self._fulfilling(batch)
             known.append(found.select(self._keys))
@@ -203,14 +204,14 @@ class _Reading:
         yield from self._changed_rows(known)
 
     def _changed_rows(self, known: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        answer = self._pool.get("/targetSCN", {"source": self._source})
+        answer = self._pool.get("/targetSCN", {Parameter.SOURCE: self._source})
         until = read_scn(answer.server, "/targetSCN", bytes(answer.body))
         part = self._partition
         scn = part.scn
         if until <= scn:
             return
         as_of = AsOf(self._source, scn, self._keys)
-        rows = {"afterRow": str(part.after_row), "untilRow": str(part.until_row)}
+        rows = {Parameter.AFTER_ROW: str(part.after_row), Parameter.UNTIL_ROW: str(part.until_row)}
         for batch in self._read(catch_up(scn, until, part.store), rows, is_snapshot=False):
             as_of.add(batch)
         found = as_of.rows(known)

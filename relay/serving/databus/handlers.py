@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from databus.conf.settings import HttpSettings
 from databus.daemon.access import Role
-from databus.daemon.client_report import CLIENT_ID
 from databus.daemon.http import CommandHandler
 from databus.relay.monitoring.clients import Caller, caller_of
 from databus.relay.physical_source import PhysicalSource
@@ -36,6 +35,7 @@ from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 from databus.schemas.errors import InvalidParameterError, ScnNotFoundError, UnknownCommandError
 from databus.schemas.event.metadata import with_metadata_schemas
 from databus.schemas.parameters import parse_protocol_version
+from databus.schemas.protocol import Header, Parameter
 from databus.schemas.rendering import choose_render
 
 PARTITION = "0"
@@ -85,7 +85,7 @@ class RegisterHandler(RelayHandler):
         parameters = self.parameters()
         version = parse_protocol_version(parameters)
         schemas = self._schemas(parse_source_list(parameters, self.relay.catalog))
-        self.set_header("x-dbus-protocol-version", str(version))
+        self.set_header(Header.PROTOCOL_VERSION, str(version))
         await self.send_json(schemas if version < 4 else with_metadata_schemas(schemas))
 
     def _schemas(self, src_ids: Sequence[int]) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ class StreamHandler(RelayHandler):
         with RequestTracker(self.relay, self._caller()) as self._tracker:
             parameters = self.parameters()
             request = parse_stream_request(parameters, self.relay.catalog, self.limits)
-            self._tracker.asks(parameters.get("filters", ""))
+            self._tracker.asks(parameters.get(Parameter.FILTERS, ""))
             response = await self._respond(request)
             if self._gone.is_set():
                 return
@@ -127,7 +127,7 @@ class StreamHandler(RelayHandler):
     def _caller(self) -> Caller:
         headers = self.request.headers
         agent, address = headers.get("User-Agent", ""), self.request.remote_ip or ""
-        return caller_of(headers.get(CLIENT_ID), address, agent)
+        return caller_of(headers.get(Header.CLIENT_ID), address, agent)
 
     def _make_jobs(self, request: StreamRequest) -> list[StreamJob]:
         registry = self.relay.registry
@@ -186,11 +186,11 @@ def response_headers(response: Response) -> dict[str, str]:
     """Return the headers of a response that describe its body and the next request."""
     headers = {}
     if response.resume:
-        headers["x-databus-resume"] = _resume_text(response.resume)
+        headers[Header.RESUME] = _resume_text(response.resume)
     if response.pending_event_bytes is not None:
-        headers["x-dbus-pending-event-size"] = str(response.pending_event_bytes)
+        headers[Header.PENDING_EVENT_BYTES] = str(response.pending_event_bytes)
     if response.is_ahead:
-        headers["x-databus-ahead"] = "true"
+        headers[Header.AHEAD] = "true"
     return headers
 
 
@@ -213,7 +213,7 @@ class MeasureHandler(RelayHandler):
             self.relay.traffic.not_found()
             raise
         if measured.is_ahead:
-            self.set_header("x-databus-ahead", "true")
+            self.set_header(Header.AHEAD, "true")
         await self.send_json(_measured_json(measured))
 
 
@@ -326,7 +326,7 @@ class ControlSourcesHandler(RelayHandler):
         """Carry out the verb and answer with the status after it."""
         if path[0] not in ("status", *CONTROLS):
             raise UnknownCommandError(self.request.path)
-        relay, name = self.relay, self.parameters().get("source", "")
+        relay, name = self.relay, self.parameters().get(Parameter.SOURCE, "")
         every = relay.physical_sources.values()
         chosen = [relay.physical_source(name)] if name else list(every)
         if path[0] != "status":

@@ -18,6 +18,7 @@ from databus.schemas.checkpoint import Checkpoint, CheckpointMult
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import EventFilter, parse_filters
 from databus.schemas.parameters import parse_bool, parse_form, parse_json, parse_number
+from databus.schemas.protocol import Parameter
 from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
 
@@ -55,19 +56,21 @@ def parse_stream_request(
 ) -> StreamRequest:
     """Return the request; raise InvalidParameterError, UnknownSourceError, CheckpointError."""
     selections = _parse_selections(parameters, catalog, limits)
-    form = parse_form(parameters, "size", limits.max_response_bytes)
-    wait_ms = min(parse_number(parameters, "wait", 0, least=0), limits.max_wait_ms)
-    return StreamRequest(selections, form, wait_ms, is_together="checkPointMult" in parameters)
+    form = parse_form(parameters, Parameter.SIZE, limits.max_response_bytes)
+    wait_ms = min(parse_number(parameters, Parameter.WAIT_MS, 0, least=0), limits.max_wait_ms)
+    return StreamRequest(
+        selections, form, wait_ms, is_together=Parameter.CHECKPOINT_MULT in parameters
+    )
 
 
 def parse_measure_request(
     parameters: Mapping[str, str], catalog: Catalog, limits: HttpSettings
 ) -> MeasureRequest:
     """Return the request; raise InvalidParameterError, UnknownSourceError, CheckpointError."""
-    if "checkPointMult" in parameters:
+    if Parameter.CHECKPOINT_MULT in parameters:
         raise InvalidParameterError(
-            "checkPointMult",
-            parameters["checkPointMult"],
+            Parameter.CHECKPOINT_MULT,
+            parameters[Parameter.CHECKPOINT_MULT],
             "physical sources are measured one at a time",
         )
     (selection,) = _parse_selections(parameters, catalog, limits)
@@ -75,8 +78,8 @@ def parse_measure_request(
     return MeasureRequest(
         selection,
         Limits(
-            rows=_parse_limit(parameters, "rows"),
-            size_bytes=_parse_limit(parameters, "bytes"),
+            rows=_parse_limit(parameters, Parameter.ROWS),
+            size_bytes=_parse_limit(parameters, Parameter.BYTES),
             until_scn=selection.until_scn,
         ),
         None if since_ms is None else min(since_ms * 1_000_000, MAX_SCN),
@@ -88,8 +91,8 @@ def _parse_selections(
 ) -> tuple[Selection, ...]:
     wanted = _wanted_ids(parameters, catalog)
     filters = _parse_filters(parameters, limits)
-    from_latest = parse_bool(parameters, "streamFromLatestScn")
-    wants_ddl = parse_bool(parameters, "ddl")
+    from_latest = parse_bool(parameters, Parameter.FROM_LATEST)
+    wants_ddl = parse_bool(parameters, Parameter.DDL)
     checkpoints = _parse_checkpoints(parameters, wanted)
     until_scn = _parse_until(parameters, checkpoints)
     return tuple(
@@ -107,19 +110,21 @@ def _parse_selections(
 
 
 def _parse_until(parameters: Mapping[str, str], checkpoints: Mapping[str, Checkpoint]) -> int:
-    until_scn = parse_number(parameters, "untilScn", MAX_SCN, least=0)
+    until_scn = parse_number(parameters, Parameter.UNTIL_SCN, MAX_SCN, least=0)
     if until_scn == MAX_SCN:
         return until_scn
     if until_scn > MAX_SCN:
-        raise InvalidParameterError("untilScn", str(until_scn), f"at most {MAX_SCN}")
-    if "checkPointMult" in parameters:
+        raise InvalidParameterError(Parameter.UNTIL_SCN, str(until_scn), f"at most {MAX_SCN}")
+    if Parameter.CHECKPOINT_MULT in parameters:
         raise InvalidParameterError(
-            "untilScn", str(until_scn), "SCNs of several physical sources cannot be compared"
+            Parameter.UNTIL_SCN,
+            str(until_scn),
+            "SCNs of several physical sources cannot be compared",
         )
     for checkpoint in checkpoints.values():
         if checkpoint.window_scn > until_scn:
             raise InvalidParameterError(
-                "untilScn",
+                Parameter.UNTIL_SCN,
                 str(until_scn),
                 f"not below the checkpoint's windowScn {checkpoint.window_scn}",
             )
@@ -131,19 +136,19 @@ def _parse_limit(parameters: Mapping[str, str], name: str) -> int:
 
 
 def _parse_since(parameters: Mapping[str, str], selection: Selection) -> int | None:
-    if not parameters.get("since", "").strip():
+    if not parameters.get(Parameter.SINCE_MS, "").strip():
         return None
-    since_ms = parse_number(parameters, "since", 0, least=0)
+    since_ms = parse_number(parameters, Parameter.SINCE_MS, 0, least=0)
     if selection.from_latest or not selection.checkpoint.is_flexible:
         raise InvalidParameterError(
-            "since", str(since_ms), "not with `checkPoint` or `streamFromLatestScn`"
+            Parameter.SINCE_MS, str(since_ms), "not with `checkPoint` or `streamFromLatestScn`"
         )
     return since_ms
 
 
 def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[int]:
     """Return the ids in the `sources` parameter, given as ids or names; all without it."""
-    text = parameters.get("sources", "").strip()
+    text = parameters.get(Parameter.SOURCES, "").strip()
     if not text:
         return list(catalog.ids.values())
     return list(dict.fromkeys(catalog.resolve(part) for part in text.split(",")))
@@ -151,12 +156,12 @@ def parse_source_list(parameters: Mapping[str, str], catalog: Catalog) -> list[i
 
 def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, frozenset[int]]:
     """Return the requested ids, by physical source."""
-    if "sources" in parameters:
+    if Parameter.SOURCES in parameters:
         ids = set(parse_source_list(parameters, catalog))
-    elif "subs" in parameters:
-        ids = set(_parse_subscriptions(parameters["subs"], catalog))
+    elif Parameter.SUBSCRIPTIONS in parameters:
+        ids = set(_parse_subscriptions(parameters[Parameter.SUBSCRIPTIONS], catalog))
     else:
-        raise InvalidParameterError("sources", "", "this or `subs` is required")
+        raise InvalidParameterError(Parameter.SOURCES, "", "this or `subs` is required")
     by_source = {
         name: frozenset(ids & set(catalog.src_ids_of(name).values())) for name in catalog.members
     }
@@ -164,13 +169,17 @@ def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, fr
 
 
 def _parse_subscriptions(text: str, catalog: Catalog) -> Iterable[int]:
-    value = parse_json("subs", text)
+    value = parse_json(Parameter.SUBSCRIPTIONS, text)
     listed = value if isinstance(value, list) else [value]
     if not listed or len(listed) > MAX_SUBSCRIPTIONS:
-        raise InvalidParameterError("subs", text, f"1 to {MAX_SUBSCRIPTIONS} subscriptions")
+        raise InvalidParameterError(
+            Parameter.SUBSCRIPTIONS, text, f"1 to {MAX_SUBSCRIPTIONS} subscriptions"
+        )
     for subscription in listed:
         if not isinstance(subscription, dict):
-            raise InvalidParameterError("subs", text, "each subscription is a JSON object")
+            raise InvalidParameterError(
+                Parameter.SUBSCRIPTIONS, text, "each subscription is a JSON object"
+            )
         yield from _ids_of_subscription(subscription, text, catalog)
 
 
@@ -185,7 +194,9 @@ def _ids_of_subscription(
         return [catalog.resolve(str(src_id))]
     if isinstance(name, str) and name:
         return [catalog.resolve(name)]
-    raise InvalidParameterError("subs", text, "a source has an `id`, a `name`, or is `*`")
+    raise InvalidParameterError(
+        Parameter.SUBSCRIPTIONS, text, "a source has an `id`, a `name`, or is `*`"
+    )
 
 
 def _ids_of_physical_source(
@@ -195,7 +206,9 @@ def _ids_of_physical_source(
     if name in (None, "", "*"):
         return list(catalog.ids.values())
     if not isinstance(name, str) or name not in catalog.members:
-        raise InvalidParameterError("subs", text, f"no physical source is called {name!r}")
+        raise InvalidParameterError(
+            Parameter.SUBSCRIPTIONS, text, f"no physical source is called {name!r}"
+        )
     return catalog.src_ids_of(name).values()
 
 
@@ -207,16 +220,16 @@ def _object_at(value: dict[str, Any], key: str) -> dict[str, Any]:
 def _parse_checkpoints(
     parameters: Mapping[str, str], wanted: Mapping[str, frozenset[int]]
 ) -> dict[str, Checkpoint]:
-    if "checkPointMult" in parameters:
-        return _parse_checkpoint_mult(parameters["checkPointMult"], wanted)
+    if Parameter.CHECKPOINT_MULT in parameters:
+        return _parse_checkpoint_mult(parameters[Parameter.CHECKPOINT_MULT], wanted)
     if len(wanted) > 1:
         raise InvalidParameterError(
-            "sources",
-            parameters.get("sources", parameters.get("subs", "")),
+            Parameter.SOURCES,
+            parameters.get(Parameter.SOURCES, parameters.get(Parameter.SUBSCRIPTIONS, "")),
             f"they belong to several physical sources ({', '.join(wanted)}): "
             "request one at a time, or send `checkPointMult`",
         )
-    text = parameters.get("checkPoint", "").strip()
+    text = parameters.get(Parameter.CHECKPOINT, "").strip()
     checkpoint = Checkpoint.from_json(text) if text else Checkpoint.flexible()
     return {name: _readable(checkpoint, text) for name in wanted}
 
@@ -229,24 +242,28 @@ def _parse_checkpoint_mult(
     missing = [name for name in wanted if name not in given]
     if missing:
         raise InvalidParameterError(
-            "checkPointMult", text, f"no checkpoint for physical source {', '.join(missing)}"
+            Parameter.CHECKPOINT_MULT,
+            text,
+            f"no checkpoint for physical source {', '.join(missing)}",
         )
     return {name: _readable(given[name], text) for name in wanted}
 
 
 def _partition_name(text: str) -> str:
     """Return the name in a physical partition's JSON; a plain name is returned as it is."""
-    value = parse_json("checkPointMult", text) if text.startswith("{") else {"name": text}
+    value = parse_json(Parameter.CHECKPOINT_MULT, text) if text.startswith("{") else {"name": text}
     name = value.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidParameterError("checkPointMult", text, "a physical partition has a `name`")
+        raise InvalidParameterError(
+            Parameter.CHECKPOINT_MULT, text, "a physical partition has a `name`"
+        )
     return name
 
 
 def _readable(checkpoint: Checkpoint, text: str) -> Checkpoint:
     if checkpoint.is_bootstrap:
         raise InvalidParameterError(
-            "checkPoint", text, "a checkpoint in bootstrap mode is for a bootstrap server"
+            Parameter.CHECKPOINT, text, "a checkpoint in bootstrap mode is for a bootstrap server"
         )
     return checkpoint
 
@@ -254,7 +271,7 @@ def _readable(checkpoint: Checkpoint, text: str) -> Checkpoint:
 def _parse_filters(
     parameters: Mapping[str, str], limits: HttpSettings
 ) -> Mapping[int, EventFilter]:
-    text = parameters.get("filters", "").strip()
+    text = parameters.get(Parameter.FILTERS, "").strip()
     return parse_filters(text, max_chars=limits.max_filter_bytes) if text else {}
 
 

@@ -12,9 +12,8 @@ import pytest
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
 from databus.client.monitoring.reporter import REFUSED_S, Behind, ReportOrder, Told, read_told
-from databus.client.responses import CLIENT_ID
-from databus.daemon import client_report
 from databus.daemon.client_report import ClientReport, WaitsFor
+from databus.schemas.protocol import Header
 from tests.client.fake_bootstrap import FakeBootstrap
 from tests.client.fake_relay import FakeRelay
 from tests.client.shop import FakeClock, orders, wait_until
@@ -24,10 +23,6 @@ AT_NEWEST = {"physicalSource": "shop", "behindBytes": 0, "behindS": 0.0, "waitsF
 WAITING = AT_NEWEST | {"behindS": None, "waitsFor": AWAITED}
 SHOP = WaitsFor(physical_source="shop", state="unreachable", since=7.5)
 QUICK: dict[str, Any] = {"back_off": {"first_s": 0.001, "max_s": 0.02}, "report_every_s": 0.02}
-
-
-def test_the_header_is_the_one_that_relays_look_for() -> None:
-    assert CLIENT_ID == client_report.CLIENT_ID
 
 
 def test_those_that_are_read_from_are_told_and_one_of_the_others_if_they_cannot_be() -> None:
@@ -116,7 +111,7 @@ def test_a_relay_is_told_how_the_client_is_and_each_request_says_whose_it_is() -
             wait_until(
                 lambda: relay.reports and relay.reports[-1]["registrations"][0]["events"] == 15
             )
-            assert {headers.get(CLIENT_ID) for headers in relay.headers} == {client.id}
+            assert {headers.get(Header.CLIENT_ID) for headers in relay.headers} == {client.id}
     report = ClientReport.model_validate(relay.reports[-1])
     (one,) = report.registrations
     assert (report.id, report.name, report.state) == (client.id, "the warehouse", "running")

@@ -11,9 +11,11 @@ RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The whole suite goes in two processes; what ARGS asks for goes in one.
 AT_ONCE := -n 2 --dist loadfile --durations 15
+# Formats, rules and state machines: no database, no Spark, no browser.
+FAST := $(addprefix tests/,schemas registry conf relay/ring $(addprefix client/,machines dispatcher checkpoints puller))
 PACKAGING := pyproject.toml setup.py $(shell find schemas relay client -name '*.px[id]' -o -name '*.pyx')
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test test-fast lint bench docs clean
 .SILENT:
 
 demo: $(RUN)
@@ -22,6 +24,9 @@ demo: $(RUN)
 test: $(DEV)
 	$(BIN)/python -m tools.fetch_test_servers
 	$(BIN)/python -m pytest $(or $(ARGS),$(AT_ONCE))
+
+test-fast: $(DEV)
+	$(BIN)/python -m pytest $(AT_ONCE) $(FAST)
 
 lint: $(DEV)
 	$(BIN)/ruff format --check --quiet . || \

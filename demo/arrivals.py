@@ -1,6 +1,6 @@
-"""What the consumer was given, and whether that was every change, once, in order.
+"""Checks that the consumer received every change once and in order. Pure.
 
-Plain values in, verdict out; the clock is the caller's.
+The caller passes the clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from databus.schemas.event.metadata import Op
 
-LATENCIES_KEPT = 10_000  # percentiles are of the latest so many
+LATENCIES_KEPT = 10_000  # percentiles are computed over the latest arrivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Arrival:
 def arrival_of(
     source: str, op: Op, key: object, row: Mapping[str, Any], scn: int, received_ns: int
 ) -> Arrival:
-    """Read the stamps that the shop put into a row (see `databus.demo.shop`)."""
+    """Return the arrival of a row, from the stamps that the shop put into it."""
     number = int(row["change_no"]) + (op is Op.DELETE)
     latency_ns = received_ns - int(row["changed_ns"])
     return Arrival(number, source, op, key, row, scn, received_ns, latency_ns)
 
 
 class Arrivals:
-    """Counts what arrives and remembers the first thing that was wrong."""
+    """Counts arrivals and remembers the first error."""
 
     def __init__(self, wanted: int | None = None) -> None:
         self.wanted = wanted
@@ -50,7 +50,7 @@ class Arrivals:
         self._latencies_ns: deque[int] = deque(maxlen=LATENCIES_KEPT)
 
     def add(self, arrival: Arrival) -> None:
-        """Take the next change; after the first wrong one the order is not judged again."""
+        """Add the next change; after the first error the order is not checked any more."""
         expected = self.count + 1
         if self.problem is None and arrival.number != expected:
             again = "again " if arrival.number < expected else ""
@@ -62,12 +62,12 @@ class Arrivals:
 
     @property
     def is_complete(self) -> bool:
-        """Say that everything wanted has come, or that something wrong has."""
+        """Whether all expected changes have come, or an error has occurred."""
         return self.problem is not None or (self.wanted is not None and self.count >= self.wanted)
 
     @property
     def is_right(self) -> bool:
-        """Say that every change wanted came, once and in order."""
+        """Whether every expected change came once and in order."""
         return self.problem is None and self.wanted in (None, self.count)
 
     def percentile_ms(self, percent: int) -> float:

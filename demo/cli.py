@@ -9,23 +9,27 @@ from databus.demo.processes import stopped_by_signals
 
 
 @click.command()
-@click.option("--changes", type=click.IntRange(1), help="Stop by itself after so many changes.")
-@click.option("--mysql", is_flag=True, help="On a private MariaDB server instead of SQLite.")
-@click.option("--rate", type=click.FloatRange(0.1, 10_000), help="Changes a second.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the relay; 0 = any.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what happens in the shop.")
+@click.option("--changes", type=click.IntRange(1), help="Stop after this many changes.")
+@click.option("--mysql", is_flag=True, help="Use a private MariaDB server instead of SQLite.")
+@click.option("--rate", type=click.FloatRange(0.1, 10_000), help="Changes per second.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the relay; 0 = any free one."
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the shop's random transactions."
+)
 def demo(changes: int | None, mysql: bool, rate: float | None, port: int, seed: int) -> None:
     """Run a shop, a relay and a consumer, and show each change as it arrives.
 
-    After 400 changes, or half of 800 or more, a late consumer starts, gets the
+    After 400 changes, or after half of 800 or more, a late consumer starts, reads the
     past from a bootstrap server and catches up.
 
-    With --changes it ends with one line that says whether all came, in order;
-    it exits with 1 when they did not. Ctrl-C ends it; nothing stays.
+    With --changes it ends with one line that says whether all changes came in order, and
+    exits with 1 when they did not. Ctrl-C ends it and removes all its files.
 
     Example: `databus demo --changes 1000`
     """
-    # Not at the top: `databus --help` lists this command and needs none of it.
+    # Imported here, because `databus --help` lists this command and needs none of it.
     from databus.demo.show import Plan, Show
 
     show = Show(Plan("mysql" if mysql else "sqlite", changes, rate, port, seed), Console())
@@ -41,7 +45,7 @@ def demo(changes: int | None, mysql: bool, rate: float | None, port: int, seed: 
 
 
 def exit_code(is_right: bool, changes: int | None, is_interrupted: bool) -> int:
-    """Return how the command ends: stopping an endless demo is not a failure."""
+    """Return the exit code: stopping an endless demo is not a failure."""
     if is_interrupted and changes is not None:
         return 130
     return 0 if is_right else 1

@@ -1,7 +1,7 @@
 """The two databases the demo and the benchmarks write to, behind one small session.
 
-SQL here uses `?` for parameters. What only writes to a source needs lives here;
-reading a change log is `databus.relay.sources`.
+SQL here uses `?` for parameters. This module only writes to databases; change logs are
+read by `databus.relay.sources`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Session(Protocol):
 
 
 class SqliteSession:
-    """WAL, no flush to disk at each commit: a demo's data may be lost with its machine."""
+    """A session in WAL mode without a flush at each commit: a demo's data is expendable."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
@@ -55,7 +55,7 @@ class SqliteSession:
         self._db.execute("PRAGMA synchronous = NORMAL")
 
     def begin(self) -> None:
-        """Start a transaction, and take the write lock at once rather than fail later."""
+        """Start a transaction, and take the write lock now rather than fail later."""
         self._db.execute("BEGIN IMMEDIATE")
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
@@ -119,14 +119,14 @@ class MysqlSession:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a database is: what a relay's settings and a writer's command line say of it."""
+    """The address of a database, for a relay's settings and a writer's command line."""
 
     dialect: Dialect
     uri: str
     password_file: Path | None = None
 
     def connect(self) -> Session:
-        """Open a session, in whichever process this is called."""
+        """Open a session in the calling process."""
         if self.dialect == "sqlite":
             return SqliteSession(Path(self.uri.removeprefix("sqlite:")))
         place = urlsplit(self.uri)
@@ -148,7 +148,7 @@ def database_of(uri: str, password_file: Path | None = None) -> Database:
 
 @contextmanager
 def private_database(dialect: Dialect, folder: Path) -> Iterator[Database]:
-    """Make a database for the length of a `with`: a file in `folder`, or a server."""
+    """Create a database for the duration of a `with` block: a file in `folder`, or a server."""
     with ExitStack() as stack:
         if dialect == "sqlite":
             yield Database("sqlite", f"sqlite:{folder / 'shop.db'}")

@@ -1,8 +1,8 @@
 """A consumer that starts when the relay no longer holds the beginning.
 
-It asks for everything there ever was, so its client goes to the bootstrap
-server first: rows as they stand, then what changed meanwhile, then the relay
-like everybody else. It keeps the rows, to be compared with the shop's own.
+It requests everything from the beginning, so its client goes to the bootstrap server
+first: the current rows, then the changes made meanwhile, then the relay like any other
+client. It keeps the rows, to be compared with the shop's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rows = Mapping[tuple[str, int], int]  # (source, id) → number of the row's las
 
 
 class Latecomer(Consumer):
-    """Keeps the rows of the shop; what is shown of it is read from another thread."""
+    """Keeps the rows of the shop. The screen reads its progress from another thread."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int], int] = {}
@@ -31,7 +31,7 @@ class Latecomer(Consumer):
         self._phase = "reads from the bootstrap server"
 
     def on_bootstrap_event(self, event: DataEvent) -> None:
-        """Take a row, or a change made since the rows were read."""
+        """Store a row, or a change made since the rows were read."""
         self.bootstrap_events += 1
         self._take(event)
 
@@ -56,14 +56,14 @@ class Latecomer(Consumer):
             self.rows[place] = int(event.row["change_no"])
 
     def describe(self) -> str:
-        """Say in one line how far it is."""
+        """Return its progress as one line."""
         return (
             f"late consumer {self._phase}: {self.bootstrap_events} rows and changes from the "
             f"bootstrap server, {self.live_events} changes from the relay; {len(self.rows)} rows"
         )
 
     def verdict(self, shop: Rows) -> str:
-        """Say whether it holds exactly the shop's rows; begins with NOT when it does not."""
+        """Return whether it has exactly the shop's rows, as text that begins with NOT if not."""
         wrong = sorted(p for p in self.rows.keys() | shop.keys() if self.rows.get(p) != shop.get(p))
         if wrong:
             source, number = wrong[0]
@@ -74,7 +74,7 @@ class Latecomer(Consumer):
 def late_client(
     relay: str, bootstrap_server: str, sources: Sequence[str], latecomer: Latecomer
 ) -> DatabusClient:
-    """Return a client that has everything to catch up with."""
+    """Return a client that starts from the beginning."""
     client = DatabusClient([relay], bootstrap_servers=[bootstrap_server], start="beginning")
     client.register(latecomer, sources)
     return client

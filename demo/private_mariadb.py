@@ -1,11 +1,11 @@
-"""A private MariaDB server: its own folder, socket and port, gone when closed.
+"""A private MariaDB server with its own folder, socket and port, removed when it is closed.
 
-For the demo, the tests and the benchmarks. It listens on loopback only, never
-reads an option file and never touches a server of the system. The account it
-makes has a random password; root can log in over the socket alone.
+For the demo, the tests and the benchmarks. It listens on loopback only, reads no option
+file and does not touch the system's servers. The account that it creates has a random
+password; root can log in only through the socket.
 
-A start takes about a second: no name look-ups, small buffers, and no flush to
-disk at each commit unless `flush_log_at_commit` asks for it.
+A start takes about a second: no name look-ups, small buffers, and no flush to disk at each
+commit unless `flush_log_at_commit` is set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from databus.schemas.errors import SettingsError, SourceUnavailableError
 INSTALL_HINT = "apt install mariadb-server-core mariadb-client-core"
 HOST = "127.0.0.1"
 
-# mariadbd lives in /usr/sbin, which is not on everybody's PATH.
+# mariadbd is in /usr/sbin, which may not be on PATH.
 _SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 PREFIX = "databus-mariadb-"
 SOCKET = "socket"
@@ -51,11 +51,11 @@ _OPTIONS: Mapping[str, str | int] = {
 class PrivateMariaDB:
     """One server process and its files; a context manager.
 
-    `directory` keeps the data when given (and is used again as it is found);
-    otherwise they live in a temporary folder that goes with the server.
-    `options` are server options (`{"binlog-checksum": "NONE"}`) on top of a
-    small, quick, row-logging configuration. `basedir` is the folder of a server
-    that is not installed, with its `bin` and `share`; without one the machine's is run.
+    `directory` keeps the data if given, and existing data in it is used; otherwise the data
+    is in a temporary folder that is removed with the server. `options` are server options
+    (`{"binlog-checksum": "NONE"}`) on top of a small configuration that logs rows.
+    `basedir` is the folder of a server that is not installed, with its `bin` and `share`;
+    without it the installed server is run.
     """
 
     defaults: ClassVar[Mapping[str, str | int]] = _OPTIONS
@@ -110,12 +110,12 @@ class PrivateMariaDB:
         return self._run_dir / "error.log"
 
     def start(self) -> None:
-        """Start the server and wait until it answers; does nothing when it runs."""
+        """Start the server and wait until it answers; does nothing if it runs."""
         if self._process is not None and self._process.poll() is None:
             return
         server = self._find_server()
         self._install()
-        # Between choosing a port and using it somebody else may take it.
+        # Another process may take the port between choosing and using it.
         for attempt in range(5):
             self.port = self.port or _free_port()
             self._launch(server)
@@ -129,11 +129,11 @@ class PrivateMariaDB:
                 return
 
     def stop(self) -> None:
-        """Shut the server down in good order; its data stay."""
+        """Shut the server down cleanly; the data stays."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server as a power cut would; its data stay."""
+        """Kill the server, as a power cut would; the data stays."""
         self._end(signal.SIGKILL)
 
     def restart(self, *, kill: bool = False) -> None:
@@ -145,7 +145,7 @@ class PrivateMariaDB:
         self.start()
 
     def close(self) -> None:
-        """End the server and remove the temporary files; may be called twice."""
+        """Stop the server and remove the temporary files. May be called twice."""
         if self.directory.is_relative_to(self._run_dir):
             self.kill()
         else:
@@ -177,8 +177,8 @@ class PrivateMariaDB:
         return _find_program("mariadbd", "mysqld", basedir=self.basedir)
 
     def _account_sql(self) -> str:
-        """Return what makes the account: one statement a line, run at each start."""
-        # Kept out of the change log.
+        """Return the SQL that creates the account: one statement a line, run at each start."""
+        # Not written to the change log.
         return (
             "SET sql_log_bin = 0;\n"
             f"CREATE OR REPLACE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
@@ -230,7 +230,7 @@ class PrivateMariaDB:
             time.sleep(0.01)
 
     def _answers(self) -> bool:
-        # The greeting is sent only after the init file has been run.
+        # The server sends its greeting only after it has run the init file.
         with (
             contextlib.suppress(OSError),
             socket.create_connection((HOST, self.port), timeout=5) as link,
@@ -261,14 +261,14 @@ class PrivateMariaDB:
 def private_mariadb(
     directory: Path | None = None, **options: str | int
 ) -> Iterator[PrivateMariaDB]:
-    """Run a server for the length of a `with`; options with `_` for `-`."""
+    """Run a server for the duration of a `with` block; options have `_` for `-`."""
     named = {name.replace("_", "-"): value for name, value in options.items()}
     with PrivateMariaDB(directory, options=named) as server:
         yield server
 
 
 def _user_option() -> list[str]:
-    # The server refuses to run as root unless told that it is meant.
+    # The server refuses to run as root without this option.
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
@@ -289,7 +289,7 @@ def _free_port() -> int:
 
 
 def _folder_for_a_socket() -> Path:
-    """Make a folder of our own; not where temporary files go when its name is too long there."""
+    """Create a folder with a short path: not in TMPDIR when its path is too long."""
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     if len(os.fsencode(folder / SOCKET)) <= LONGEST_SOCKET_PATH:
         return folder

@@ -1,7 +1,7 @@
-"""Children of the demo and of the benchmarks: started, watched, stopped for good.
+"""Starts, watches and stops the child processes of the demo and the benchmarks.
 
-Each child is a session of its own, so that Ctrl-C in the terminal reaches only
-the parent, which then stops its children in the right order.
+Each child has its own session, so that Ctrl-C in the terminal reaches only the parent,
+which then stops its children in order.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SIGNAL_POLL_S = 0.05
 
 
 class ChildError(DatabusError):
-    """A child process did not start, or ended by itself."""
+    """A child process did not start, or ended unexpectedly."""
 
 
 class Child:
-    """One child process; what it prints goes to `<folder>/<name>.log`."""
+    """One child process; its output goes to `<folder>/<name>.log`."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, or start it again after it ended; the log is appended to."""
+        """Start it, or restart it after it ended; the log is appended."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,
@@ -58,16 +58,16 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs, and before it was started."""
+        """The exit code; None while it runs and before it was started."""
         return None if self._process is None else self._process.poll()
 
     def check(self) -> None:
-        """Raise ChildError, with the end of its log, when it ended other than well."""
+        """Raise ChildError with the end of its log if it ended with an error."""
         if self.exit_code:
             raise ChildError(f"{self.name} ended with {self.exit_code}:\n{self.log_tail()}")
 
     def wait(self, timeout_s: float) -> int:
-        """Wait for its end and return how it ended; raises ChildError when it goes on."""
+        """Wait for its end and return the exit code; raises ChildError on a timeout."""
         process = self._process
         if process is None:
             raise ChildError(f"{self.name} was not started")
@@ -78,13 +78,13 @@ class Child:
         return process.returncode
 
     def kill(self) -> None:
-        """End it as `kill -9` does, and wait for its end."""
+        """Send SIGKILL and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self, grace_s: float = 5.0) -> None:
-        """Ask it to end, wait, then insist. May be called twice."""
+        """Send SIGTERM, wait, then kill it. May be called twice."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -94,7 +94,7 @@ class Child:
             self.kill()
 
     def log_tail(self) -> str:
-        """Return the last lines that it printed."""
+        """Return the last lines of its output."""
         if not self.log.exists():
             return ""
         text = self.log.read_text(encoding="utf-8", errors="replace")
@@ -102,7 +102,7 @@ class Child:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment in which a child imports the very package that runs here."""
+    """Return an environment in which a child imports the package that runs here."""
     roots = [str(Path(entry).parent) for entry in databus.__path__ if Path(entry).name == "databus"]
     path = [*roots, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
@@ -134,16 +134,16 @@ def wait_until(
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_noted: list[int] = []  # signals are the process's, so what was noted of them is, too
+_noted: list[int] = []  # global, because signals are delivered to the process
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Inside the block Ctrl-C, SIGTERM and SIGHUP stop what runs at its next `check_signals`.
 
-    They are only noted when they come. An exception out of nowhere could fall
-    between the start of a child and the note that there is one, or into the
-    cleaning up; then something would be left behind.
+    A signal is only recorded when it arrives. An exception at any point could fall between
+    the start of a child and its registration, or into the cleanup, and leave a process or
+    a file behind.
     """
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -159,7 +159,7 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def check_signals() -> None:
-    """Raise KeyboardInterrupt if a signal was noted since; call where nothing is half done."""
+    """Raise KeyboardInterrupt if a signal has arrived. Call it between two complete steps."""
     if _noted:
         _noted.clear()
         raise KeyboardInterrupt

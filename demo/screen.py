@@ -1,7 +1,7 @@
-"""How the demo is shown: a live table on a terminal, plain lines anywhere else.
+"""Displays the demo: a live table on a terminal, plain lines anywhere else.
 
-Callbacks only append to a queue; what is drawn is drawn by the main thread, so
-that drawing is no part of the latencies shown.
+Callbacks only append to a queue. The main thread draws, so that drawing is not part of
+the measured latencies.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ REFRESH_PER_S = 8
 
 
 class Screen(Protocol):
-    """Where arrivals are shown; a context manager."""
+    """Displays arrivals; a context manager."""
 
     def add(self, arrival: Arrival) -> None:
-        """Take one arrival; called in the consumer's thread, must not block."""
+        """Add an arrival. Called in the consumer's thread; must not block."""
 
     def refresh(self) -> None:
-        """Draw what came since; called in the main thread."""
+        """Draw the new arrivals. Called in the main thread."""
 
     def __enter__(self) -> Screen:
         """Begin drawing."""
         ...
 
     def __exit__(self, *exception: object) -> None:
-        """End drawing; what came last stays visible."""
+        """Stop drawing; the last state stays visible."""
 
 
 class LiveScreen:
@@ -59,7 +59,7 @@ class LiveScreen:
         self._live.refresh()
 
     def render(self) -> RenderableType:
-        """Return the table and the counters as they are now."""
+        """Return the current table and counters."""
         table = Table(expand=True)
         for name, ratio in (("time", 0), ("op", 0), ("source", 0), ("key", 0), ("row", 1)):
             table.add_column(name, ratio=ratio or None, no_wrap=True, overflow="ellipsis")
@@ -81,7 +81,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """One line an arrival, for pipes and logs."""
+    """Prints one line for each arrival, for pipes and logs."""
 
     def __init__(self, console: Console, footer: Callable[[], str]) -> None:
         self._console = console
@@ -98,7 +98,7 @@ class PlainScreen:
         while self._waiting:
             line = plain_line(self._waiting.popleft())
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-        # What it is doing, not how much of it is done: a line a phase is enough.
+        # The phase without its progress: one line for each phase is enough.
         if (phase := self._footer().partition(":")[0]) != self._shown:
             self._shown = phase
             self._console.print(phase, markup=False, highlight=False, soft_wrap=True)
@@ -111,9 +111,9 @@ class PlainScreen:
 
 
 def screen_for(console: Console, arrivals: Arrivals, footer: Callable[[], str] = str) -> Screen:
-    """Return the live table for a terminal, the plain lines for anything else.
+    """Return the live table for a terminal, plain lines for anything else.
 
-    `footer` is a line below, asked for at each drawing; empty = none.
+    `footer` returns a line to show below, or ""; it is called at each refresh.
     """
     if console.is_terminal:
         return LiveScreen(console, arrivals, footer)
@@ -121,14 +121,14 @@ def screen_for(console: Console, arrivals: Arrivals, footer: Callable[[], str] =
 
 
 def clock(time_ns: int) -> str:
-    """Write a wall-clock time to the millisecond."""
+    """Format a wall-clock time with milliseconds."""
     return datetime.fromtimestamp(time_ns / 1e9).strftime("%H:%M:%S.%f")[:-3]
 
 
 def excerpt(row: Mapping[str, Any]) -> str:
-    """Write a row's values without key and stamps; what does not fit is cut by the screen.
+    """Format a row's values without key and stamps; the screen cuts what does not fit.
 
-    An order's status comes first: that is what changes.
+    An order's status comes first, because it is what changes.
     """
     names = sorted(row.keys() - {"id", *STAMPS}, key=lambda n: (n != "status", list(row).index(n)))
     shown = [(name, row[name]) for name in names]
@@ -136,7 +136,7 @@ def excerpt(row: Mapping[str, Any]) -> str:
 
 
 def plain_line(arrival: Arrival) -> str:
-    """Write one arrival as a line."""
+    """Format one arrival as a line."""
     return (
         f"{clock(arrival.received_ns)} {arrival.op.value:6} {arrival.source} "
         f"{arrival.key}: {excerpt(arrival.row)}  ({arrival.latency_ns / 1e6:.1f} ms)"
@@ -144,7 +144,7 @@ def plain_line(arrival: Arrival) -> str:
 
 
 def counters(arrivals: Arrivals) -> str:
-    """Write how much has arrived, of what, and how fast."""
+    """Format the number of arrivals by operation, and their rate."""
     of = f" of {arrivals.wanted}" if arrivals.wanted is not None else ""
     kinds = ", ".join(f"{count} {name}s" for name, count in sorted(arrivals.by_op.items()))
     times = f"p50 {arrivals.percentile_ms(50):.1f} ms, p99 {arrivals.percentile_ms(99):.1f} ms"

@@ -1,11 +1,10 @@
-"""What happens in the demo's shop: a seeded stream of transactions. No I/O.
+"""The demo's shop: a random stream of transactions from a seed. No I/O.
 
-Every row change of the shop has a number, 1, 2, 3 …, in commit order. A row
-carries the number of its last change (`change_no`) and when that was written
-(`changed_ns`), so whoever reads the changes can tell whether one is missing,
-doubled or early. A deleted row comes as it was before the deletion, so the
-shop stamps a row once more right before deleting it: the number of a deletion
-is its row's `change_no` + 1.
+Every row change of the shop has a number, 1, 2, 3 …, in commit order. A row has the number
+of its last change (`change_no`) and its time (`changed_ns`), so a reader of the changes can
+tell whether one is missing, doubled or early. A delete event has the row as it was before,
+so the shop updates a row's stamps right before deleting it: the number of a deletion is
+its row's `change_no` + 1.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from decimal import Decimal
 
 SOURCES = ("shop.customers", "shop.products", "shop.orders")
 
-# What each database calls the kinds of columns of TABLES. SQLite has no exact
-# decimal and no date type: text keeps every digit.
+# Each database's types for the columns of TABLES. SQLite has no exact decimal and no date
+# type: text keeps every digit.
 TYPES = {
     "sqlite": {
         "id": "INTEGER",
@@ -85,7 +84,7 @@ class Statement:
 
 @dataclass
 class Order:
-    """What the shop remembers of an order that is under way."""
+    """An order that is not finished."""
 
     id: int
     product_id: int
@@ -94,7 +93,7 @@ class Order:
 
 
 class Shop:
-    """Customers, products and orders, and what may happen to them next.
+    """Customers, products and orders, and the random choice of the next transaction.
 
     `moment` gives the wall-clock text of an order's time and `now_ns` the time
     of a change: passed in, so that equal seeds make equal shops.
@@ -133,7 +132,7 @@ class Shop:
             yield step()
 
     def _next(self, most_changes: int) -> list[Statement]:
-        # (weight, changes at most, what happens); all that fit are drawn from.
+        # (weight, most changes, function): one of those that fit is drawn.
         choices = [
             (8, 1, self._add_customer),
             (6, 1, self._move_customer),
@@ -185,7 +184,7 @@ class Shop:
     def _set_stock(self, product: int, difference: int) -> Statement:
         self._stock[product] += difference
         if self._stock[product] < 0:
-            self._stock[product] += 500  # a delivery came in
+            self._stock[product] += 500  # a delivery arrives
         sql = "UPDATE products SET stock = ?, change_no = ?, changed_ns = ? WHERE id = ?"
         return Statement(sql, (self._stock[product], *self._stamp(), product))
 

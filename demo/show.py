@@ -1,4 +1,4 @@
-"""One run of the demo: stage, writer, consumer, screen; and a verdict at the end."""
+"""One run of the demo: stage, writer, consumer, screen, and the result at the end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from databus.demo.screen import REFRESH_PER_S, Screen, screen_for
 from databus.demo.shop import SOURCES, create_statements
 from databus.demo.stage import Stage
 
-NOTHING_NEW_S = 15.0  # the writer is done and nothing came for so long: it never will
+NOTHING_NEW_S = 15.0  # without arrivals after the writer has finished
 VISIBLE_RATE = 12.0
 COUNTED_RATE = 200.0
-# By then the smallest ring no longer holds the shop's opening.
+# After so many changes the smallest ring no longer holds the first ones.
 LATE_AFTER = 400
 SMALLEST_RING = "64KiB"
 CAUGHT_UP_S = 30.0
@@ -32,7 +32,7 @@ CAUGHT_UP_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for; `rate` in changes a second."""
+    """The options of the command line; `rate` is in changes per second."""
 
     dialect: Dialect = "sqlite"
     changes: int | None = None
@@ -42,19 +42,19 @@ class Plan:
 
     @property
     def changes_per_s(self) -> float:
-        """The rate asked for; otherwise one to watch, or one to get done with."""
+        """The requested rate, or else a slow one to watch, a fast one with --changes."""
         return self.rate or (VISIBLE_RATE if self.changes is None else COUNTED_RATE)
 
     @property
     def late_after(self) -> int | None:
-        """After how many changes the late consumer starts; None in a demo too short for it."""
+        """The number of changes after which the late consumer starts; None for a short demo."""
         if self.changes is None:
             return LATE_AFTER
         return self.changes // 2 if self.changes >= 2 * LATE_AFTER else None
 
 
 class Show:
-    """The demo, from the first file to the last line."""
+    """Runs the demo from start to end."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
@@ -137,7 +137,7 @@ class Show:
             waited_s = time.monotonic() - self._last_arrival_s
             if writer.exit_code == 0 and waited_s > NOTHING_NEW_S:
                 break
-        if self._is_late_due:  # the shop was done sooner than the bootstrap server
+        if self._is_late_due:  # the writer finished before the bootstrap server was ready
             stage.await_seeded()
             self._begin_late(stage, stack)
 
@@ -151,11 +151,11 @@ class Show:
         stack.enter_context(late_client(stage.url, stage.bootstrap_url, SOURCES, self.latecomer))
 
     def _footer(self) -> str:
-        """Return what is shown of the late consumer; nothing before it starts."""
+        """Return the late consumer's progress; "" before it starts."""
         return self.latecomer.describe() if self._has_begun_late else ""
 
     def _judge_latecomer(self, stage: Stage) -> None:
-        """Let it come to the end, and compare its rows with the shop's."""
+        """Wait until the late consumer has finished, and compare its rows with the shop's."""
         session = stage.database.connect()
         try:
             shop = shop_rows(session.rows, SOURCES)
@@ -178,12 +178,12 @@ def writer_command(stage: Stage, plan: Plan) -> list[str]:
 
 
 def databus_command() -> str:
-    """Return how this very command was called: `make demo` does not put it on the PATH."""
+    """Return the path of this command: `make demo` does not put it on PATH."""
     return sys.argv[0] if Path(sys.argv[0]).name == "databus" else "databus"
 
 
 def guide(stage: Stage, plan: Plan) -> list[str]:
-    """Return what to look at and what to type in another terminal, as lines to copy from."""
+    """Return URLs to open and commands to type in another terminal, as lines."""
     database = "SQLite" if plan.dialect == "sqlite" else "a private MariaDB"
     url = stage.url
     stream = f"{url}/stream?sources=1,2,3&size=100000&output=json_plain_value"

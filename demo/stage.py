@@ -3,8 +3,8 @@
     with Stage("sqlite", statements, ("shop.orders",)) as stage:
         stage.relay.kill(); stage.start_relay()
 
-Everything lies in one temporary folder that goes when the block ends, and so
-do all processes started through it.
+Everything is in one temporary folder. When the block ends, the folder is removed and all
+processes that were started through the stage are stopped.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ HTTP_TIMEOUT_S = 5.0
 class Stage:
     """Database and relay on a free port; a context manager.
 
-    `statements` make the tables; `ring_bytes` is the ring's size in the
-    settings' words; `command_module` is what is run as `databus`;
-    `physical_source` names the database. Raises ChildError when the relay does
-    not come up.
+    `statements` create the tables; `ring_bytes` is the ring's size as in the settings;
+    `command_module` is run as `databus`; `physical_source` names the database. Raises
+    ChildError when the relay does not start.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class Stage:
 
     @property
     def bootstrap_url(self) -> str:
-        """The bootstrap server's URL, once it was started."""
+        """The bootstrap server's URL; valid after `start_bootstrap`."""
         return f"http://127.0.0.1:{self._bootstrap_port}"
 
     def child(self, name: str, arguments: Sequence[str]) -> Child:
-        """Make a child that is stopped with the stage; start it yourself."""
+        """Create a child that is stopped with the stage. The caller starts it."""
         made = Child(name, arguments, self.folder)
         self.children.append(made)
         return made
@@ -109,9 +108,9 @@ class Stage:
             raise ChildError(f"{error}; it said:\n{self.relay.log_tail()}") from None
 
     def start_bootstrap(self) -> None:
-        """Start a bootstrap pair over the relay and wait until it answers.
+        """Start a bootstrap pair that reads the relay, and wait until it answers.
 
-        It can serve a source once that has a change and was seeded: `is_seeded`.
+        It serves a source once the source has a change and was seeded: see `is_seeded`.
         """
         self._bootstrap_port = free_port()
         settings = bootstrap_settings(
@@ -131,7 +130,7 @@ class Stage:
             return found
 
     def check(self) -> None:
-        """Raise ChildError when a child ended other than well."""
+        """Raise ChildError when a child ended with an error."""
         for child in self.children:
             child.check()
 
@@ -187,7 +186,7 @@ class Stage:
             schemas = json.loads(self.get(f"/register?sources={ids}"))
         except (OSError, ValueError):
             return False
-        # A table's schema is published once the source is open and watches it.
+        # A table's schema is published once the source is open.
         return len(schemas) >= len(self._sources)
 
 

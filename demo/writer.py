@@ -1,4 +1,4 @@
-"""`python -m databus.demo.writer`: the shop's day, committed at a rate, in a process of its own."""
+"""`python -m databus.demo.writer`: commits the shop's transactions at a given rate."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def moment() -> str:
 @click.option("--uri", required=True)
 @click.option("--password-file", type=click.Path(path_type=Path))
 @click.option("--seed", type=int, default=1)
-@click.option("--rate", type=float, default=20.0, help="Changes a second.")
-@click.option("--changes", type=int, help="Stop after so many.")
+@click.option("--rate", type=float, default=20.0, help="Changes per second.")
+@click.option("--changes", type=int, help="Stop after this many changes.")
 def main(uri: str, password_file: Path | None, seed: int, rate: float, changes: int | None) -> None:
-    """Open the shop in an empty database and go on until told to stop."""
+    """Fill an empty database with the shop, and commit transactions until stopped."""
     session = database_of(uri, password_file).connect()
     shop = Shop(seed, time.time_ns, moment)
     limiter = RateLimiter(rate, time.monotonic())

@@ -1,4 +1,4 @@
-"""Which Avro schema a source had, and from which SCN on; what can read what.
+"""The Avro schemas of each source by SCN, and the compatibility of schemas.
 
 Contents: version, store, registry (history and look-up), compatibility, cli.
 """

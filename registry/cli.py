@@ -1,4 +1,4 @@
-"""`databus schema`: look at the schemas of a relay, and check new ones before they are used."""
+"""`databus schema`: show the schemas of a relay, and check new ones before they are used."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from databus.registry.store import FileStore, SchemaStore, StoredVersion, open_s
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import SchemaError, SchemaNotFoundError, UnknownSourceError
 
-# These look into a database, so they live with the relay's sources, which this
-# package must not import: the names are resolved when the commands are used.
+# These commands read a database, so they are in the relay, which this package must not
+# import: their names are resolved when the commands are used.
 LAZY = {
     "generate": CommandAt(
-        "databus.relay.cli.schema:generate", "Print the schema of a database's table as it is now."
+        "databus.relay.cli.schema:generate", "Print the current schema of a database's table."
     ),
     "repair": CommandAt(
         "databus.relay.cli.schema:repair", "Tell a relay what a table was from an SCN on."
@@ -34,13 +34,13 @@ _CONFIG = click.option(
     "-c",
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings of the relay whose schemas are meant.",
+    help="Settings of the relay that has the schemas.",
 )
 _FOLDER = click.option(
     "--dir",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of hand-made schemas instead.",
+    help="Read a folder of hand-made schemas instead.",
 )
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -79,8 +79,13 @@ def list_schemas(config: Path | None, folder: Path | None) -> None:
 
 @schema.command()
 @click.argument("source")
-@click.option("--version", "number", type=click.IntRange(min=1), help="Not the newest but this.")
-@click.option("--json", "as_json", is_flag=True, help="Print the schema's text, exactly.")
+@click.option(
+    "--version",
+    "number",
+    type=click.IntRange(min=1),
+    help="Show this version instead of the newest.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the exact text of the schema.")
 @_CONFIG
 @_FOLDER
 def show(
@@ -123,9 +128,9 @@ def check(
     config: Path | None,
     folder: Path | None,
 ) -> None:
-    """Say whether the schema in file READER can read rows written with others.
+    """Check whether the schema in file READER can read rows written with other schemas.
 
-    By Avro's resolution rules; the answer names the field. Exit 1 when it can't.
+    Uses Avro's resolution rules; the answer names the field. Exits with 1 when it cannot.
 
     Example: `databus schema check mine.avsc --source shop.orders -c relay.toml`
     """
@@ -153,7 +158,7 @@ def _open_store(config: Path | None, folder: Path | None) -> SchemaStore:
     if not settings.data_dir.is_dir():
         raise SchemaError(f"{settings.data_dir} does not exist: has this relay ever run?")
     store = open_store(settings.data_dir, settings.schema_dir)
-    SchemaRegistry(store)  # says what is wrong with the histories, if anything is
+    SchemaRegistry(store)  # raises when a history is broken
     return store
 
 
@@ -198,6 +203,6 @@ def _type_text(avro_type: Any) -> str:
 
 
 def _console() -> Console:
-    # Ids and names must come out whole when the output is piped.
+    # Ids and names must not be cut when the output is piped.
     console = Console(markup=False, highlight=False)
     return console if console.is_terminal else Console(markup=False, highlight=False, width=200)

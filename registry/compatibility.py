@@ -1,13 +1,12 @@
-"""Can what was written with one schema be read with another?
+"""Checks whether rows that were written with one schema can be read with another.
 
-The verdict is that of the Avro project's own checker (`avro.compatibility`);
-this module adds the field's name, which the checker has not always. Like
-Avro's resolution rules in that checker, it looks at the types beneath logical
-types only: values are decoded with the writer's logical type and so keep their
-meaning, whatever the reader calls them.
+The result is that of the Avro project's own checker (`avro.compatibility`); this module
+adds the name of the field, which the checker does not always give. Like that checker, it
+compares only the types beneath logical types: values are decoded with the writer's
+logical type and so keep their meaning, whatever the reader declares.
 
-It also keeps the checker from warning about logical types that it has no class
-for, by not showing it any.
+Logical types are removed before the check, because the checker warns about those that it
+has no class for.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _find_problem(reader: RecordSchema, writer: RecordSchema) -> tuple[str, str]
         inner_reason = written and _why_not(field.type, written.type)
         if inner_reason:
             return str(field.name), inner_reason
-    return str(reader.name), reason  # no field is to blame: the records' names differ
+    return str(reader.name), reason  # not about a field: the names of the records differ
 
 
 def _why_not(reader: Schema, writer: Schema) -> str | None:

@@ -1,9 +1,8 @@
-"""What a version of a schema changed against the one before it, in words. Pure.
+"""Describes the differences between two versions of a schema. Pure.
 
-The words are the database's where the schema has them (`meta`: column, SQL
-type, place in the key), else Avro's. A column is renamed only where the schema
-says so, by an alias of its field: from two versions alone nobody can tell that
-from one column dropped and another added.
+The names are the database's if the schema has them (`meta`: column, SQL type, position in
+the key), otherwise Avro's. A column counts as renamed only if its field has an alias: two
+versions alone do not tell a rename from a dropped and an added column.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class _Column(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def differences(old_text: str, new_text: str) -> tuple[Difference, ...]:
-    """Return what the newer of two Avro records changed; raises SchemaError for something else."""
+    """Return what the newer of two Avro records changed; raises SchemaError if one is no record."""
     old, new = _record(old_text), _record(new_text)
     return (*_of_columns(_columns(old), _columns(new)), *_of_key(_key(old), _key(new)))
 
 
 @lru_cache(maxsize=1024)
 def is_compatible(old_text: str, new_text: str) -> bool:
-    """Say whether a reader with the newer schema can read rows of the older one."""
+    """Return whether a reader with the newer schema can read rows of the older one."""
     try:
         check_new_version(old_text, new_text)
     except SchemaError:

@@ -1,9 +1,8 @@
-"""Which schema each source had, and from which SCN on.
+"""The schema registry: the versions of each source's schema, by SCN.
 
-A source's history only grows, and only at its end: versions count from 1, and
-none starts before the one before it. What was once given out (an id, a
-version, a text) never changes, for events that point at it stay readable for
-ever. Any thread may call.
+A source's history only grows at its end: versions count from 1, and no version starts
+before its predecessor. An id, version or text that was returned once never changes, so
+that events that refer to it stay readable for ever. Any thread may call.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MAX_SRC_ID = 32767
 
 
 class SchemaRegistry:
-    """The histories of all sources, loaded from a store and kept in it.
+    """The schema histories of all sources, loaded from a store and saved in it.
 
     Raises SchemaError when the store cannot be read or holds a broken history.
     """
@@ -44,10 +43,10 @@ class SchemaRegistry:
             return dict(self._sources)
 
     def add_source(self, name: str, src_id: int) -> None:
-        """Give a source its id; nothing happens when it has this one already.
+        """Assign an id to a source; does nothing when the source has this id already.
 
-        Raises SchemaError when the source has another id or the id another
-        source: events in rings and clients' files carry the id.
+        Raises SchemaError when the source has another id, or another source has this id:
+        events in rings and clients' files carry the id.
         """
         with self._lock:
             known = self._sources.get(name)
@@ -68,14 +67,14 @@ class SchemaRegistry:
     def register(
         self, source: str, text: str, start_scn: int, *, check: bool = True
     ) -> SchemaVersion:
-        """Return the version that the text is from `start_scn` on, made now if it is new.
+        """Return the version of a schema text that starts at `start_scn`; add it if it is new.
 
-        Reading a stretch of the log again gives the versions it gave before.
-        `check=False` takes a version that does not fit the one before it: a
-        table may be altered in any way, and its rows must be captured.
+        Reading a part of the log again returns the same versions as before. `check=False`
+        accepts a version that is incompatible with its predecessor: a table may be altered
+        in any way, and its rows must be captured.
 
-        Raises UnknownSourceError, IncompatibleSchemaError naming the field, or
-        SchemaError for a text that is no record or an SCN inside the history.
+        Raises UnknownSourceError, IncompatibleSchemaError naming the field, and SchemaError
+        for a text that is no record or an SCN inside the history.
         """
         with self._lock:
             history = self._history(source)
@@ -125,7 +124,7 @@ class SchemaRegistry:
         number = len(self._histories[source]) + 1
         stored = StoredVersion(source, number, text, start_scn)
         _check_follows(self._stored.setdefault(source, []), stored)
-        self._store.save_version(stored)  # first: what is given out is durable
+        self._store.save_version(stored)  # first, so that every version that is returned is durable
         self._stored[source].append(stored)
         version = SchemaVersion(source, self._sources[source], number, text, start_scn)
         self._histories[source].append(version)
@@ -141,10 +140,10 @@ class SchemaRegistry:
 
 
 def _find_known(history: list[SchemaVersion], text: str, start_scn: int) -> SchemaVersion | None:
-    """Find what to answer for a text without making a version of it.
+    """Return the existing version for a text, or None.
 
-    The version in force at the SCN comes first: when the log is read again
-    after a crash, a later version may exist already, and the past stays as it was.
+    The version in force at the SCN is preferred: when the log is read again after a crash,
+    a later version may exist already.
     """
     in_force = _in_force(history, start_scn)
     if in_force is not None and in_force.text == text:

@@ -1,17 +1,17 @@
-"""Schema versions in an SQLite file, and a copy of it beside: neither is believed unchecked.
+"""Schema versions in an SQLite file and a copy of it. Both are verified when they are read.
 
-Each row has the CRC-32 of its values, and the `seal` that of all rows in order:
-a row that was changed is found by the first, one that is gone by the second.
-SQLite's own check finds what else is damaged.
+Each row has the CRC-32 of its values, and the table `seal` has that of all rows in order:
+the first detects a changed row, the second a missing one. SQLite's own check detects other
+damage.
 
-Each change is made to the copy first. So the copy has all that was ever given
-out, and takes the file's place when that is damaged or gone. What it may have
-beyond it, after a kill between the two, was given to nobody, and is found there
-again when its statement is read again. A file and a copy of which neither has all of the
-other are of two stores, one of which was put here: nothing is served with either. (A
-copy without a version never gave anything out, and is made anew.)
+Each change is written to the copy first. So the copy has every version that was ever
+returned, and replaces the file when that is damaged or missing. After a kill between the
+two writes, the copy has a version that was never returned; it is found again when its
+statement is read again. If neither file has all rows of the other, they belong to two
+stores, and one was put here by mistake: nothing is served. (A copy without versions was
+never used, and is made again.)
 
-A file of a version without checksums gets them when it is opened.
+A file without checksums, from an older version, gets them when it is opened.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ create table if not exists schema_versions (
     primary key (source, version)
 ) without rowid;
 """
-# The second version of the file, of which `user_version` speaks.
+# Migrates a file to `user_version` 2.
 _WITH_CHECKSUMS = """
 alter table sources add column crc integer not null default -1;
 alter table schema_versions add column crc integer not null default -1;
@@ -59,8 +59,8 @@ _ALL_SOURCES = "select name, src_id, crc from sources order by 1"
 _ALL_VERSIONS = """
 select source, version, text, start_scn, crc from schema_versions order by 1, 2
 """
-# Plain inserts: a second writer of the same version fails on the key, and
-# never replaces what is there.
+# Plain inserts: a second writer of the same version fails on the key instead of replacing
+# the row.
 _ADD_SOURCE = "insert into sources (name, src_id, crc) values (?, ?, ?)"
 _ADD_VERSION = """
 insert into schema_versions (source, version, text, start_scn, crc) values (?, ?, ?, ?, ?)
@@ -77,13 +77,13 @@ _WAY_ON = (
 
 
 class _Content(NamedTuple):
-    """All that a file has; rows with their checksums, as they are there."""
+    """The content of a file: its rows with their stored checksums."""
 
     sources: Sequence[Sequence[object]]
     versions: Sequence[Sequence[object]]
 
     def has_all_of(self, other: _Content) -> bool:
-        """Whether every row of another one is here, too."""
+        """Return whether this content includes every row of another."""
         return {*map(tuple, other.sources)} <= {*map(tuple, self.sources)} and {
             *map(tuple, other.versions)
         } <= {*map(tuple, self.versions)}
@@ -94,10 +94,10 @@ class _Content(NamedTuple):
 
 
 class SqliteStore:
-    """Versions in an SQLite file; one transaction a version.
+    """Schema versions in an SQLite file; one transaction for each version.
 
-    Opens the file for each call, for calls are rare (start, DDL): it holds
-    nothing open, and any thread may call.
+    Opens the file for each call, because calls are rare (start, DDL). So it keeps no file
+    open, and any thread may call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,11 +113,11 @@ class SqliteStore:
         return [StoredVersion(*row[:4]) for row in self._load().versions]  # type: ignore[arg-type]
 
     def save_source(self, name: str, src_id: int) -> None:
-        """Keep a new source's id."""
+        """Save a new source's id."""
         self._save(_ADD_SOURCE, (name, src_id))
 
     def save_version(self, version: StoredVersion) -> None:
-        """Keep a new version; on return it is on disk."""
+        """Save a new version; on return it is on disk."""
         self._save(_ADD_VERSION, tuple(version))
 
     def _save(self, statement: str, values: Sequence[object]) -> None:
@@ -128,7 +128,7 @@ class SqliteStore:
                 database.execute(_SEAL, (_rows_of(database).seal(),))
 
     def _load(self) -> _Content:
-        """Return what is in the file, with a copy beside it that is the same."""
+        """Return the file's content, after making the copy equal to it."""
         self._put_copy_back_for_one_that_is_lost()
         try:
             content = self._read(self.path)
@@ -150,7 +150,7 @@ class SqliteStore:
         return content
 
     def _copied(self) -> _Content | None:
-        """Return what is in the copy; None for none, or one that is of no use."""
+        """Return the copy's content, or None when there is no usable copy."""
         try:
             return self._read(self.copy_path) if self.copy_path.exists() else None
         except SchemaError:
@@ -164,7 +164,7 @@ class SqliteStore:
             log.warning("schema store %s was gone: its copy was put back", self.path)
 
     def _read_copy(self, error: SchemaError) -> _Content:
-        """Let the copy take the place of a file that is damaged; raises `error` without one."""
+        """Replace a damaged file with its copy; raises `error` when there is no copy."""
         if not self.copy_path.exists():
             raise error
         try:
@@ -194,8 +194,8 @@ class SqliteStore:
             make_private(path)
             database = sqlite_utils.Database(path)
             try:
-                # The ring's events point at schemas: they must be there after
-                # a power cut, not only after a kill.
+                # Events in the ring refer to schemas, which must survive a power
+                # cut, not only a kill.
                 with as_sqlite_errors():
                     database.execute("pragma synchronous = full")
                     _prepare(path, database)
@@ -204,14 +204,14 @@ class SqliteStore:
                 database.close()
         except (sqlite3.Error, OSError) as error:
             name = getattr(error, "sqlite_errorname", "")
-            # A text that is no UTF-8 has no error code of SQLite's.
+            # Invalid UTF-8 raises an error without an SQLite error code.
             is_damaged = name.startswith(_DAMAGED) or str(error).startswith("Could not decode")
             advice = f"; {_WAY_ON}" if is_damaged else ""
             raise SchemaError(f"schema store {path}: {error}{advice}") from error
 
 
 def _prepare(path: Path, database: sqlite_utils.Database) -> None:
-    """Make the tables; give a file without checksums its own."""
+    """Create the tables; add checksums to a file that has none."""
     (version,) = database.execute("pragma user_version").fetchone()
     (has_checksums,) = database.execute(_HAS_CHECKSUMS).fetchone()
     if version or has_checksums:
@@ -237,7 +237,7 @@ def _rows_of(database: sqlite_utils.Database) -> _Content:
 
 
 def _check(path: Path, content: _Content) -> None:
-    """Raise SchemaError for a row that is not as it was written."""
+    """Raise SchemaError for a row whose checksum is wrong."""
     for *values, crc in content.versions:
         if crc != _checksum(values):
             source, version, _, start_scn = values

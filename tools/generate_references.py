@@ -1,4 +1,4 @@
-"""Write docs/reference/: settings and options, from the models, commands, from click, APIs.
+"""Write docs/reference/: settings and options from the models, commands from click, APIs.
 
     python -m tools.generate_references     # writes them; `make docs`
 
@@ -77,7 +77,7 @@ def _option(name: str, field: FieldInfo) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a default as it would be given; nothing for none."""
+    """Return a default as the user would write it; "" for none."""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return (

@@ -1,4 +1,4 @@
-"""Where the repository's own Python files are."""
+"""Lists the repository's own Python files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # The directories at the root that are installed as `databus.<name>`.
 MAPPED = tuple(sorted(link.name for link in (ROOT / "databus").iterdir() if link.is_symlink()))
-# All that is installed.
+# All packages that are installed.
 PACKAGED = frozenset({"databus", "pyspark_databus", *MAPPED})
 NOT_OURS = {"build", "dist", "__pycache__"}
 

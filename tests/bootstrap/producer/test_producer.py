@@ -308,7 +308,7 @@ def test_a_full_disk_is_one_line_of_the_log_and_no_traceback(
         ):
             producer.start()
             wait_until(lambda: "make room; trying again" in caplog.text)
-            wait_until(lambda: "too old failed: store shop.db" in caplog.text)
+            wait_until(lambda: "deleting old data failed: store shop.db" in caplog.text)
     finally:
         assert producer.stop(10)
     assert "Traceback" not in caplog.text

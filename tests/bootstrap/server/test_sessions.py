@@ -392,7 +392,7 @@ class TestRefusals:
             crm.close()
 
     def test_the_snapshots_source_is_one_of_those_asked_for(self, filled: FilledStore) -> None:
-        with pytest.raises(InvalidParameterError, match="one of the sources asked for"):
+        with pytest.raises(InvalidParameterError, match="one of the requested sources"):
             page(filled, snapshot_at(PERSON.source, 101), sources="2")
 
     def test_a_page_has_room_for_its_checkpoint(self, filled: FilledStore) -> None:

@@ -34,7 +34,15 @@ from benchmarks.shared.report import Figure, at_most, percentile, publish
 from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.relay.relay import Relay
-from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
+from databus.relay.sources.source import (
+    Captured,
+    Newest,
+    Origin,
+    RowChange,
+    Source,
+    Transaction,
+)
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 
@@ -59,7 +67,7 @@ PATIENCE_S = 60.0
 MB = 1e6
 
 
-class Writer:
+class Writer(Source):
     """A source: as much as is to be there from the start at once, then at a steady rate."""
 
     name = NAME
@@ -68,8 +76,9 @@ class Writer:
         self._scn = 0
         self._began_s = 0.0
 
-    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Go on after an SCN."""
+        self._writer = WindowWriter(self.name, self._encoder, newest)
         self._scn = after_scn or 0
         self._began_s = time.monotonic()
 
@@ -77,8 +86,11 @@ class Writer:
         """Return the one table."""
         return (TABLE,)
 
-    def read(self) -> Sequence[Transaction]:
+    def read(self) -> Sequence[Captured]:
         """Return what is due."""
+        return self._writer.write_from(self._due)
+
+    def _due(self) -> Sequence[Transaction]:
         if self._scn < FILLED_WINDOWS:
             self._began_s = time.monotonic()
             return [self._next() for _ in range(100)]

@@ -35,7 +35,7 @@ from databus.daemon.service import serve, settle
 from databus.relay.relay import Relay
 from databus.relay.ring.ring import EncodedWindow, Ring
 from databus.relay.service import make_service
-from databus.relay.sources.source import Newest, Transaction
+from databus.relay.sources.source import Captured, Newest, Source
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.v2 import encode
@@ -56,7 +56,7 @@ _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _RESUME = re.compile(rb"x-databus-resume: (\d+),-1", re.IGNORECASE)
 
 
-class IdleSource:
+class IdleSource(Source):
     """A source that has nothing: the ring was filled beforehand."""
 
     name = "bench"
@@ -68,7 +68,7 @@ class IdleSource:
         """Return none."""
         return ()
 
-    def read(self) -> Sequence[Transaction]:
+    def read(self) -> Sequence[Captured]:
         """Wait a while, as a source does."""
         threading.Event().wait(0.5)
         return ()

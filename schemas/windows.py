@@ -49,21 +49,23 @@ class WindowBatch(NamedTuple):
 
     def after(self, scn: int) -> WindowBatch:
         """Return the windows newer than `scn`."""
-        low, high = 0, self.window_count
-        while low < high:
-            middle = (low + high) // 2
-            if self._mark(middle)[0] <= scn:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+        count = self._count_until(scn)
+        if count == 0:
             return self
-        begin = self._mark(low - 1)[1]
+        begin = self._mark(count - 1)[1]
         marks = [
             MARK.pack(scn, end - begin, timestamp_ns, rows)
-            for scn, end, timestamp_ns, rows in MARK.iter_unpack(self.marks[low * MARK.size :])
+            for scn, end, timestamp_ns, rows in MARK.iter_unpack(self.marks[count * MARK.size :])
         ]
         return WindowBatch(self.data[begin:], b"".join(marks))
+
+    def until(self, scn: int) -> WindowBatch:
+        """Return the windows that are not newer than `scn`."""
+        count = self._count_until(scn)
+        if count == self.window_count:
+            return self
+        end = self._mark(count - 1)[1] if count else 0
+        return WindowBatch(self.data[:end], self.marks[: count * MARK.size])
 
     def windows(self) -> Iterator[EncodedWindow]:
         """Yield the windows, each with a copy of its bytes."""
@@ -87,8 +89,25 @@ class WindowBatch(NamedTuple):
         """How many windows there are."""
         return len(self.marks) // MARK.size
 
+    def _count_until(self, scn: int) -> int:
+        low, high = 0, self.window_count
+        while low < high:
+            middle = (low + high) // 2
+            if self._mark(middle)[0] <= scn:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def _mark(self, number: int) -> tuple[int, int, int, int]:
         return MARK.unpack_from(self.marks, number * MARK.size)
+
+
+class EmptyWindow(NamedTuple):
+    """A place in the source's log behind which nothing of it is missing: a window without rows."""
+
+    scn: int
+    timestamp_ns: int
 
 
 class WindowPiece(NamedTuple):

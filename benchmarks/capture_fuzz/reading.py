@@ -19,14 +19,14 @@ from benchmarks.capture_fuzz.recording import Recording
 from benchmarks.capture_fuzz.statements import SOURCES
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
 from databus.relay.sources.mysql.replication.assembler import Assembler
 from databus.relay.sources.mysql.rows.layout import Dialect
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
-from databus.relay.sources.source import Transaction
+from databus.relay.sources.source import Transaction, UnfitRowError
 from databus.schemas.errors import DatabusError
 from databus.schemas.stream import row_reader
 from databus.schemas.stream.stream_reader import ControlEvent

@@ -18,7 +18,14 @@ from databus.conf.loading import build_settings
 from databus.conf.settings import PhysicalSourceSettings, RelaySettings
 from databus.demo.processes import Child, free_port, python_module, wait_until
 from databus.relay.relay import Relay
-from databus.relay.sources.source import Newest, RowChange, Transaction
+from databus.relay.sources.source import (
+    Captured,
+    Newest,
+    RowChange,
+    Source,
+    Transaction,
+)
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.event.event import Event, Opcode, Part
 from databus.schemas.event.metadata import EventMetadata, Op, encode_metadata, metadata_part
@@ -45,7 +52,7 @@ class Load:
     rate: float = 0.0
 
 
-class Orders:
+class Orders(Source):
     """A relay's source of made-up inserts."""
 
     name = PHYSICAL
@@ -58,14 +65,18 @@ class Orders:
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
         """Begin with the first row."""
+        self._writer = WindowWriter(self.name, self._encoder, newest)
         self._began = time.monotonic()
 
     def tables(self) -> Sequence[Table]:
         """Return the table."""
         return (TABLE,)
 
-    def read(self) -> Sequence[Transaction]:
+    def read(self) -> Sequence[Captured]:
         """Return what is due, or wait a while."""
+        return self._writer.write_from(self._due)
+
+    def _due(self) -> Sequence[Transaction]:
         due = self._at_once + int((time.monotonic() - self._began) * self._rate)
         end = min(due, self._scn + 100)
         if end <= self._scn:

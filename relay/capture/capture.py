@@ -1,11 +1,11 @@
 """The capture loop: one thread per physical source, from its log into its ring.
 
-open → read → encode → append → MaxSCN → notify. A transient problem, such as an unreachable
-source or a full disk (`daemon.faults` decides), is retried for ever with back-off, and the
-state shows it. Any other error that occurs twice (`doubts` explains why) puts this one
-source into the error state, with advice in its text; the rest of the relay is unaffected.
-`start` tries again. The state is running only after the connection was proved
-(`log_place`).
+open → read → append → MaxSCN → notify. The source encodes its windows with the encoder that
+it is given. A transient problem, such as an unreachable source or a full disk
+(`daemon.faults` decides), is retried for ever with back-off, and the state shows it. Any
+other error that occurs twice (`doubts` explains why) puts this one source into the error
+state, with advice in its text; the rest of the relay is unaffected. `start` tries again. The
+state is running only after the connection was proved (`log_place`).
 
 The ring decides what is new. Capture begins after the older of the ring's newest SCN and
 MaxSCN and drops the windows that the ring has already, so a restart neither loses nor
@@ -32,24 +32,16 @@ from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
 from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
-from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
 from databus.relay.monitoring.large_rows import LargeRows
-from databus.relay.sources.log_status import Findings
-from databus.relay.sources.source import (
-    Captured,
-    MarkedSource,
-    Source,
-    Transaction,
-    WindowSource,
-)
-from databus.schemas.errors import DatabusError, SourceStoppedError
+from databus.relay.sources.source import Captured, Source
+from databus.schemas.errors import DatabusError
 from databus.schemas.log_mark import LogMark
-from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
+from databus.schemas.windows import EmptyWindow, WindowBatch, WindowEnd, WindowPiece
 
 log = logging.getLogger(__name__)
 
-BATCH_BYTES = 1 << 20  # appended at once; one read seldom yields more
 JITTER = 0.2
 # Sources are read, and servers send a sign of life, every second.
 HEARD_WITHIN_S = 4.0
@@ -219,8 +211,7 @@ class Capture:
         self._doubts.connecting()
         self.place.connecting()
         source = self._open_source(self._settings)
-        if isinstance(source, WindowSource):
-            source.write_with(self._encoder)
+        source.write_with(self._encoder)
         try:
             begin = self._begin_scn()
             self._expect_log(source)
@@ -235,12 +226,12 @@ class Capture:
             self._heard_at_s = self._clock.monotonic_s()
             while self._wanted is State.RUNNING:
                 captured = source.read()
-                self._heard_at_s = self._clock.monotonic_s() - getattr(source, "silence_s", 0.0)
+                self._heard_at_s = self._clock.monotonic_s() - source.silence_s
                 self._take(captured)
                 self.place.check_doubt()
                 self._note_mark(source)
                 self._save_when_due()
-                self._note_proof(is_at_end=not captured and getattr(source, "is_at_end", True))
+                self._note_proof(is_at_end=not captured and source.is_at_end)
         finally:
             self.place.is_proved = False
             try:
@@ -274,13 +265,10 @@ class Capture:
         known: set[LogMark] = {*kept} if saved is None else {*kept, saved}
         marks: list[LogMark] = sorted(known)
         self._mark = marks[-1] if marks else None
-        if isinstance(source, MarkedSource):
-            source.expect(marks)
+        source.expect(marks)
 
     def _note_mark(self, source: Source) -> None:
         """Store the log mark of the ring's newest window, if the source provides one."""
-        if not isinstance(source, MarkedSource):
-            return
         mark = source.mark_of(self._ring.max_scn)
         if mark is not None and mark != self._mark:
             self._ring.note_mark(mark)
@@ -288,7 +276,7 @@ class Capture:
 
     def _note_findings(self, source: Source) -> None:
         """Log the source's findings at its open; warnings once, not at each reconnection."""
-        findings = getattr(source, "findings", Findings())
+        findings = source.findings
         if findings.summary:
             log.info("%s: %s", self._settings.name, findings.summary, extra=self._about())
         for warning in findings.warnings:
@@ -297,82 +285,63 @@ class Capture:
         self._warnings = findings.warnings
 
     def _take(self, captured: Sequence[Captured]) -> None:
-        batch: list[tuple[EncodedWindow, int]] = []
-        try:
-            batch_bytes = 0
-            for item in captured:
-                self._is_unfinished = isinstance(item, WindowPiece)
-                if not isinstance(item, Transaction):
-                    full, batch, batch_bytes = batch, [], 0
-                    self._append(full)
-                    self._take_written(item)
-                elif self._is_new(item):
-                    after_scn = batch[-1][0].scn if batch else self._ring.max_scn
-                    window = self._encode(item, after_scn)
-                    batch.append((window, len(item.changes)))
-                    batch_bytes += len(window.data)
-                    if batch_bytes >= BATCH_BYTES:
-                        # Reset before the append: should it fail, `finally` must not repeat it.
-                        full, batch, batch_bytes = batch, [], 0
-                        self._append(full)
-        finally:
-            # Windows before a transaction that cannot be encoded are good.
-            self._append(batch)
+        for item in captured:
+            self._is_unfinished = isinstance(item, WindowPiece)
+            if isinstance(item, WindowPiece):
+                self._take_piece(item)
+            elif isinstance(item, WindowEnd):
+                self._take_end(item)
+            elif isinstance(item, WindowBatch):
+                self._take_batch(item)
+            else:
+                self._take_empty(item)
         self._append_heartbeat()
+
+    def _take_batch(self, batch: WindowBatch) -> None:
+        if not batch.window_count:
+            return
+        self.place.move_to(batch.first_scn)
+        self.place.scn = batch.last_scn
+        new = batch.after(self._ring.max_scn)
+        if new.window_count:
+            try:
+                with self._notifying():
+                    self._ring.append_batch(new)
+            finally:
+                # Windows before one that is too large for the ring are appended.
+                self._note_appended(new.until(self._ring.max_scn))
+
+    def _note_appended(self, batch: WindowBatch) -> None:
+        if batch.window_count:
+            rows, size_bytes = batch.row_count, len(batch.data)
+            self._count(batch.window_count, rows, size_bytes, batch.last_timestamp_ns)
+            self._warn_of_large_rows(batch.data)
+
+    def _take_piece(self, piece: WindowPiece) -> None:
+        # A window that the ring has already would evict others.
+        if piece.begin_scn >= self._ring.max_scn:
+            self._ring.extend(piece.at, piece.data)
+            self.place.piece_end = piece.at + len(piece.data)
+            self._warn_of_large_rows(piece.data)
+
+    def _take_end(self, end: WindowEnd) -> None:
+        self.place.move_to(end.scn)
+        if end.scn > self._ring.max_scn:
+            with self._notifying():
+                self._ring.finish(end.length, end.scn, end.timestamp_ns)
+            self._count(1, end.rows, end.length, end.timestamp_ns)
+        self.place.piece_end = 0
+
+    def _take_empty(self, window: EmptyWindow) -> None:
+        if window.scn == self.place.scn:
+            return
+        self.place.move_to(window.scn)
+        if window.scn > self._ring.max_scn:
+            self.place.idle = window
 
     def _save_when_due(self) -> None:
         if self._clock.monotonic_s() - self._saved_at_s >= self._flush_s:
             self._save_max_scn()
-
-    def _take_written(self, item: WindowBatch | WindowPiece | WindowEnd) -> None:
-        """Append windows that the source has encoded itself."""
-        if isinstance(item, WindowPiece):
-            # A window that the ring has already would evict others.
-            if item.begin_scn >= self._ring.max_scn:
-                self._ring.extend(item.at, item.data)
-                self.place.piece_end = item.at + len(item.data)
-                self._warn_of_large_rows(item.data)
-        elif isinstance(item, WindowEnd):
-            self.place.move_to(item.scn)
-            if item.scn > self._ring.max_scn:
-                with self._notifying():
-                    self._ring.finish(item.length, item.scn, item.timestamp_ns)
-                self._count(1, item.rows, item.length, item.timestamp_ns)
-            self.place.piece_end = 0
-        elif item.window_count:
-            self.place.move_to(item.first_scn)
-            self.place.scn = item.last_scn
-            new = item.after(self._ring.max_scn)
-            if new.window_count:
-                with self._notifying():
-                    self._ring.append_batch(new)
-                self._warn_of_large_rows(new.data)
-                self._count(new.window_count, new.row_count, len(new.data), new.last_timestamp_ns)
-
-    def _encode(self, transaction: Transaction, after_scn: int) -> EncodedWindow:
-        try:
-            return self._encoder.encode(transaction)
-        except UnfitRowError as error:
-            origin = transaction.origin
-            place = f"{origin.file}:{origin.offset}" if origin.file else ""
-            name = self._settings.name
-            evidence = f"{transaction.scn} {error}".encode()
-            raise SourceStoppedError(
-                name, after_scn, str(error), place, evidence=evidence, way_on=error.way_on
-            ) from error
-
-    def _is_new(self, transaction: Transaction) -> bool:
-        """Return whether a transaction is to be appended; raise if the source went back."""
-        scn = transaction.scn
-        if scn == self.place.scn and not transaction.changes:
-            return False
-        self.place.move_to(scn)
-        if scn <= self._ring.max_scn:
-            return False
-        if not transaction.changes:
-            self.place.idle = transaction
-            return False
-        return True
 
     def _append_heartbeat(self) -> None:
         idle = self.place.idle
@@ -383,29 +352,12 @@ class Capture:
         self.place.idle = None
         if idle.scn > self._ring.max_scn:
             with self._notifying():
-                self._ring.append([self._encoder.encode(idle)])
+                self._ring.append([encode_empty(idle)])
             self._heartbeat.empty_appended(now_s)
 
-    def _append(self, batch: Sequence[tuple[EncodedWindow, int]]) -> None:
-        """Append windows with their numbers of rows; count those that the ring accepted."""
-        if not batch:
-            return
-        try:
-            with self._notifying():
-                self._ring.append([window for window, _ in batch])
-        finally:
-            newest = self._ring.max_scn
-            taken = [(window, rows) for window, rows in batch if window.scn <= newest]
-            if taken:
-                rows = sum(rows for _, rows in taken)
-                size_bytes = sum(len(window.data) for window, _ in taken)
-                self._count(len(taken), rows, size_bytes, taken[-1][0].timestamp_ns)
-            self._warn_of_large_rows(*(window.data for window, _ in taken))
-
-    def _warn_of_large_rows(self, *written: bytes) -> None:
-        for data in written:
-            for warning in self._large_rows.look_at(data) if self._large_rows else ():
-                log.warning("%s: %s", self._settings.name, warning, extra=self._about())
+    def _warn_of_large_rows(self, data: bytes) -> None:
+        for warning in self._large_rows.look_at(data) if self._large_rows else ():
+            log.warning("%s: %s", self._settings.name, warning, extra=self._about())
 
     @contextmanager
     def _notifying(self) -> Iterator[None]:

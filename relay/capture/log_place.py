@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from databus.relay.capture.capture_ring import CaptureRing, newest_of
-from databus.relay.sources.source import Newest, Transaction
+from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
+from databus.schemas.windows import EmptyWindow
 
 # A position in a log: the newest transaction, and the bytes taken of an unfinished one.
 Reached = tuple[int, int]
@@ -30,8 +31,8 @@ class LogPlace:
         self.piece_end = 0  # bytes taken of a transaction that arrives in pieces
         self._failed_at = self._known = NOWHERE
         self.scn: int | None = None
-        # The newest transaction, if it is empty and was not appended to the ring.
-        self.idle: Transaction | None = None
+        # The newest window, if it is empty and was not appended to the ring.
+        self.idle: EmptyWindow | None = None
         self._doubt = ""
 
     def connecting(self) -> None:

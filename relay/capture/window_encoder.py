@@ -26,10 +26,10 @@ from databus.relay.sources.source import (
     TableEmptied,
     TableEncoder,
     Transaction,
+    UnfitRowError,
 )
 from databus.schemas.avro_rows import row_codec
 from databus.schemas.errors import (
-    DatabusError,
     ProtocolError,
     RowError,
     SchemaError,
@@ -50,22 +50,12 @@ from databus.schemas.table_change import (
     with_change,
 )
 from databus.schemas.table_schema import avro_schema
-from databus.schemas.windows import EncodedWindow
+from databus.schemas.windows import EmptyWindow, EncodedWindow
 
 PARTITION_ID = 0
 _NO_NOTES = Notes()
 
 log = logging.getLogger(__name__)
-
-
-class UnfitRowError(ValueError):
-    """A row cannot be encoded with its table's schema. Never leaves the relay."""
-
-    def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
-        super().__init__(
-            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}"
-        )
-        self.way_on = f"to continue without this row: acknowledged_scns = [{scn}]"
 
 
 class WindowEncoder:
@@ -311,6 +301,12 @@ class WindowEncoder:
         self._current[table.source] = encoder
         self.revision += 1
         return encoder
+
+
+def encode_empty(window: EmptyWindow) -> EncodedWindow:
+    """Return the bytes of a window without rows: its end-of-period event."""
+    scn, timestamp_ns = window
+    return EncodedWindow(scn, encode(end_of_period(scn, timestamp_ns, PARTITION_ID)), timestamp_ns)
 
 
 def _first_scn(origin: Origin, scn: int) -> int:

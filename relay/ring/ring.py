@@ -74,6 +74,10 @@ class Ring:
     """The writer of a ring file. One thread at a time may call it."""
 
     def __init__(self, ring_file: RingFile, fd: int) -> None:
+        self._use(ring_file, fd)
+
+    def _use(self, ring_file: RingFile, fd: int) -> None:
+        """Write into a file from now on."""
         self._file = ring_file
         self._fd = fd
         self._cells = ring_file.cells
@@ -151,7 +155,7 @@ class Ring:
         """
         fresh = _make(self._file.path, self._file.layout, scn, self, is_copied=False)
         old_file, old_fd = self._file, self._fd
-        self.__dict__ = fresh.__dict__
+        self._use(fresh._file, fresh._fd)
         old_file.close()
         os.close(old_fd)
 

@@ -22,8 +22,9 @@ from typing import Any
 from databus.conf.settings import PhysicalSourceSettings
 from databus.doctor.checks import Check, ok
 from databus.relay.sources.kind import CheckRequest, SourceKind
-from databus.relay.sources.source import Newest, Origin, RowChange, Transaction
+from databus.relay.sources.source import Captured, Newest, Origin, RowChange, Source, Transaction
 from databus.relay.sources.uri import parse_uri
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.errors import SettingsError
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
@@ -47,8 +48,8 @@ _COLUMNS = (
 )
 
 
-class GeneratorSource:
-    """Yield transactions that follow from a seed; implements `Source`.
+class GeneratorSource(Source):
+    """Yields transactions that follow from a seed.
 
     URI parameters: `rate`, transactions a second (100; 0 = no limit); `seed`
     (1); `rows`, most rows inserted by one transaction (5); `tables`, how many of
@@ -79,17 +80,23 @@ class GeneratorSource:
         self._scn = 0
         self._opened_scn = 0
         self._opened_at = 0.0
+        self._writer = WindowWriter(self.name)
 
-    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:  # noqa: ARG002
+    def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Go on after `after_scn`; a first start begins where the settings say."""
         self._scn = self._opened_scn = self._start if after_scn is None else after_scn
         self._opened_at = self._clock()
+        self._writer = WindowWriter(self.name, self._encoder, newest)
 
     def tables(self) -> Sequence[Table]:
         """Return the tables."""
         return self._tables
 
-    def read(self) -> Sequence[Transaction]:
+    def read(self) -> Sequence[Captured]:
+        """Return the windows that are due; see `read_transactions`."""
+        return self._writer.write_from(self.read_transactions)
+
+    def read_transactions(self) -> Sequence[Transaction]:
         """Return the transactions that are due, at most 100; waits up to half a second."""
         deadline = self._clock() + _READ_WAIT_S
         while True:

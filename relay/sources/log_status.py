@@ -42,14 +42,6 @@ class LogStatus:
     doubt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What a source found as it was opened: one line, and what somebody should know or mend."""
-
-    summary: str = ""
-    warnings: tuple[str, ...] = ()
-
-
 class LogProbe(Protocol):
     """Looks at one database; used by one thread but for `cancel`."""
 

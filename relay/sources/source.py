@@ -1,23 +1,32 @@
-"""What every physical source is to the relay: something that yields transactions.
+"""What every physical source is to the relay: something that yields windows.
 
-A source reads one change log, in commit order, and never skips. It knows
-nothing of rings, Avro bytes or HTTP; the capture loop encodes what it yields.
-The rows it yields are already in Avro's value space (what fastavro takes for
-the schema that `databus.schemas.table_schema` makes of the table).
+A source reads one change log, in commit order, and never skips. It knows nothing of rings
+or HTTP. It writes windows with the encoder that the relay gives it; one that reads whole
+transactions leaves that to `WindowWriter` (`window_writer.py`). The rows of a transaction are
+in Avro's value space: what fastavro takes for the schema that
+`databus.schemas.table_schema` makes of the table.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from databus.schemas.avro_rows import RowCodec
+from databus.schemas.errors import DatabusError
 from databus.schemas.event.metadata import Notes, Op
 from databus.schemas.log_mark import LogMark
 from databus.schemas.table import Table
 from databus.schemas.table_change import TableChange
-from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
+from databus.schemas.windows import (
+    EmptyWindow,
+    EncodedWindow,
+    WindowBatch,
+    WindowEnd,
+    WindowPiece,
+)
 
 Row = Mapping[str, Any]
 
@@ -97,7 +106,7 @@ class Transaction:
 
     scn: int
     timestamp_ns: int  # commit time
-    # Of `Change`. Nearly all are row changes; only who writes windows must know the others.
+    # Of `Change`. Nearly all are row changes; only an encoder must know the others.
     changes: Sequence[RowChange | Any]
     origin: Origin = Origin()
 
@@ -108,6 +117,24 @@ class Newest:
 
     scn: int
     timestamp_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a source found when it was opened: a line for the log, and warnings to act on."""
+
+    summary: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class UnfitRowError(ValueError):
+    """A row cannot be encoded with its table's schema. Never leaves the relay."""
+
+    def __init__(self, scn: int, row_index: int, error: DatabusError) -> None:
+        super().__init__(
+            f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}"
+        )
+        self.way_on = f"to continue without this row: acknowledged_scns = [{scn}]"
 
 
 class TableEncoder(NamedTuple):
@@ -121,14 +148,19 @@ class TableEncoder(NamedTuple):
 
 
 class EventEncoder(Protocol):
-    """What a source asks for that writes windows itself.
+    """Writes the events of one physical source, with the schemas and keys that the relay knows.
 
-    Versions that a window makes are registered by `settle`, at its end: what is rolled
-    back makes none. `revision` is another whenever a table's rows may be written otherwise.
+    `encode` writes a whole transaction. The other methods write a window event by event:
+    versions that it makes are registered by `settle`, at its end, so that a window that is
+    rolled back makes none. `revision` changes whenever a table's rows may be written otherwise.
     """
 
     before_images: bool
     revision: int
+
+    def encode(self, transaction: Transaction) -> EncodedWindow:
+        """Return a transaction's window; raises UnfitRowError for a row that does not fit."""
+        ...
 
     def known_table(self, table: Table, origin: Origin, scn: int) -> TableEncoder | None:
         """Return how a table's rows are written at `scn`; None when it has no version yet."""
@@ -142,71 +174,89 @@ class EventEncoder(Protocol):
         """Forget the versions that the window under way has made since `mark`."""
 
     def settle(self) -> None:
-        """Register the versions that a window has made; before anybody can read it."""
+        """Register the versions that a window has made, before anybody can read it."""
 
     def encode_change(self, change: Change, origin: Origin, row_index: int, scn: int) -> bytes:
-        """Return one change's event, unstamped; raises ValueError when it does not fit."""
+        """Return one change's event, unstamped; raises UnfitRowError when it does not fit."""
         ...
 
 
-# What a source hands over: transactions, or windows that it has written itself.
-Captured = Transaction | WindowBatch | WindowPiece | WindowEnd
+# What a source hands over.
+Captured = WindowBatch | WindowPiece | WindowEnd | EmptyWindow
+# What it reads: transactions yet to be written, or windows that its decoder has written.
+ReadItem = Transaction | WindowBatch | WindowPiece | WindowEnd
 
 
-class Source(Protocol):
-    """A physical source, opened, read and closed by one capture thread."""
+class Source(ABC):
+    """A physical source, opened, read and closed by one capture thread.
+
+    A subclass implements `open`, `tables`, `read` and `close`; the other members have
+    defaults for a source that cannot say more.
+    """
 
     name: str
+    _encoder: EventEncoder | None = None
 
+    def write_with(self, encoder: EventEncoder) -> None:
+        """Write windows with `encoder` from the next `open` on.
+
+        Without an encoder, `read` says how far the log was read, by empty windows.
+        """
+        self._encoder = encoder
+
+    def expect(self, marks: Sequence[LogMark]) -> None:  # noqa: B027 - not every source can tell
+        """Take what was kept of the log, before `open`.
+
+        A source that can tell then yields nothing, on any connection, before it has proved
+        that its log is the one of these marks.
+        """
+
+    @abstractmethod
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
         """Connect and start after `after_scn`; None = where the settings say.
 
-        A log in which `newest` is not the transaction that it was is another
-        log: a source that can tell stops.
+        `newest` is the newest window that the relay holds. A log in which it is not the
+        transaction that it was is another log: a source that can tell stops.
 
         Raises SourceUnavailableError (the capture loop retries with back-off)
         or SourceStoppedError (it does not).
         """
 
+    @property
+    def findings(self) -> Findings:
+        """What the source found when it was opened."""
+        return Findings()
+
+    @abstractmethod
     def tables(self) -> Sequence[Table]:
         """Return the watched tables as they are now, to publish their schemas."""
-        ...
 
+    @abstractmethod
     def read(self) -> Sequence[Captured]:
-        """Return the next transactions or windows; waits a while, [] when there were none.
+        """Return the next windows; waits a while, [] when there were none.
 
-        Must come back within about a second so that the loop can be stopped. [] says that
-        nothing follows, unless the source has an `is_at_end` that is False.
+        Must come back within about a second so that the loop can be stopped.
         Raises as `open` does; after SourceUnavailableError the loop calls
         `close` and `open` again with the last SCN it appended.
         """
-        ...
 
-    def close(self) -> None:
-        """Let go of every connection and file; may be called twice."""
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing follows in the log when `read` has returned []."""
+        return True
 
+    @property
+    def silence_s(self) -> float:
+        """For how long the database has not been heard of, as of the last `read`."""
+        return 0.0
 
-@runtime_checkable
-class MarkedSource(Source, Protocol):
-    """A source that can say what its log is at an SCN, and know it again."""
-
-    def expect(self, marks: Sequence[LogMark]) -> None:
-        """Hear what was kept of the log, before `open`: a log that is not as they say is another.
-
-        Then, and on each connection, nothing is yielded before that is proved.
-        """
-
-    def mark_of(self, scn: int) -> LogMark | None:
+    def mark_of(self, scn: int) -> LogMark | None:  # noqa: ARG002
         """Return what the log is at an SCN that was handed over; None when that is not known.
 
-        Those before it are forgotten.
+        Marks of lower SCNs are forgotten.
         """
-        ...
+        return None
 
-
-@runtime_checkable
-class WindowSource(Source, Protocol):
-    """A source that can write windows itself, and then does not yield transactions with changes."""
-
-    def write_with(self, encoder: EventEncoder) -> None:
-        """Write windows, with the schemas and keys that `encoder` knows; before `open`."""
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection and file; may be called twice."""

@@ -18,7 +18,17 @@ from databus.daemon.service import Service, serve
 from databus.relay.relay import Relay
 from databus.relay.service import make_service
 from databus.relay.sources.log_status import LogProbe, LogStatus
-from databus.relay.sources.source import Captured, Change, Newest, Origin, RowChange, Transaction
+from databus.relay.sources.source import (
+    Captured,
+    Change,
+    Newest,
+    Origin,
+    ReadItem,
+    RowChange,
+    Source,
+    Transaction,
+)
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 from databus.schemas.windows import NO_SCN, WindowBatch, WindowPiece
@@ -49,35 +59,37 @@ def transaction(scn: int, *changes: Change) -> Transaction:
     return Transaction(scn, scn * 1_000_000_000, changes, Origin(file="log", offset=scn))
 
 
-def _scn(captured: Captured) -> int:
+def _scn(captured: ReadItem) -> int:
     """Return the SCN of what was captured; a piece's comes with its window's end."""
     if isinstance(captured, WindowBatch):
         return captured.last_scn
     return NO_SCN if isinstance(captured, WindowPiece) else captured.scn
 
 
-class FakeSource:
+class FakeSource(Source):
     """Yields what the test puts in, from the position asked for; one log for all openings."""
+
+    is_at_end = True  # when it has nothing more to hand over
+    silence_s = 0.0
 
     def __init__(self, settings: PhysicalSourceSettings, tables: Sequence[Table]) -> None:
         self.name = settings.name
         self._tables = tables
         self._arrived = threading.Condition()
-        self._log: list[Captured] = []
+        self._log: list[ReadItem] = []
         self._errors: list[Exception] = []
         self._read_errors: list[Exception] = []
         self._next = 0
+        self._writer = WindowWriter(self.name)
         self.opened_after: list[int | None] = []
         self.told_newest: list[Newest | None] = []
         self.is_open = False
-        self.is_at_end = True  # when it has nothing more to hand over
         self.empty_reads = 0  # so many of each connection bring nothing, whatever there is
         self.reads = 0  # of this connection
-        self.silence_s = 0.0
         self.answers = threading.Event()  # a database that is frozen does not
         self.answers.set()
 
-    def put(self, *captured: Captured) -> None:
+    def put(self, *captured: ReadItem) -> None:
         with self._arrived:
             self._log.extend(captured)
             self._arrived.notify_all()
@@ -106,6 +118,7 @@ class FakeSource:
         assert self.answers.wait(10)
         self.is_open = True
         self.reads = 0
+        self._writer = WindowWriter(self.name, self._encoder, newest)
         self._raise_next()
         with self._arrived:
             self._next = sum(after_scn is not None and _scn(i) <= after_scn for i in self._log)
@@ -114,6 +127,9 @@ class FakeSource:
         return self._tables
 
     def read(self) -> Sequence[Captured]:
+        return self._writer.write_from(self._read)
+
+    def _read(self) -> Sequence[ReadItem]:
         with self._arrived:
             self.reads += 1
             if self.reads <= self.empty_reads:

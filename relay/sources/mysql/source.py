@@ -21,7 +21,6 @@ from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
 from databus.daemon.faults import is_transient
-from databus.relay.sources.log_status import Findings
 from databus.relay.sources.mysql.binlog.packets import SAME_ID, StreamBrokenError, StreamEnded
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.binlog.xa import PreparedTransactions
@@ -62,7 +61,15 @@ from databus.relay.sources.mysql.server.variables import (
     with_log_ends,
 )
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables, split_name
-from databus.relay.sources.source import Captured, EventEncoder, Newest, Transaction
+from databus.relay.sources.source import (
+    Captured,
+    Findings,
+    Newest,
+    ReadItem,
+    Source,
+    Transaction,
+)
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.errors import SourceError, SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import binlog_position
@@ -79,7 +86,7 @@ WAIT_S = 0.5
 READ_S = 1.0
 
 
-class MysqlSource:
+class MysqlSource(Source):
     """One server's binlog, narrowed to the watched tables. Used by one thread."""
 
     def __init__(
@@ -103,17 +110,17 @@ class MysqlSource:
         self._assembler: Assembler | None = None
         self._dump: BinlogDump | None = None
         self._stopped: SourceError | None = None
-        self._encoder: EventEncoder | None = None
         self._start_of_dump = Start()
         self._seeks_gtids = False
         self._same_log = SameLog(self.name, settings.epoch)
         self._marked: LogMark | None = None
         self._newest: Newest | None = None
         self._is_reading = False  # something was yielded on this connection
-        self.findings = Findings()
+        self._findings = Findings()
+        self._writer = WindowWriter(self.name)
 
     def expect(self, marks: Sequence[LogMark]) -> None:
-        """Hear what was kept of the log, which `read` then proves to be the same."""
+        """Take what was kept of the log, which `read` then proves to be the same."""
         self._same_log.expect(marks)
 
     def mark_of(self, scn: int) -> LogMark | None:
@@ -129,6 +136,7 @@ class MysqlSource:
         self.close()
         self._scn = after_scn or 0
         self._newest = newest
+        self._writer = WindowWriter(self.name, self._encoder, newest)
         try:
             self._open(after_scn)
         except ValueError as error:
@@ -152,12 +160,20 @@ class MysqlSource:
         """Return the watched tables as they were when last read from the server."""
         return self._tables.tables() if self._tables is not None else []
 
-    def write_with(self, encoder: EventEncoder) -> None:
-        """Write windows, where the lane was built; otherwise the caller encodes transactions."""
-        self._encoder = encoder
+    @property
+    def findings(self) -> Findings:
+        """What the server was found to be, and what to act on."""
+        return self._findings
 
     def read(self) -> Sequence[Captured]:
-        """Return what has arrived; waits half a second for the first."""
+        """Return what has arrived, as windows; see `read_transactions`."""
+        return self._writer.write_from(self.read_transactions)
+
+    def read_transactions(self) -> Sequence[ReadItem]:
+        """Return what has arrived; waits half a second for the first.
+
+        With an encoder, the compiled decoder writes windows; others are still transactions.
+        """
         deadline = self._clock() + READ_S
         while True:
             if self._stopped is not None:
@@ -175,7 +191,7 @@ class MysqlSource:
             if found or (self._stopped is None and is_over):
                 return found
 
-    def _from_gtids_on(self, found: list[Captured]) -> list[Captured]:
+    def _from_gtids_on(self, found: list[ReadItem]) -> list[ReadItem]:
         """Leave out where files begin, until something comes that the GTIDs do not leave out.
 
         Reading that went on there would bring what they do leave out.
@@ -195,12 +211,12 @@ class MysqlSource:
         if dump is not None:
             dump.close()
 
-    def _receive(self, dump: BinlogDump, assembler: Assembler) -> list[Captured] | None:
+    def _receive(self, dump: BinlogDump, assembler: Assembler) -> list[ReadItem] | None:
         """Return what the bytes that have arrived complete; None when none have.
 
         What ends the stream is raised by the next `read`: what came before it is good.
         """
-        found: list[Captured] = []
+        found: list[ReadItem] = []
         try:
             if not self._assemble(dump, assembler, found):
                 return None
@@ -221,7 +237,7 @@ class MysqlSource:
             return found
         return []
 
-    def _assemble(self, dump: BinlogDump, assembler: Assembler, found: list[Captured]) -> bool:
+    def _assemble(self, dump: BinlogDump, assembler: Assembler, found: list[ReadItem]) -> bool:
         """Add what the bytes that have arrived complete; say whether any have."""
         if LaneAssembler is None or not isinstance(assembler, LaneAssembler):
             events = dump.receive(WAIT_S)
@@ -264,7 +280,7 @@ class MysqlSource:
     def _at(self) -> str:
         return self._assembler.position if self._assembler is not None else "the log"
 
-    def _keep(self, found: list[Captured], item: Captured) -> None:
+    def _keep(self, found: list[ReadItem], item: ReadItem) -> None:
         found.append(item)
         self._is_reading = True
         if isinstance(item, WindowBatch):
@@ -328,7 +344,7 @@ class MysqlSource:
             ask=partial(versions_after, catalog, names, scan),
         )
         warning_hours = self._settings.purge_warning_hours
-        self.findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
+        self._findings = findings_of(facts, self._tables.tables(), str(start), warning_hours)
         self._assembler = self._make_assembler(
             self._tables,
             dialect,
@@ -422,6 +438,6 @@ class MysqlSource:
             raise SourceStoppedError(self.name, self._scn, text)
 
 
-def is_begin_of_file(item: Captured) -> bool:
+def is_begin_of_file(item: ReadItem) -> bool:
     """Say whether this only moves the SCN to where a binlog file begins."""
     return isinstance(item, Transaction) and not item.changes and item.origin.offset == FIRST_OFFSET

@@ -68,7 +68,15 @@ from pathlib import Path
 from threading import Event
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.source import Newest, Origin, RowChange, TableDefined, Transaction
+from databus.relay.sources.source import (
+    Captured,
+    Newest,
+    Origin,
+    RowChange,
+    Source,
+    TableDefined,
+    Transaction,
+)
 from databus.relay.sources.sqlite.catalog import table_of
 from databus.relay.sources.sqlite.change_log import (
     ChangeLog,
@@ -84,6 +92,7 @@ from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
 from databus.relay.sources.sqlite.triggers import LOG
 from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
 from databus.relay.sources.uri import parse_uri
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.errors import (
     SettingsError,
     SourceError,
@@ -107,8 +116,8 @@ _SLOWER = 1.25
 _FILE_CHECK_S = 1.0
 
 
-class SqliteSource:
-    """Read the changes of one SQLite database; implements `Source`.
+class SqliteSource(Source):
+    """Reads the changes of one SQLite database.
 
     `clock` is a monotonic clock in seconds; `stop`, when set by another thread,
     makes `read` come back at once.
@@ -139,6 +148,7 @@ class SqliteSource:
         self._announced: Transaction | None = None
         self._scn = 0
         self._has_read = False
+        self._writer = WindowWriter(self.name)
         self._forget()
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
@@ -149,6 +159,7 @@ class SqliteSource:
         """
         self.close()
         self._scn = after_scn or 0
+        self._writer = WindowWriter(self.name, self._encoder, newest)
         try:
             with self._errors():
                 self._scn = self._connect(after_scn, newest)
@@ -161,8 +172,12 @@ class SqliteSource:
         with self._errors():
             return self._opened().tables()
 
-    def read(self) -> Sequence[Transaction]:
-        """Return the next windows; waits up to half a second for one, but for the first time.
+    def read(self) -> Sequence[Captured]:
+        """Return the next windows; see `read_transactions`."""
+        return self._writer.write_from(self.read_transactions)
+
+    def read_transactions(self) -> Sequence[Transaction]:
+        """Return the next transactions; waits up to half a second, but for the first time.
 
         That there is none proves the connection, too, and is told at once.
         """

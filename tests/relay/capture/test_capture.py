@@ -14,13 +14,14 @@ import pytest
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.capture.capture import BATCH_BYTES, Capture
+from databus.relay.capture.capture import Capture
 from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.status import State
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.clock import Clock
 from databus.relay.ring.ring import EncodedWindow
 from databus.relay.sources.source import Newest, RowChange
+from databus.relay.sources.window_writer import BATCH_BYTES
 from databus.schemas.errors import (
     RingError,
     SourceStoppedError,

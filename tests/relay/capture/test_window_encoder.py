@@ -8,7 +8,7 @@ import pytest
 
 from databus.registry.registry import SchemaRegistry
 from databus.registry.store import MemoryStore
-from databus.relay.capture.window_encoder import UnfitRowError, WindowEncoder
+from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.sources.source import (
     Change,
     Origin,
@@ -17,6 +17,7 @@ from databus.relay.sources.source import (
     TableDefined,
     TableEmptied,
     Transaction,
+    UnfitRowError,
 )
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.errors import RowError, SchemaError, UnknownSourceError
@@ -28,6 +29,7 @@ from databus.schemas.stream.stream_reader import walk
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import UNSEEN, TableChange, change_of, shape_id
 from databus.schemas.table_schema import avro_schema
+from databus.schemas.windows import EmptyWindow
 from tests.relay.fakes import ORDERS, PERSON, insert, transaction
 
 WIDER = replace(PERSON, columns=(*PERSON.columns, Column("age", "integer", 2)))
@@ -335,6 +337,17 @@ def test_what_is_taken_back_has_made_no_version(registry: SchemaRegistry) -> Non
     made.encode(transaction(10))  # of the one before nothing came
     (only,) = registry.versions(PERSON.source)
     assert next(iter(walk(window.data))).schema_id == only.schema_id
+
+
+def test_an_empty_window_leaves_the_versions_of_the_window_under_way_alone(
+    registry: SchemaRegistry,
+) -> None:
+    made = encoder(registry)
+    made.encode(transaction(5, insert(1)))
+    piece = made.encode_change(OLDER, Origin(first_scn=7), 0, 8)
+    assert encode_empty(EmptyWindow(6, 6)).data == encode(end_of_period(6, 6))
+    made.settle()
+    assert registry.versions(PERSON.source)[-1].schema_id in piece
 
 
 def altered(scn: int, before: Table | None, after: Table, change: TableChange) -> Transaction:

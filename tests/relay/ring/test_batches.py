@@ -60,6 +60,13 @@ def test_a_batch_drops_the_windows_that_are_there_already(scn: int) -> None:
     assert batch_of(windows).after(scn) == batch_of(left)
 
 
+@pytest.mark.parametrize("scn", range(11))
+def test_a_batch_gives_the_windows_up_to_an_scn(scn: int) -> None:
+    windows = [window_of(scn) for scn in (3, 5, 9)]
+    first = [window for window in windows if window.scn <= scn]
+    assert batch_of(windows).until(scn) == batch_of(first)
+
+
 def test_a_batch_lands_as_its_windows_do(ring: Ring, reader: RingReader) -> None:
     windows = [make_window(scn) for scn in range(1, 60)]
     ring.append_batch(batch_of(windows))

@@ -16,9 +16,9 @@ from databus.registry.version import SchemaVersion
 from databus.relay.capture.window_encoder import WindowEncoder
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import (
-    Captured,
     Change,
     Origin,
+    ReadItem,
     RowChange,
     TableDefined,
     TableEmptied,
@@ -68,11 +68,11 @@ class ReadSource(MysqlSource):
         if Reading.way == "lane":
             self.write_with(self._written)
 
-    def read(self) -> list[Transaction]:
+    def read_transactions(self) -> list[Transaction]:
         """Return what the source yields, its windows as transactions."""
-        return [found for item in super().read() for found in self._transactions(item)]
+        return [found for item in super().read_transactions() for found in self._transactions(item)]
 
-    def _transactions(self, item: Captured) -> Iterator[Transaction]:
+    def _transactions(self, item: ReadItem) -> Iterator[Transaction]:
         if isinstance(item, WindowBatch):
             yield from map(self._transaction, item.windows())
         elif isinstance(item, WindowPiece):

@@ -36,24 +36,29 @@ ABACUS = '''
 
 from databus.doctor.checks import ok
 from databus.relay.sources.kind import SourceKind
-from databus.relay.sources.source import RowChange, Transaction
+from databus.relay.sources.source import RowChange, Source, Transaction
+from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.event.metadata import Op
 from databus.schemas.table import Column, Table
 
 BEADS = Table("abacus.beads", (Column("n", "bead", 0, False, 0, avro_type='"long"'),), "abacus")
 
 
-class AbacusSource:
+class AbacusSource(Source):
     def __init__(self, settings, data_dir):
         self.name = settings.name
 
     def open(self, after_scn, newest=None):
         self._scn = after_scn or 0
+        self._writer = WindowWriter(self.name, self._encoder, newest)
 
     def tables(self):
         return [BEADS]
 
     def read(self):
+        return self._writer.write_from(self._next)
+
+    def _next(self):
         if self._scn == 3:
             return []
         self._scn += 1

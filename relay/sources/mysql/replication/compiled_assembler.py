@@ -28,10 +28,10 @@ from databus.relay.sources.mysql.replication.transaction import (
 )
 from databus.relay.sources.mysql.rows.changes import RowLayout, row_changes
 from databus.relay.sources.source import (
-    Captured,
     Change,
     EventEncoder,
     Origin,
+    ReadItem,
     TableDefined,
     Transaction,
 )
@@ -95,7 +95,7 @@ class EncodedWindows:
 
     def __init__(self, lane: Lane, encoder: EventEncoder) -> None:
         self.lane = lane
-        self.items: list[Captured] = []
+        self.items: list[ReadItem] = []
         self._encoder = encoder
         encoder.take_back()  # what a connection before this one has not finished
         self._revision = encoder.revision
@@ -227,7 +227,7 @@ class LaneAssembler(Assembler):
         super().__init__(*arguments, epoch=epoch, windows=self._encoded, **more)
         self._transactions = self._lane.transactions
 
-    def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[Captured]:
+    def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[ReadItem]:
         """Take the first `size` bytes of a chunk; yield what is complete then.
 
         Raises AssemblyStopped, StreamBrokenError, AnotherLogError, and StreamEnded
@@ -241,7 +241,7 @@ class LaneAssembler(Assembler):
             self._leave()
             yield from self._outcome(status)
 
-    def _outcome(self, status: int) -> Iterator[Captured]:
+    def _outcome(self, status: int) -> Iterator[ReadItem]:
         """Yield what there is to be taken, and do what is to be done, after the lane stopped."""
         lane, encoded = self._lane, self._encoded
         # Before anything else, for it came before; nothing is left of it while pieces are taken.
@@ -263,7 +263,7 @@ class LaneAssembler(Assembler):
         elif status == lanes.EVENT:
             yield from self._assemble(lane.next_event())
 
-    def _assemble(self, event: bytes) -> Iterator[Captured]:
+    def _assemble(self, event: bytes) -> Iterator[ReadItem]:
         """Let Python have one event."""
         self._layouts.update(self._lane.layouts())
         for transaction in self.receive_parts(event):
@@ -277,7 +277,7 @@ class LaneAssembler(Assembler):
             self._lane.end_statements()
         self._transactions = self._lane.transactions
 
-    def _taken(self) -> list[Captured]:
+    def _taken(self) -> list[ReadItem]:
         items, self._encoded.items = self._encoded.items, []
         return items
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from databus.relay.sources.log_status import Findings
 from databus.relay.sources.mysql.server.checks import (
     LogFilters,
     Replication,
     logs_replicated_changes,
 )
 from databus.relay.sources.mysql.server.log_retention import keeping_of
+from databus.relay.sources.source import Findings
 from databus.schemas.table import Table
 
 _HOUR_S = 3600.0

@@ -52,7 +52,7 @@ def read_until(
     for _ in range(READS):
         if is_enough(found):
             return found
-        found += source.read()
+        found += source.read_transactions()
     raise AssertionError(f"still not enough: {len(found)} transactions, {found[-3:]}")
 
 

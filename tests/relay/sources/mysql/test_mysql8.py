@@ -358,7 +358,7 @@ def test_a_lagging_source_reads_rows_of_every_age_where_the_log_names_columns(
     settings = watching(mysql_database, tmp_path, "t")
     seen = []
     with opened(settings) as live:
-        begin = live.read()[-1].scn
+        begin = live.read_transactions()[-1].scn
         for statement in (
             "INSERT INTO t VALUES (1, 1)",
             "ALTER TABLE t CHANGE a x INT UNSIGNED",

@@ -96,7 +96,7 @@ def read_over_a_cut(source: MysqlSource, count: int) -> list[Transaction]:
     def read_on() -> None:
         source.open(found[-1].scn if found else None)
         while sum(bool(t.changes) for t in found) < count:
-            found.extend(t for t in source.read() if isinstance(t, Transaction))
+            found.extend(t for t in source.read_transactions() if isinstance(t, Transaction))
 
     with closing(source):
         try:

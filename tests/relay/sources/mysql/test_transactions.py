@@ -242,7 +242,7 @@ def test_changes_that_are_not_in_the_log_as_rows_stop_capture_and_can_be_passed(
     shop.run("CREATE TABLE c (id INT PRIMARY KEY, v INT, t TEXT)")
     settings = watching(shop, tmp_path, "a", "c")
     with opened(settings) as source:
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
         shop.run("INSERT INTO a VALUES (1, 1)", "INSERT INTO c VALUES (1, 1, 'x')", statement)
         shop.run("CREATE TABLE IF NOT EXISTS a (id INT PRIMARY KEY, v INT)")
         shop.run("INSERT INTO c VALUES (3, 3, 'z')")

@@ -56,7 +56,7 @@ def drain(source: SqliteSource, until_s: float = 10.0) -> list[Transaction]:
     found: list[Transaction] = []
     deadline = time.monotonic() + until_s
     while True:
-        got = source.read()
+        got = source.read_transactions()
         found += got
         if not got and not unsealed(source):
             return found

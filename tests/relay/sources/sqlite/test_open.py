@@ -82,7 +82,7 @@ def test_a_file_replaced_under_the_source_is_noticed(path: Path, tmp_path: Path)
         source.open(None)
         path.rename(tmp_path / "moved.db")
         with pytest.raises(SourceUnavailableError, match="moved, removed or replaced"):
-            source.read()
+            source.read_transactions()
         source.close()
         source.close()
 
@@ -94,14 +94,14 @@ def test_seals_that_vanish_are_noticed_and_made_again(
     source = SqliteSource(settings(path, "t"), clock=lambda: float(next(clock)))
     source.open(None)
     db.execute("INSERT INTO t VALUES (1, 'x')")
-    assert [window.scn for window in source.read()] == [1]
+    assert [window.scn for window in source.read_transactions()] == [1]
     Path(f"{path}-databus").unlink()
     with pytest.raises(SourceUnavailableError, match=r"shop\.db-databus was moved, removed"):
-        source.read()
+        source.read_transactions()
     source.close()
     db.execute("INSERT INTO t VALUES (2, 'y')")
     source.open(1)
-    assert [window.scn for window in source.read()] == [2]
+    assert [window.scn for window in source.read_transactions()] == [2]
     source.close()
     assert "seals were lost" in caplog.text
     assert seals(path) == [1, 2]

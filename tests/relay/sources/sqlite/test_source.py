@@ -98,7 +98,7 @@ def test_rows_from_before_the_log_give_it_an_empty_first_window(
     db.execute("INSERT INTO t VALUES (1, 'older than any relay')")
     for start in ("latest", "earliest"):
         with opened(path, "t", start=start) as source:
-            assert [(w.scn, w.changes) for w in source.read()] == [(1, [])]
+            assert [(w.scn, w.changes) for w in source.read_transactions()] == [(1, [])]
     with opened(path, "t") as source:
         db.execute("INSERT INTO t VALUES (2, 'new')")
         assert [w.scn for w in drain(source) if w.changes] == [2]
@@ -108,15 +108,15 @@ def test_a_first_start_at_the_latest_hands_over_where_that_is(
     path: Path, db: sqlite3.Connection
 ) -> None:
     with opened(path, "t") as source:
-        assert source.read() == []  # nothing was ever there, and nothing is
+        assert source.read_transactions() == []  # nothing was ever there, and nothing is
         db.execute("INSERT INTO t VALUES (1, 'x')")
         (window,) = drain(source)
     with opened(path, "t", start="latest") as source:
-        (announced,) = source.read()
+        (announced,) = source.read_transactions()
         assert (announced.scn, announced.changes) == (window.scn, [])
         assert announced.timestamp_ns == window.timestamp_ns
     with opened(path, "t", after_scn=window.scn) as source:
-        assert source.read() == []
+        assert source.read_transactions() == []
 
 
 def test_a_window_has_the_time_of_its_commit(path: Path, db: sqlite3.Connection) -> None:
@@ -148,7 +148,7 @@ def test_half_a_transaction_is_never_seen(path: Path, db: sqlite3.Connection) ->
     with opened(path, "t") as source:
         db.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO t VALUES (1, 'x')")
-        assert source.read() == []
+        assert source.read_transactions() == []
         db.execute("INSERT INTO t VALUES (2, 'x')")
         db.execute("COMMIT")
         assert len(drain(source)[0].changes) == 2
@@ -161,9 +161,9 @@ def test_a_long_transaction_keeps_back_nothing_that_was_committed_before_it(
         db.execute("INSERT INTO t VALUES (1, 'x')")
         db.execute("BEGIN EXCLUSIVE")
         db.execute("INSERT INTO t VALUES (2, 'x')")
-        assert changes(source.read()) == [("insert", {"id": 1, "a": "x"})]
+        assert changes(source.read_transactions()) == [("insert", {"id": 1, "a": "x"})]
         with opened(path, "t", after_scn=0) as late:
-            assert changes(late.read()) == [("insert", {"id": 1, "a": "x"})]
+            assert changes(late.read_transactions()) == [("insert", {"id": 1, "a": "x"})]
         db.execute("COMMIT")
         assert [row["id"] for _, row in changes(drain(source))] == [2]
 
@@ -173,7 +173,7 @@ def test_a_relay_that_finds_another_sealing_tries_again(path: Path, db: sqlite3.
         other.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO t VALUES (1, 'x')")
         started = time.monotonic()
-        assert source.read() == []
+        assert source.read_transactions() == []
         assert time.monotonic() - started < 0.5
         other.execute("ROLLBACK")
         assert len(drain(source)) == 1
@@ -187,9 +187,10 @@ def test_an_empty_table_that_nobody_writes_has_an_scn_all_the_same(
         source.open(None)
         db.execute("BEGIN IMMEDIATE")
         # An application holds the lock: it is not waited for, and nothing is wrong.
-        assert (source.read(), source.read(), source.is_at_end) == ([], [], True)
+        reads = [source.read_transactions() for _ in range(2)]
+        assert (reads, source.is_at_end) == ([[], []], True)
         db.execute("ROLLBACK")
-        found = [item for _ in range(3) for item in source.read()]
+        found = [item for _ in range(3) for item in source.read_transactions()]
         assert [(one.scn, list(one.changes)) for one in found] == [(1, [])]
         db.execute("INSERT INTO t VALUES (1, 'a')")
         (first,) = drain(source)
@@ -205,12 +206,12 @@ def test_reading_comes_back_within_a_second_and_at_once_when_stopped(
     source = SqliteSource(settings(path, "t"), stop=stop)
     source.open(None)
     db.execute("INSERT INTO t VALUES (1, 'a')")
-    assert len(source.read()) == 1
+    assert len(source.read_transactions()) == 1
     started = time.monotonic()
-    assert source.read() == []
+    assert source.read_transactions() == []
     assert 0.3 < time.monotonic() - started < 1
     stop.set()
-    assert source.read() == []
+    assert source.read_transactions() == []
     source.close()
 
 
@@ -245,8 +246,8 @@ def test_two_relays_of_one_file_give_the_same_scns_to_the_same_transactions(
         first: list[Transaction] = []
         second: list[Transaction] = []
         while any(writer.poll() is None for writer in writers):
-            first += one.read()
-            second += two.read()
+            first += one.read_transactions()
+            second += two.read_transactions()
         for writer in writers:
             end_writer(writer)
         first += drain(one)
@@ -266,7 +267,7 @@ def test_a_writer_killed_in_its_transactions_leaves_whole_windows(
             writer = start_writer(path, seed, 1_000_000)
             wanted = 20
             while wanted > 0:
-                got = source.read()
+                got = source.read_transactions()
                 apply(got, state)
                 wanted -= len(got)
             writer.kill()
@@ -299,7 +300,7 @@ def test_a_restart_at_any_scn_gives_the_same_rest(
             run(db, statements)
             if number == len(transactions) // 2:
                 db.execute("ALTER TABLE t ADD COLUMN b DEFAULT 7")
-            reference += source.read()
+            reference += source.read_transactions()
         reference += drain(source)
         for scn in {0, *(t.scn for t in reference), *(t.scn - 1 for t in reference)}:
             with opened(path, "t", after_scn=scn) as again:
@@ -318,7 +319,7 @@ def test_seals_that_are_lost_lose_no_change_for_any_consumer(
         before: list[Transaction] = []
         for statement in transactions:
             db.execute(statement)
-            before += source.read()
+            before += source.read_transactions()
         source.close()
         scns = [0, *(t.scn for t in before)]
         lose_seals(path, after_scn=data.draw(st.sampled_from(scns)))
@@ -399,14 +400,14 @@ def test_what_is_older_than_the_retention_is_trimmed_and_asking_for_it_stops(
             run(db, [f"INSERT INTO t VALUES ({number * 1000 + i}, 'x')" for i in range(1000)])
             drain(source)
         for _ in range(20):
-            source.read()
+            source.read_transactions()
         held = seals(path)
         (rows,) = db.execute("SELECT count(*) FROM _databus_log").fetchone()
         # The row before the oldest window shows that nothing of the window is gone.
         assert (held, rows) == ([6000], 1001)
         source.open(2000)
         with pytest.raises(SourceStoppedError, match="after 2000 are gone, the next one is 5000"):
-            source.read()
+            source.read_transactions()
         source.open(5000)
         assert [window.scn for window in drain(source)] == [6000]
 
@@ -483,7 +484,7 @@ def test_a_log_that_became_shorter_stops_the_source_while_it_runs(
         drain(source)
         db.execute("DELETE FROM _databus_log WHERE id = 2")
         with pytest.raises(SourceStoppedError, match="lost its last commits in a power failure"):
-            source.read()
+            source.read_transactions()
 
 
 def test_only_the_tables_of_the_settings_are_yielded(path: Path, db: sqlite3.Connection) -> None:

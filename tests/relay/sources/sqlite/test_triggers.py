@@ -282,7 +282,7 @@ def test_the_changes_applied_are_the_tables_whatever_statements_run(
         for step in data.draw(st.lists(statements(), min_size=1, max_size=40)):
             turn = data.draw(st.sampled_from(["", "", "", "BEGIN", "COMMIT", "ROLLBACK", "read"]))
             if turn == "read":
-                apply(source.read() if not db.in_transaction else [], state)
+                apply(source.read_transactions() if not db.in_transaction else [], state)
             elif turn and (turn == "BEGIN") != db.in_transaction:
                 db.execute(turn)
             try_to(db, step)

@@ -99,7 +99,7 @@ def test_a_compressed_ddl_ahead_of_a_lagging_stream_is_seen(
 ) -> None:
     settings = watching(compressing, tmp_path, "a")
     with opened(settings) as source:
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
     compressing.run("SET GLOBAL log_bin_compress = ON", "INSERT INTO a (id) VALUES (1)")
     compressing.run(f"ALTER TABLE a DROP COLUMN e, COMMENT '{'x' * 300}'")
     compressing.run("ALTER TABLE a ADD COLUMN e ENUM('other')")

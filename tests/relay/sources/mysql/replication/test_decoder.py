@@ -34,7 +34,7 @@ from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
 from databus.relay.sources.mysql.tables.column_spec import Rules
 from databus.relay.sources.mysql.tables.history import History, Record
-from databus.relay.sources.source import Captured
+from databus.relay.sources.source import ReadItem
 from databus.schemas.event.event import Event
 from databus.schemas.event.v2 import stamp
 from databus.schemas.scn import BinlogPosition
@@ -132,7 +132,7 @@ def lane_of(*, before_images: bool = True, writer: WindowEncoder | None = None) 
     return LaneAssembler(tables(), DIALECT, encoder=writer, epoch=0)
 
 
-def windows_of(items: Iterable[Captured]) -> Iterator[EncodedWindow]:
+def windows_of(items: Iterable[ReadItem]) -> Iterator[EncodedWindow]:
     """Yield the windows that items stand for, those in pieces put together."""
     unfinished = b""
     writer = encoder()
@@ -159,7 +159,7 @@ def in_lane(
     writer: WindowEncoder | None = None,
 ) -> list[EncodedWindow]:
     lane, data = lane_of(before_images=before_images, writer=writer), packets(events)
-    items: list[Captured] = []
+    items: list[ReadItem] = []
     for at in range(0, len(data), chunk_bytes):
         chunk = data[at : at + chunk_bytes]
         items += lane.receive_bytes(chunk, len(chunk))

@@ -21,7 +21,7 @@ from databus.relay.sources.mysql.replication.log_identity import (
     digest_of,
     first_event_crc,
 )
-from databus.relay.sources.source import Captured, Transaction
+from databus.relay.sources.source import ReadItem, Transaction
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.log_mark import LogMark
 from databus.schemas.scn import BinlogPosition
@@ -70,7 +70,7 @@ def read_all(
     return found
 
 
-def pass_through(lane: LaneAssembler, data: bytes, found: list[Captured] | None = None) -> None:
+def pass_through(lane: LaneAssembler, data: bytes, found: list[ReadItem] | None = None) -> None:
     found = [] if found is None else found
     for item in lane.receive_bytes(data, len(data)):
         found.append(item)
@@ -234,7 +234,7 @@ def test_packets_that_do_not_follow_each_other_break_the_stream_both_ways(change
     at = 40
     new = {"dropped": [], "doubled": [cut[at]] * 2, "swapped": [cut[at + 1], cut[at]]}[change]
     data = b"".join([*cut[:at], *new, *cut[at + (2 if change == "swapped" else 1) :]])
-    found: list[Captured] = []
+    found: list[ReadItem] = []
     with pytest.raises(StreamBrokenError):
         pass_through(lane_of(), data, found)
     # The table's first window goes alone: with it its rows' schema is registered.
@@ -333,7 +333,7 @@ def test_a_quiet_log_is_at_its_end_once_the_server_says_so_and_no_sooner(
             source = ReadSource(settings)
             source.expect([kept])
             source.open(begin)
-            reads = [(list(source.read()), source.is_at_end) for _ in range(5)]
+            reads = [(list(source.read_transactions()), source.is_at_end) for _ in range(5)]
             source.close()
             assert [found for found, _ in reads] == [[]] * 5
             assert any(is_at_end for _, is_at_end in reads) is not is_silent
@@ -371,7 +371,7 @@ def test_what_stands_between_a_rotation_and_a_stop_is_handed_over(
 def refuse_any_end(source: ReadSource) -> None:
     """Read until it raises; nothing comes before that, and it is never the end of the log."""
     for _ in range(100):
-        assert (list(source.read()), source.is_at_end) == ([], False)
+        assert (list(source.read_transactions()), source.is_at_end) == ([], False)
 
 
 def test_a_kept_transaction_with_another_digest_stops_with_both(

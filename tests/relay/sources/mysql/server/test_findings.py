@@ -13,7 +13,6 @@ import pytest
 
 from databus.demo.private_mariadb import HOST, PrivateMariaDB
 from databus.relay.relay import Relay
-from databus.relay.sources.log_status import Findings
 from databus.relay.sources.mysql.server.checks import (
     LogFilters,
     Replication,
@@ -22,7 +21,7 @@ from databus.relay.sources.mysql.server.checks import (
     variable_problems,
 )
 from databus.relay.sources.mysql.server.findings import ServerFacts, findings_of
-from databus.relay.sources.source import TableEmptied, Transaction
+from databus.relay.sources.source import Findings, TableEmptied, Transaction
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.table import Column, Table
 from tests.mariadb_server import Database, connect

@@ -150,7 +150,7 @@ def test_latest_begins_after_what_is_there(shared: PrivateMariaDB, tmp_path: Pat
     begin = end_scn(shared)
     with opened(settings_for(shared, tmp_path, ["d.t"])) as source:
         # Said at once, so that it is kept although nothing has happened yet.
-        assert [t.scn for t in source.read()] == [begin]
+        assert [t.scn for t in source.read_transactions()] == [begin]
         run(shared, "INSERT INTO d.t VALUES (2, 2)")
         assert read_changes(source, 1)[0].row["id"] == 2
 
@@ -267,8 +267,8 @@ def test_an_idle_source_comes_back_within_a_second_or_so(
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     settings = watching(database, tmp_path, "t")
     with opened(settings) as source:
-        source.read()
-        assert source.read() == []
+        source.read_transactions()
+        assert source.read_transactions() == []
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -310,7 +310,7 @@ def test_half_a_transaction_is_dropped_when_the_connection_breaks(
     try:
         source.open(None)
         scn = read_full(source, 1)[-1].scn
-        assert source.read() == []
+        assert source.read_transactions() == []
         kill_dump(server)
         with pytest.raises(SourceUnavailableError):
             read_full(source, 1)
@@ -324,7 +324,7 @@ def test_half_a_transaction_is_dropped_when_the_connection_breaks(
 def read_until_enough_chunks(source: ReadSource) -> list[Transaction]:
     found: list[Transaction] = []
     for _ in range(10_000):
-        found += [t for t in source.read() if t.changes]
+        found += [t for t in source.read_transactions() if t.changes]
         if found:
             break
     return found

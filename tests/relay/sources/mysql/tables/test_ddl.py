@@ -82,7 +82,7 @@ def test_a_lagging_source_reads_rows_of_every_age_where_the_log_names_columns(
         database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, u UUID)")
         settings = watching(database, tmp_path, "t")
         with opened(settings) as live:
-            begin = live.read()[-1].scn
+            begin = live.read_transactions()[-1].scn
             database.run(
                 "INSERT INTO t VALUES (1, 1, NULL)",
                 "ALTER TABLE t CHANGE a x INT UNSIGNED",
@@ -120,7 +120,7 @@ def test_a_lagging_source_refuses_rows_whose_columns_nobody_knows(
     database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     settings = watching(database, tmp_path, "t")
     with opened(settings) as live:
-        begin = live.read()[-1].scn
+        begin = live.read_transactions()[-1].scn
     database.run("INSERT INTO t VALUES (1, 1)", alter)
     with (
         opened(settings, begin) as late,
@@ -135,7 +135,7 @@ def test_a_lagging_source_reads_on_over_changes_that_leave_columns_alone(
     database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     settings = watching(database, tmp_path, "t")
     with opened(settings) as live:
-        begin = live.read()[-1].scn
+        begin = live.read_transactions()[-1].scn
     database.run("INSERT INTO t VALUES (1, 1)", "ALTER TABLE t ADD INDEX (a), ENGINE = InnoDB")
     database.run("CREATE TABLE other (id INT)", "ALTER TABLE other ADD COLUMN b INT")
     database.run("INSERT INTO t VALUES (2, 2)")
@@ -147,7 +147,7 @@ def test_rows_after_a_change_that_lies_ahead_are_read(database: Database, tmp_pa
     database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     settings = watching(database, tmp_path, "t")
     with opened(settings) as live:
-        begin = live.read()[-1].scn
+        begin = live.read_transactions()[-1].scn
     database.run("ALTER TABLE t CHANGE a b INT", "INSERT INTO t VALUES (1, 1)")
     with opened(settings, begin) as late:
         assert read_changes(late, 1)[0].row == {"id": 1, "b": 1}
@@ -158,7 +158,7 @@ def test_a_table_that_is_dropped_and_made_anew_goes_on_with_its_new_columns(
 ) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     with opened(watching(database, tmp_path, "t")) as source:
-        source.read()
+        source.read_transactions()
         database.run("DROP TABLE t", "CREATE TABLE t (k CHAR(3) PRIMARY KEY, z INT)")
         database.run("INSERT INTO t VALUES ('abc', 7)")
         read = read_until(source, lambda found: any(row_changes_of(t) for t in found))
@@ -175,7 +175,7 @@ def test_an_alter_in_two_phases_counts_when_it_is_committed(
 ) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     with opened(watching(database, tmp_path, "t")) as source:
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
         database.run("SET binlog_alter_two_phase = ON", "INSERT INTO t VALUES (1, 1)")
         # The log has what it began with, and that it was rolled back.
         with pytest.raises(OperationalError, match="CONSTRAINT"):
@@ -199,7 +199,7 @@ def test_gh_ost_and_pt_online_schema_change_alter_a_table_without_taking_its_row
 ) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1)")
     with opened(watching(database, tmp_path, "t")) as source:
-        source.read()
+        source.read_transactions()
         database.run(
             "CREATE TABLE `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64))",
             "CREATE TABLE `_t_gho` LIKE t",

@@ -161,7 +161,7 @@ def test_rows_have_the_names_and_types_of_their_moment_when_the_relay_was_stoppe
     history = tmp_path / "shop.history"
     with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
     walk = Walk(database, steps)
     walk.run(STEPS)
     assert walk.number > STEPS * 0.9
@@ -171,7 +171,7 @@ def test_rows_have_the_names_and_types_of_their_moment_when_the_relay_was_stoppe
         walking.execute("SET GLOBAL general_log = ON")
         transactions: list[Transaction] = []
         while len(seen_in([c for t in transactions for c in row_changes_of(t)])) < walk.number:
-            transactions += source.read()
+            transactions += source.read_transactions()
         walking.execute("SET GLOBAL general_log = OFF")
         walking.execute(_LOG)
         asked = [row[0] for row in walking.fetchall() if "general_log" not in str(row[0])]

@@ -146,7 +146,7 @@ def test_a_table_that_is_known_to_be_altered_later_is_repaired_from_a_create_tab
     config, history = write_config(database, tmp_path), tmp_path / "shop.history"
     with closing(ReadSource(settings)) as source:
         source.open(None)
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
     database.run(
         "INSERT INTO t VALUES (7, 1, 2)",
         "ALTER TABLE t DROP COLUMN a",
@@ -154,7 +154,7 @@ def test_a_table_that_is_known_to_be_altered_later_is_repaired_from_a_create_tab
     )
     with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
-        source.read()
+        source.read_transactions()
     with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)
         with pytest.raises(SourceStoppedError, match="it was altered later") as caught:
@@ -184,7 +184,7 @@ def test_the_log_is_asked_whether_a_table_that_is_repaired_was_altered_since(
     config, history = write_config(database, tmp_path), tmp_path / "shop.history"
     with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
-        begin = str(source.read()[-1].scn)
+        begin = str(source.read_transactions()[-1].scn)
     found = repair(source_name, "-c", config, "--scn", begin)
     assert "the log has no statement after" in found.output
     database.run("ALTER TABLE t DROP COLUMN a")
@@ -209,7 +209,7 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
     assert "no history" in repair(source_name, "-c", config, "--scn", "1").output
     with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
     # A change that is not in the log.
     database.run("SET sql_log_bin = 0", "ALTER TABLE t ADD COLUMN b INT AFTER id")
     database.run("SET sql_log_bin = 1", "INSERT INTO t VALUES (1, 2, 3)")
@@ -246,7 +246,7 @@ def test_a_table_that_is_gone_at_a_start_is_fine_when_it_was_known(
     history = tmp_path / "shop.history"
     with closing(ReadSource(settings, history=history)) as source:
         source.open(None)
-        begin = source.read()[-1].scn
+        begin = source.read_transactions()[-1].scn
     database.run("INSERT INTO t VALUES (1)", "DROP TABLE t", "INSERT INTO u VALUES (2)")
     with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)

@@ -13,12 +13,11 @@ import json
 import shutil
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+from databus.daemon.http_client import FAILURES, HttpClient
 from databus.demo.databases import Database, Dialect, private_database
 from databus.demo.processes import (
     Child,
@@ -30,6 +29,7 @@ from databus.demo.processes import (
 
 READY_TIMEOUT_S = 30.0
 HTTP_TIMEOUT_S = 5.0
+MAX_ANSWER_BYTES = 16 << 20
 
 
 class Stage:
@@ -124,10 +124,8 @@ class Stage:
         self._await_bootstrap(lambda: self._bootstrap_status() is not None, "the bootstrap pair")
 
     def get(self, path: str) -> bytes:
-        """GET a path of the relay; raises OSError when it does not answer with success."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=HTTP_TIMEOUT_S) as answer:
-            found: bytes = answer.read()
-            return found
+        """Return the body at a path of the relay; raises OSError when there is none."""
+        return _get(self.url, path)
 
     def check(self) -> None:
         """Raise ChildError when a child ended with an error."""
@@ -171,10 +169,7 @@ class Stage:
         assert self._bootstrap is not None
         self._bootstrap.check()
         try:
-            url = f"{self.bootstrap_url}/bootstrapStatus"
-            with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-                text: str = answer.read().decode()
-                return text
+            return _get(self.bootstrap_url, "/bootstrapStatus").decode()
         except OSError:
             return None
 
@@ -188,6 +183,23 @@ class Stage:
             return False
         # A table's schema is published once the source is open.
         return len(schemas) >= len(self._sources)
+
+
+def _get(url: str, path: str) -> bytes:
+    client = HttpClient(
+        url,
+        connect_timeout_s=HTTP_TIMEOUT_S,
+        response_timeout_s=HTTP_TIMEOUT_S,
+        max_bytes=MAX_ANSWER_BYTES,
+    )
+    try:
+        with closing(client):
+            response = client.get(path)
+    except FAILURES as error:
+        raise OSError(f"{url}{path}: {error}") from error
+    if response.status != 200:
+        raise OSError(f"{url}{path}: {response.status} {response.reason}")
+    return bytes(response.body)
 
 
 def relay_settings(

@@ -173,7 +173,7 @@ def _read_status(config: Path) -> dict[str, Any]:
 
 def _ask_status(url: str, token_file: Path | None, tls_ca: Path | None) -> dict[str, Any]:
     try:
-        value = named_server(url, token_file, tls_ca).get("/bootstrapStatus")
+        value = named_server(url, token_file, tls_ca).get_json("/bootstrapStatus")
         found: dict[str, Any] = value["physicalSources"]
     except (ServerError, KeyError, TypeError) as error:
         raise ServerError(url, f"does not report its status: {error}") from error

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from databus.cli.api_client import Server, access_options, named_server
+from databus.cli.api_client import ApiClient, access_options, named_server
 from databus.client.checkpoints.store import FileCheckpoints, take_lock
 from databus.client.cli.checkpoint_lag import (
     Lag,
@@ -158,14 +158,14 @@ def diff(a: str, b: str, token_file: Path | None, tls_ca: Path | None, is_json: 
     _console().print(table)
 
 
-def ranges_of(server: Server) -> list[RelayRange]:
+def ranges_of(server: ApiClient) -> list[RelayRange]:
     """Return the range of SCNs that a relay holds, by physical source; raise ServerError."""
-    prev_scns = server.get("/relayCommand/getPrevScn")
+    prev_scns = server.get_json("/relayCommand/getPrevScn")
     found = []
     try:
-        for source in server.get("/physicalSources"):
+        for source in server.get_json("/physicalSources"):
             name = source["name"]
-            held = server.get(f"/bufferInfo/inbound/{name}/{PARTITION}")
+            held = server.get_json(f"/bufferInfo/inbound/{name}/{PARTITION}")
             found.append(
                 RelayRange(
                     name,

@@ -1,26 +1,21 @@
-"""Asking a daemon for its JSON, from a command: one question, one answer, or what to do.
-
-For people's commands, not for clients: each question is a connection of its
-own. No proxy and no redirection is followed, so that a token goes to the
-server that was named and to nobody else.
-"""
+"""A client of a daemon's JSON API, for commands: an answer, or an error that says what to do."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from databus.conf.settings import ServerAccessSettings
+from databus.daemon.http_client import FAILURES, HttpClient, Response
 from databus.daemon.tokens import read_token
 from databus.schemas.errors import (
     DatabusError,
@@ -31,102 +26,101 @@ from databus.schemas.errors import (
 )
 
 TIMEOUT_S = 10.0
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A good answer: its JSON, and the server's clock, in Unix seconds, when it says it."""
+class ApiAnswer:
+    """A good answer: its JSON, and the server's clock in Unix seconds, where the server says it."""
 
     value: Any
     clock_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A daemon, and how it is spoken to. Errors never hold the token."""
+class ApiClient:
+    """A client of one daemon, with one connection for each request. Errors never hold the token."""
 
     url: str
     token: str = field(default="", repr=False)
     tls_ca: Path | None = None
     timeout_s: float = TIMEOUT_S
 
-    def get(self, path: str) -> Any:
-        """Return the JSON that a path answers; raises ServerError."""
-        return self.ask(path).value
+    def get_json(self, path: str) -> Any:
+        """Return the JSON at a path; raises as `get` does."""
+        return self.get(path).value
 
-    def ask(self, path: str) -> Asked:
-        """Ask for a path.
+    def get(self, path: str) -> ApiAnswer:
+        """Return the answer at a path.
 
-        Raises ServerError, for which it may be asked again; UnauthorizedError or
-        ForbiddenError, for which another token is needed; SettingsError for a wrong URL.
+        Raises ServerError, after which a retry may help; UnauthorizedError or
+        ForbiddenError, which need another token; SettingsError for a wrong URL.
         """
-        request = urllib.request.Request(self._place(path))
-        if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
+        place = self._place(path)
         try:
-            with self._opener().open(request, timeout=self.timeout_s) as answer:
-                body, date = answer.read(_MOST_BYTES), answer.headers.get("Date")
-            return Asked(json.loads(body), _seconds(date))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refusal(path, error) from None
-        except urllib.error.URLError as error:
-            raise ServerError(self.url, f"does not answer: {_reason(error.reason)}") from None
-        except (OSError, http.client.HTTPException) as error:
+            response = self._request(place)
+        except FAILURES as error:
             raise ServerError(self.url, f"does not answer: {_reason(error)}") from None
+        if not 200 <= response.status < 300:
+            raise self._refusal(path, response)
+        try:
+            value = json.loads(response.body)
         except (ValueError, RecursionError) as error:
-            raise ServerError(
-                self.url, f"{path} is not JSON, so it is no databus: {error}"
-            ) from None
+            problem = f"{path} is not JSON, so it is no databus: {error}"
+            raise ServerError(self.url, problem) from None
+        return ApiAnswer(value, _seconds(response.headers.get("date")))
 
-    def _place(self, path: str) -> str:
-        if not self.url.startswith(("http://", "https://")):
-            raise SettingsError(f"{self.url}: a server's URL begins with http:// or https://")
-        return self.url.rstrip("/") + path
+    def headers(self) -> dict[str, str]:
+        """Return the headers that prove who asks."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
-    def _refusal(self, path: str, error: urllib.error.HTTPError) -> DatabusError:
-        if error.code == UnauthorizedError.status:
-            known = "the token is not known there" if self.token else "it asks for a token"
-            return UnauthorizedError(f"{self.url}: {known}")
+    def tls(self) -> ssl.SSLContext:
+        """Return the TLS context for a server at `https://`; raises SettingsError."""
         try:
-            said = json.loads(error.read(1 << 16))["message"]
-        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-            said = error.reason
-        if error.code == ForbiddenError.status:
-            return ForbiddenError(f"{self.url}: {said}")
-        return ServerError(self.url, f"{path}: {error.code} {said}")
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        return urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            urllib.request.HTTPSHandler(context=self._tls_context()),
-            _NoRedirection(),
-        )
-
-    def _tls_context(self) -> ssl.SSLContext | None:
-        if self.tls_ca is None:
-            return None
-        try:
-            return ssl.create_default_context(cafile=str(self.tls_ca))
+            return ssl.create_default_context(cafile=self.tls_ca)
         except (OSError, ssl.SSLError) as error:
             raise SettingsError(f"--tls-ca {self.tls_ca}: {error}") from None
 
+    def _request(self, place: str) -> Response:
+        client = HttpClient(
+            self.url,
+            self,
+            connect_timeout_s=self.timeout_s,
+            response_timeout_s=self.timeout_s,
+            max_bytes=_MAX_BYTES,
+            headers={"Connection": "close"},
+        )
+        with closing(client):
+            return client.get(place)
 
-class _NoRedirection(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow nobody."""
+    def _place(self, path: str) -> str:
+        """Return the path on the server, behind that of the URL."""
+        if not self.url.startswith(("http://", "https://")):
+            raise SettingsError(f"{self.url}: a server's URL begins with http:// or https://")
+        return urlsplit(self.url).path.rstrip("/") + path
+
+    def _refusal(self, path: str, response: Response) -> DatabusError:
+        if response.status == UnauthorizedError.status:
+            known = "the token is not known there" if self.token else "it asks for a token"
+            return UnauthorizedError(f"{self.url}: {known}")
+        try:
+            problem = json.loads(response.body)["message"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            problem = response.reason
+        if response.status == ForbiddenError.status:
+            return ForbiddenError(f"{self.url}: {problem}")
+        return ServerError(self.url, f"{path}: {response.status} {problem}")
 
 
-def named_server(url: str, token_file: Path | None, tls_ca: Path | None) -> Server:
-    """Return the server that the options of `access_options` describe; raises SettingsError."""
-    return Server(url, read_token(ServerAccessSettings(token_file=token_file)), tls_ca)
+def named_server(url: str, token_file: Path | None, tls_ca: Path | None) -> ApiClient:
+    """Return a client with the options of `access_options`; raises SettingsError."""
+    return ApiClient(url, read_token(ServerAccessSettings(token_file=token_file)), tls_ca)
 
 
 def access_options(command: Command) -> Command:
-    """Add the options of commands that ask a server: `token_file`, `tls_ca`."""
+    """Add the options of commands that ask a server, `token_file` and `tls_ca`."""
     for option in (
         click.option(
             "--tls-ca",

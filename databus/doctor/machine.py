@@ -25,7 +25,7 @@ from pathlib import Path
 from cryptography import x509
 
 from databus import __version__
-from databus.cli.api_client import Server
+from databus.cli.api_client import ApiClient
 from databus.conf.settings import HttpSettings
 from databus.conf.units import size_text
 from databus.daemon.files import wide_files
@@ -230,11 +230,11 @@ def _who_answers(http: HttpSettings, service: str, *, is_running: bool) -> Check
     place = f"{http.host}:{http.port}"
     host = f"[{http.host}]" if ":" in http.host else http.host
     scheme = "https" if http.tls_cert else "http"
-    server = Server(f"{scheme}://{host}:{http.port}", tls_ca=http.tls_cert, timeout_s=ASK_S)
+    server = ApiClient(f"{scheme}://{host}:{http.port}", tls_ca=http.tls_cert, timeout_s=ASK_S)
     if is_running:
         return ok("http.port", f"{place}: the {service} of these settings runs and has it")
     try:
-        answering = str(server.get("/health")["service"])
+        answering = str(server.get_json("/health")["service"])
     except (DatabusError, KeyError, TypeError):
         answering = "something that is no healthy databus"
     advice = "stop it, or choose another port (http.port)"

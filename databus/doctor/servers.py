@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from databus.cli.api_client import Server
+from databus.cli.api_client import ApiClient
 from databus.conf.settings import ServerAccessSettings
 from databus.daemon.tokens import read_token
 from databus.doctor.checks import Check, Verdict, error, has_errors, ok, warning
@@ -33,7 +33,7 @@ def check_servers(
     except DatabusError as problem:
         return [error(subject, str(problem))]
     answers = [
-        check_server(subject, Server(url, token, access.tls_ca, ASK_S), wanted, machine)
+        check_server(subject, ApiClient(url, token, access.tls_ca, ASK_S), wanted, machine)
         for url in urls
     ]
     if any(not has_errors(checks) for checks in answers):
@@ -42,11 +42,11 @@ def check_servers(
 
 
 def check_server(
-    subject: str, server: Server, wanted: Collection[str], machine: Machine
+    subject: str, server: ApiClient, wanted: Collection[str], machine: Machine
 ) -> list[Check]:
     """Ask one server."""
     try:
-        asked = server.ask("/sources")
+        asked = server.get("/sources")
         names = {str(one["name"]) for one in asked.value}
     except DatabusError as problem:
         return [error(subject, f"{problem}; is it started, is the URL right?")]
@@ -80,9 +80,9 @@ def _mild(check: Check) -> Check:
     return warning(check.subject, f"{check.text} The others are used.")
 
 
-def _health(subject: str, server: Server) -> list[Check]:
+def _health(subject: str, server: ApiClient) -> list[Check]:
     try:
-        server.get("/health")
+        server.get_json("/health")
     except DatabusError as problem:
         told = _problems_of(server)
         advice = told or str(problem)
@@ -90,10 +90,10 @@ def _health(subject: str, server: Server) -> list[Check]:
     return []
 
 
-def _problems_of(server: Server) -> str:
+def _problems_of(server: ApiClient) -> str:
     """Return what a relay says is wrong with its sources; empty when it does not."""
     try:
-        sources: Any = server.get("/controlSources/status")
+        sources: Any = server.get_json("/controlSources/status")
         told = [
             f"{name} is {one['state']}" + (one["problem"] and f": {one['problem']}")
             for name, one in sources.items()

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.live import Live
 
-from databus.cli.api_client import Server, access_options, named_server
+from databus.cli.api_client import ApiClient, access_options, named_server
 from databus.relay.admin.models import Clients, PhysicalSources, Problems, RelayView
 from databus.relay.cli.top_view import Picture, draw
 from databus.schemas.errors import ServerError
@@ -69,17 +69,17 @@ def top(
             _print_on(server, console, every_s, wait)
 
 
-def picture_of(server: Server) -> Picture:
+def picture_of(server: ApiClient) -> Picture:
     """Ask for everything; raises ServerError when the relay does not answer as one of these."""
     try:
         return Picture(
             at_s=time.time(),
-            relay=RelayView.model_validate(server.get("/api/v1/relay")),
+            relay=RelayView.model_validate(server.get_json("/api/v1/relay")),
             sources=PhysicalSources.model_validate(
-                server.get("/api/v1/physicalSources")
+                server.get_json("/api/v1/physicalSources")
             ).physical_sources,
-            clients=Clients.model_validate(server.get("/api/v1/clients")).clients,
-            problems=Problems.model_validate(server.get("/api/v1/problems")).problems,
+            clients=Clients.model_validate(server.get_json("/api/v1/clients")).clients,
+            problems=Problems.model_validate(server.get_json("/api/v1/problems")).problems,
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -120,7 +120,7 @@ def _is_quit(descriptor: int, seconds: float) -> bool:
     return False
 
 
-def _pictures(server: Server) -> Iterator[tuple[Picture | None, str]]:
+def _pictures(server: ApiClient) -> Iterator[tuple[Picture | None, str]]:
     """Yield the newest picture, and why there is no newer one."""
     picture: Picture | None = None
     while True:
@@ -132,7 +132,7 @@ def _pictures(server: Server) -> Iterator[tuple[Picture | None, str]]:
         yield picture, trouble
 
 
-def _show_live(server: Server, console: Console, every_s: float, wait: Wait) -> None:
+def _show_live(server: ApiClient, console: Console, every_s: float, wait: Wait) -> None:
     with Live(console=console, auto_refresh=False, screen=True) as live:
         for picture, trouble in _pictures(server):
             live.update(draw(server.url, picture, trouble, console.height), refresh=True)
@@ -140,7 +140,7 @@ def _show_live(server: Server, console: Console, every_s: float, wait: Wait) -> 
                 return
 
 
-def _print_on(server: Server, console: Console, every_s: float, wait: Wait) -> None:
+def _print_on(server: ApiClient, console: Console, every_s: float, wait: Wait) -> None:
     for picture, trouble in _pictures(server):
         console.print(draw(server.url, picture, trouble))
         console.print()

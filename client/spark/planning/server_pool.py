@@ -13,10 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from random import Random
 from typing import Any
-from urllib.parse import urlencode, urlsplit
 
 from databus import __version__
 from databus.client.machines.backoff import BackOff
@@ -25,6 +23,7 @@ from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.subscription import find_ids
 from databus.conf.settings import BackOffSettings
 from databus.daemon.credentials import ServerAccess
+from databus.daemon.http_client import FAILURES, HttpClient
 from databus.daemon.tls import explain_tls
 from databus.schemas.error_headers import read_error
 from databus.schemas.errors import (
@@ -36,7 +35,6 @@ from databus.schemas.errors import (
     SchemaError,
     ScnNotFoundError,
     ServerError,
-    UnauthorizedError,
     UnknownCommandError,
     UnknownSourceError,
 )
@@ -75,79 +73,37 @@ class Answer:
 
 
 class Server:
-    """One server and the connection to it, which is kept."""
+    """One server: its URL, and the connection to it, which is kept."""
 
     def __init__(self, url: str, access: ServerAccess | None = None) -> None:
         self.url = url
-        self._access = access or ServerAccess()
-        self._shown: Mapping[str, str] = {}  # on this connection
-        self._connection: HTTPConnection | None = None
+        self._client = HttpClient(
+            url,
+            access or ServerAccess(),
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            response_timeout_s=ANSWER_TIMEOUT_S,
+            max_bytes=MAX_ANSWER_BYTES,
+            headers={
+                "User-Agent": f"databus-spark/{__version__}",
+                # One for each process: an executor's tasks take turns in it.
+                Header.CLIENT_ID: f"spark-{os.getpid()}",
+            },
+        )
 
     def close(self) -> None:
-        """Let go of the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the connection."""
+        self._client.close()
 
     def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
-        """Ask; raises ServerError, or what the server says it is. `scn` is the one asked for."""
-        was_kept = self._connection is not None
-        target = f"{path}?{urlencode(parameters)}" if parameters else path
-        while True:
-            try:
-                status, headers, body = self._ask(target)
-            except (OSError, HTTPException, ValueError) as error:
-                self.close()
-                if was_kept and isinstance(error, ConnectionError | HTTPException):
-                    was_kept = False  # it was idle, and the server closed it just now
-                    continue
-                raise ServerError(self.url, explain_tls(error) or f"{path}: {error!r}") from error
-            break
-        if status == UnauthorizedError.status:
-            self.close()  # the next connection shows the token that is there by then
-        error_said = read_error(self.url, scn, status, headers)
-        if error_said is not None:
-            raise error_said
-        return Answer(self.url, headers, body)
-
-    def _ask(self, target: str) -> tuple[int, dict[str, str], bytearray]:
-        connection = self._connection = self._connection or self._connect()
-        # One for each process: an executor's tasks take turns in it.
-        agent = {
-            "User-Agent": f"databus-spark/{__version__}",
-            Header.CLIENT_ID: f"spark-{os.getpid()}",
-        }
-        connection.request("GET", target, headers={**agent, **self._shown})
-        response = connection.getresponse()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        length = int(headers.get("content-length", -1))
-        if length > MAX_ANSWER_BYTES:
-            raise ValueError(f"an answer of {length} bytes")
-        if length < 0:
-            return response.status, headers, bytearray(response.read(MAX_ANSWER_BYTES))
-        body = bytearray(length)
-        view = memoryview(body)
-        while view and (count := response.readinto(view)):
-            view = view[count:]
-        if view:
-            raise ConnectionError(f"the answer ends {len(view)} bytes before its end")
-        response.read()
-        return response.status, headers, body
-
-    def _connect(self) -> HTTPConnection:
-        url = urlsplit(self.url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError("is not a URL like http://host:port")
-        self._shown = self._access.headers()
-        if url.scheme == "https":
-            connection: HTTPConnection = HTTPSConnection(
-                url.hostname, url.port, timeout=CONNECT_TIMEOUT_S, context=self._access.tls()
-            )
-        else:
-            connection = HTTPConnection(url.hostname, url.port, timeout=CONNECT_TIMEOUT_S)
-        connection.connect()
-        connection.sock.settimeout(ANSWER_TIMEOUT_S)
-        return connection
+        """Ask; raises ServerError, or the server's refusal. `scn` is the one asked for."""
+        try:
+            response = self._client.get(path, parameters)
+        except FAILURES as error:
+            raise ServerError(self.url, explain_tls(error) or f"{path}: {error!r}") from error
+        refusal = read_error(self.url, scn, response.status, response.headers)
+        if refusal is not None:
+            raise refusal
+        return Answer(self.url, response.headers, response.body)
 
 
 class ServerPool:

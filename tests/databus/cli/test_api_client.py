@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from databus.cli.api_client import Server, named_server
+from databus.cli.api_client import ApiClient, named_server
 from databus.cli.main import main
 from databus.schemas.errors import ForbiddenError, ServerError, SettingsError, UnauthorizedError
 from tests.relay.fakes import ServedRelay
@@ -61,16 +61,16 @@ def test_a_server_that_asks_for_a_token_gets_it_from_the_file(
 ) -> None:
     with served(tmp_path / "relay", reader_tokens_file=token_file) as relay:
         with pytest.raises(UnauthorizedError, match="it asks for a token"):
-            Server(relay.url).get("/sources")
+            ApiClient(relay.url).get_json("/sources")
         with pytest.raises(UnauthorizedError, match="not known there"):
-            Server(relay.url, "another-token-altogether").get("/sources")
-        assert len(named_server(relay.url, token_file, None).get("/sources")) == 2
+            ApiClient(relay.url, "another-token-altogether").get_json("/sources")
+        assert len(named_server(relay.url, token_file, None).get_json("/sources")) == 2
         words = ["top", "--once", "--relay", relay.url]
         refused = CliRunner().invoke(main, words)
         assert (refused.exit_code, "--token-file" in refused.output) == (1, True)
         shown = CliRunner().invoke(main, [*words, "--token-file", str(token_file)])
         assert shown.exit_code == 0, shown.output
-        assert TOKEN not in shown.output + repr(Server(relay.url, TOKEN))
+        assert TOKEN not in shown.output + repr(ApiClient(relay.url, TOKEN))
 
 
 def test_a_server_at_https_is_believed_by_its_ca_alone(tmp_path: Path) -> None:
@@ -78,16 +78,16 @@ def test_a_server_at_https_is_believed_by_its_ca_alone(tmp_path: Path) -> None:
     (tmp_path / "key.pem").chmod(0o600)
     pair = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
     with served(tmp_path / "relay", **pair) as relay:
-        assert Server(relay.url, tls_ca=tmp_path / "ca.pem").get("/sources")
+        assert ApiClient(relay.url, tls_ca=tmp_path / "ca.pem").get_json("/sources")
         with pytest.raises(ServerError, match="check --tls-ca"):
-            Server(relay.url, tls_ca=tmp_path / "another-ca.pem").get("/sources")
+            ApiClient(relay.url, tls_ca=tmp_path / "another-ca.pem").get_json("/sources")
         with pytest.raises(SettingsError, match="--tls-ca"):
-            Server(relay.url, tls_ca=tmp_path / "key.pem").get("/sources")
+            ApiClient(relay.url, tls_ca=tmp_path / "key.pem").get_json("/sources")
 
 
 def test_the_servers_clock_comes_with_the_answer(tmp_path: Path) -> None:
     with served(tmp_path) as relay:
-        clock_s = Server(relay.url).ask("/sources").clock_s
+        clock_s = ApiClient(relay.url).get("/sources").clock_s
     assert clock_s is not None
     assert clock_s > 1.6e9
 
@@ -105,17 +105,17 @@ def test_what_is_no_good_answer_is_said(
     status: str, body: bytes, error: type[Exception], text: str
 ) -> None:
     with answering(status, body) as url, pytest.raises(error, match=text):
-        Server(url).get("/x")
+        ApiClient(url).get_json("/x")
 
 
 def test_a_token_does_not_follow_a_redirection() -> None:
     headers = "Location: http://127.0.0.1:9/\r\n"
     with answering("302 There", b"", headers) as url, pytest.raises(ServerError, match="302"):
-        Server(url, TOKEN).get("/x")
+        ApiClient(url, TOKEN).get_json("/x")
 
 
 def test_an_address_that_is_none_and_a_server_that_is_away_are_said() -> None:
     with pytest.raises(SettingsError, match="begins with http"):
-        Server("127.0.0.1:11115").get("/x")
+        ApiClient("127.0.0.1:11115").get_json("/x")
     with pytest.raises(ServerError, match="does not answer: Connection refused"):
-        Server("http://127.0.0.1:9").get("/x")
+        ApiClient("http://127.0.0.1:9").get_json("/x")

@@ -1,0 +1,151 @@
+"""The blocking HTTP client: requests to one server, over one connection that is kept.
+
+For commands, Spark's planner and its tasks; the client library has an asynchronous transport
+(`client/puller/transport.py`). No proxy is used and no redirect followed, so that a token goes
+to the server that was named and to nobody else.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from types import MappingProxyType
+from typing import Protocol
+from urllib.parse import urlencode, urlsplit
+
+from databus import __version__
+from databus.schemas.errors import UnauthorizedError
+
+# What `HttpClient.get` raises when there is no whole response.
+FAILURES = (OSError, HTTPException, ValueError)
+_CHUNK_BYTES = 1 << 20
+
+
+class Credentials(Protocol):
+    """What a client shows to a server, and how it trusts it; asked for at each connection."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers that prove who the client is."""
+        ...
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the TLS context for a server at `https://`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole response, whatever its status. Header names are lower case."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytearray
+
+
+class HttpClient:
+    """A client of one server. Use it from one thread at a time."""
+
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials | None = None,
+        *,
+        connect_timeout_s: float,
+        response_timeout_s: float,
+        max_bytes: int,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Send `headers` with each request; refuse responses of more than `max_bytes`."""
+        self._url = url
+        self._credentials = credentials
+        self._connect_timeout_s = connect_timeout_s
+        self._response_timeout_s = response_timeout_s
+        self._max_bytes = max_bytes
+        self._headers = {"User-Agent": f"databus/{__version__}", **headers}
+        self._shown: Mapping[str, str] = {}  # the credentials of this connection
+        self._connection: HTTPConnection | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def get(self, path: str, parameters: Mapping[str, str] = MappingProxyType({})) -> Response:
+        """Return the response to GET.
+
+        Raises one of FAILURES when there is no whole response, and what the credentials
+        raise. A kept connection that the server closed meanwhile is opened again, once.
+        """
+        target = f"{path}?{urlencode(parameters)}" if parameters else path
+        was_kept = self._connection is not None
+        while True:
+            try:
+                response = self._exchange(target)
+            except FAILURES as error:
+                self.close()
+                if not was_kept or not isinstance(error, ConnectionError | HTTPException):
+                    raise
+                was_kept = False
+                continue
+            if response.status == UnauthorizedError.status:
+                self.close()  # the next connection shows the token that is there by then
+            return response
+
+    def _exchange(self, target: str) -> Response:
+        connection = self._connection = self._connection or self._connect()
+        connection.request("GET", target, headers={**self._headers, **self._shown})
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        body = _read_body(response, self._max_bytes)
+        if response.will_close:
+            # http.client would open it again by itself, with the time-out of a connect.
+            self.close()
+        return Response(response.status, response.reason, headers, body)
+
+    def _connect(self) -> HTTPConnection:
+        url = urlsplit(self._url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError("is not a URL like http://host:port")
+        self._shown = {} if self._credentials is None else self._credentials.headers()
+        timeout_s = self._connect_timeout_s
+        if url.scheme == "https":
+            tls = None if self._credentials is None else self._credentials.tls()
+            connection: HTTPConnection = HTTPSConnection(
+                url.hostname, url.port, timeout=timeout_s, context=tls
+            )
+        else:
+            connection = HTTPConnection(url.hostname, url.port, timeout=timeout_s)
+        connection.connect()
+        connection.sock.settimeout(self._response_timeout_s)
+        return connection
+
+
+def _read_body(response: HTTPResponse, max_bytes: int) -> bytearray:
+    """Return the body; raise ValueError beyond the limit, HTTPException when it is cut."""
+    length = response.length
+    if length is not None and length > max_bytes:
+        raise ValueError(f"a response of {length} bytes; at most {max_bytes} are read")
+    if length is None:  # chunked, or until the connection closes
+        return _read_to_the_end(response, max_bytes)
+    # Into its place at once: a body may have hundreds of MiB.
+    body = bytearray(length)
+    view = memoryview(body)
+    while view and (count := response.readinto(view)):
+        view = view[count:]
+    if view:
+        raise ConnectionError(f"the response ends {len(view)} bytes before its end")
+    response.read()  # lets the connection be used again
+    return body
+
+
+def _read_to_the_end(response: HTTPResponse, max_bytes: int) -> bytearray:
+    body = bytearray()
+    while chunk := response.read(_CHUNK_BYTES):
+        body += chunk
+        if len(body) > max_bytes:
+            raise ValueError(f"a response of more than {max_bytes} bytes")
+    return body

@@ -1,0 +1,134 @@
+"""The blocking HTTP client: one connection that is kept, whole responses, bounded ones."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from databus.daemon.http_client import FAILURES, HttpClient
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: v\r\n\r\nok"
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n2\r\nay\r\n0\r\n\r\n"
+LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+REFUSED = b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"
+
+
+class Served:
+    """What a server of canned responses was asked, connection by connection."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[bytes]] = []
+        self.url = ""
+
+
+@contextmanager
+def serving(*connections: Sequence[bytes]) -> Iterator[Served]:
+    """Answer each connection's requests with these bytes, then close it."""
+    served = Served()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        served.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def answer() -> None:
+            for responses in connections:
+                link, _ = listener.accept()
+                served.requests.append([])
+                with link:
+                    for response in responses:
+                        served.requests[-1].append(link.recv(65536))
+                        link.sendall(response)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield served
+        thread.join(10)
+
+
+def client_of(served: Served, max_bytes: int = 100, **options: Any) -> closing[HttpClient]:
+    client = HttpClient(
+        served.url,
+        connect_timeout_s=5.0,
+        response_timeout_s=5.0,
+        max_bytes=max_bytes,
+        **options,
+    )
+    return closing(client)
+
+
+def test_requests_share_a_connection_and_parameters_are_quoted() -> None:
+    with serving([OK, OK]) as served, client_of(served, headers={"X-Mine": "1"}) as client:
+        first = client.get("/a", {"checkPoint": '{"a b":1}'})
+        second = client.get("/b")
+    assert (first.status, first.reason, bytes(first.body)) == (200, "OK", b"ok")
+    assert (first.headers["x-name"], second.status) == ("v", 200)
+    ((asked, again),) = served.requests
+    assert asked.startswith(b"GET /a?checkPoint=%7B%22a+b%22%3A1%7D HTTP/1.1\r\n")
+    assert again.startswith(b"GET /b HTTP/1.1\r\n")
+    assert b"X-Mine: 1\r\n" in asked
+
+
+def test_a_kept_connection_that_the_server_closed_is_opened_again_once() -> None:
+    with serving([OK], [OK]) as served, client_of(served) as client:
+        assert client.get("/a").status == 200
+        assert client.get("/b").status == 200
+    assert [len(requests) for requests in served.requests] == [1, 1]
+
+
+def test_a_new_connection_that_breaks_is_not_tried_again() -> None:
+    with serving([b""]) as served, client_of(served) as client, pytest.raises(FAILURES):
+        client.get("/a")
+    assert len(served.requests) == 1
+
+
+@pytest.mark.parametrize(("max_bytes", "is_read"), [(4, True), (3, False)])
+def test_a_response_without_a_length_is_read_up_to_the_limit(max_bytes: int, is_read: bool) -> None:
+    with serving([CHUNKED]) as served, client_of(served, max_bytes) as client:
+        if is_read:
+            assert bytes(client.get("/a").body) == b"okay"
+        else:
+            with pytest.raises(ValueError, match="more than 3 bytes"):
+                client.get("/a")
+
+
+def test_a_response_that_is_too_long_or_cut_is_a_failure() -> None:
+    too_long = pytest.raises(ValueError, match="2 bytes; at most 1")
+    with serving([OK]) as served, client_of(served, 1) as client, too_long:
+        client.get("/a")
+    cut = pytest.raises(ConnectionError, match="7 bytes before its end")
+    with serving([HALF]) as served, client_of(served) as client, cut:
+        client.get("/a")
+
+
+@pytest.mark.parametrize(("first", "status"), [(REFUSED, 401), (LAST, 200)])
+def test_after_a_401_and_on_each_new_connection_the_credentials_are_asked_for_again(
+    first: bytes, status: int
+) -> None:
+    class Tokens:
+        def __init__(self) -> None:
+            self.left = ["old", "new"]
+
+        def headers(self) -> dict[str, str]:
+            return {"Authorization": self.left.pop(0)}
+
+        def tls(self) -> Any:
+            raise AssertionError("no TLS at http://")
+
+    with serving([first], [OK]) as served, client_of(served, credentials=Tokens()) as client:
+        assert client.get("/a").status == status
+        assert client.get("/a").status == 200
+    (before,), (after,) = served.requests
+    assert b"Authorization: old\r\n" in before
+    assert b"Authorization: new\r\n" in after
+
+
+@pytest.mark.parametrize("url", ["localhost:80", "ftp://a", "http://", "http://a:port"])
+def test_what_is_no_url_is_a_failure(url: str) -> None:
+    served = Served()
+    served.url = url
+    with client_of(served) as client, pytest.raises(ValueError, match=r"URL|Port|port"):
+        client.get("/a")

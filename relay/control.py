@@ -3,7 +3,7 @@
 A pause takes effect at the end of a window, as readers never see half a window. A drain is
 a pause that also reports when all readers have read what there is. A restart discards the
 ring: clients whose position lies before its new start get ScnNotFound and bootstrap, so
-nobody misses changes without noticing.
+no client misses changes unnoticed.
 
 The methods block for up to some seconds: never call them on the event loop.
 """

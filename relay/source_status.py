@@ -34,7 +34,7 @@ class Trouble:
     state: State
     text: str
     since: float | None = None
-    next_try_at: float | None = None  # None = somebody must act
+    next_try_at: float | None = None  # None = a person must act
 
     @property
     def badness(self) -> int:

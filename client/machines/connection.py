@@ -182,7 +182,7 @@ class ConnectionMachine:
     def _try_next(self, error: DatabusError) -> Instructions:
         self._machine.fire("failed")
         is_final = isinstance(error, InvalidParameterError | OtherLogError)
-        # Until somebody changes the relay: an impatient client does not wait for that.
+        # Lasts until the relay's settings change, for which an impatient client does not wait.
         is_refusal = isinstance(error, UnknownSourceError | SchemaError)
         if is_final or (self._is_impatient and is_refusal):
             self._refused.add(self._server())

@@ -1,8 +1,8 @@
 """Whether a registration's servers answer, and since when they do not. Pure.
 
-A client must not look healthy because nobody answers. The last answer alone does not tell:
-a request may be held for seconds, and a frozen server accepts it and sends nothing until
-the timeout.
+A client must not look healthy while no server answers. The time of the last answer alone
+does not tell: a request may be held for seconds, and a frozen server accepts it and sends
+nothing until the timeout.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -
 
 
 def _went_back(item: ControlEvent, last_scn: int) -> Position:
-    """Return where a server goes on that has gone back; raises ProtocolError when it has not."""
+    """Return the position after a server went back; raise ProtocolError if it is ahead."""
     since = Position(checkpoint_of(item.event))
     if since.floor_scn > last_scn:
         raise ProtocolError(f"a return to {since.floor_scn}, which is ahead of {last_scn}")

@@ -1,8 +1,8 @@
-"""`databus doctor`: what is wrong before it is noticed, and what to do about it.
+"""`databus doctor`: finds problems in advance, and says what to do about them.
 
-A relay, a bootstrap pair and a client have different things that can be wrong.
-What they share (ports, folders, secrets, servers) is in `databus/doctor/`; what is
-asked of a database lies beside its source.
+Relays, bootstrap pairs and clients have different checks. The shared ones (ports, folders,
+secrets, servers) are in `databus/doctor/`; the checks of a database are in the package of
+its source.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"
     "files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="TOML file of a relay, bootstrap pair or client; repeatable. Left out: relay.toml, "
-    "bootstrap.toml and client.toml of this folder.",
+    help="TOML file of a relay, bootstrap pair or client; repeatable. Default: relay.toml, "
+    "bootstrap.toml and client.toml in this folder.",
 )
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def doctor(files: tuple[Path, ...], is_json: bool) -> None:
-    """Look at settings and at all that they name, and say what to do.
+    """Check settings and everything that they name, and say what to do.
 
-    Ports, folders and disks, files' permissions, certificates, packages, the
-    databases (grants, variables, log, clock) and the servers that are read
-    from. Nothing is changed. Exits with 1 when something will not work.
+    Checks ports, folders and disks, file permissions, certificates, packages,
+    databases (grants, variables, log, clock) and the servers to read from.
+    Changes nothing. Exits with 1 if something will not work.
 
     Example: `databus doctor -c relay.toml`
     """
@@ -91,7 +91,9 @@ def doctor(files: tuple[Path, ...], is_json: bool) -> None:
         for place, checks in found.items():
             _print(place, checks)
         if not chosen:
-            click.echo(f"no settings were looked at: -c FILE, or one of {', '.join(USUAL_FILES)}")
+            click.echo(
+                f"no settings were checked: give -c FILE, or one of {', '.join(USUAL_FILES)}"
+            )
         click.echo(verdict_line(everything))
     raise SystemExit(1 if has_errors(everything) else 0)
 
@@ -103,20 +105,20 @@ def _print(place: str, checks: list[Check]) -> None:
         click.echo(f"  {verdict}{check.subject}: {check.text}")
 
 
-PRODUCING = "-producing"  # what the lock of a store ends with
+PRODUCING = "-producing"  # suffix of a store's lock file
 _CHECKPOINTS_BYTES = 1 << 20
-_BLOCK_BYTES = 512  # what `st_blocks` counts
+_BLOCK_BYTES = 512  # unit of `st_blocks`
 
 
 def check_file(file: Path, machine: Machine) -> list[Check]:
-    """Look at everything that a settings file names."""
+    """Check everything that a settings file names."""
     try:
         kind = kind_of(file)
         settings = load_settings(file, PAGES[kind][0])
     except SettingsError as problem:
-        text = f"{problem}; `databus config reference` says what there is"
+        text = f"{problem}; `databus config reference` lists all settings"
         return [error("settings", text)]
-    return [ok("settings", f"{file}: good settings for a {kind}"), *_checks(settings, machine)]
+    return [ok("settings", f"{file}: valid settings for a {kind}"), *_checks(settings, machine)]
 
 
 def _checks(settings: Settings, machine: Machine) -> list[Check]:
@@ -129,7 +131,7 @@ def _checks(settings: Settings, machine: Machine) -> list[Check]:
 
 
 def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
-    """Look at a relay's port, folder, secrets and databases."""
+    """Check a relay's port, folder, secrets and databases."""
     is_running = bool(holder_of(settings.data_dir / LOCK_FILE))
     yield check_port(settings.http, "relay", is_running=is_running)
     yield from check_http(settings.http, machine)
@@ -150,7 +152,7 @@ def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
 
 
 def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[Check]:
-    """Look at a bootstrap pair's port, folder, relays, secrets and databases."""
+    """Check a bootstrap pair's port, folder, relays, secrets and databases."""
     stores = [settings.data_dir / f"{source.name}.db" for source in settings.physical_sources]
     is_running = any(holder_of(Path(f"{path}{PRODUCING}")) for path in stores)
     yield check_port(settings.http, "bootstrap", is_running=is_running)
@@ -167,7 +169,7 @@ def check_bootstrap(settings: BootstrapSettings, machine: Machine) -> Iterator[C
 
 
 def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:
-    """Look at a client's servers, secrets and checkpoint folder."""
+    """Check a client's servers, secrets and checkpoint folder."""
     yield from check_access(settings.access, machine)
     yield from check_servers("relays", settings.relays, settings.access, (), machine)
     servers = settings.bootstrap_servers
@@ -176,11 +178,11 @@ def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:
     else:
         yield warning(
             "bootstrap_servers",
-            "none: a client that sleeps longer than a relay's ring reaches back stops with an "
-            "error; name a bootstrap server",
+            "none: a client that pauses longer than a relay's ring reaches back stops with an "
+            "error; add a bootstrap server",
         )
     if settings.checkpoint_dir is None:
-        text = "none: after a restart the client begins where `start` says; name a folder"
+        text = "none: after a restart the client begins at `start` again; set a folder"
         yield warning("checkpoint_dir", text)
     else:
         growth = Growth(_CHECKPOINTS_BYTES, "checkpoints")
@@ -188,7 +190,7 @@ def check_client(settings: ClientSettings, machine: Machine) -> Iterator[Check]:
 
 
 def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:
-    """Look at a server's certificate and tokens, and at who reaches it."""
+    """Check a server's certificate and tokens, and who can reach it."""
     if http.tls_cert is not None and http.tls_key is not None:
         yield check_certificate("http.tls_cert", http.tls_cert, machine)
         yield check_key("http.tls_key", http.tls_cert, http.tls_key)
@@ -200,14 +202,16 @@ def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:
     if is_loopback(http.host):
         return
     if not http.has_tokens:
-        text = f"whoever reaches {http.host}:{http.port} reads every row; set reader_tokens_file"
+        text = (
+            f"anyone who reaches {http.host}:{http.port} can read all rows; set reader_tokens_file"
+        )
         yield warning("http.open_to_all", text)
     if http.tls_cert is None:
         yield warning("http.tls_cert", f"rows and tokens leave {http.host} unencrypted; set it")
 
 
 def check_access(access: ServerAccessSettings, machine: Machine) -> Iterator[Check]:
-    """Look at what is shown to other servers."""
+    """Check the credentials for other servers."""
     if access.token_file is not None:
         yield check_secret_file("token_file", access.token_file, is_refused=True)
     if access.token_env is not None:
@@ -217,7 +221,7 @@ def check_access(access: ServerAccessSettings, machine: Machine) -> Iterator[Che
 
 
 def check_secrets(source: PhysicalSourceSettings, machine: Machine) -> Iterator[Check]:
-    """Look at a source's password and certificates."""
+    """Check a source's password and certificates."""
     subject = f"source {source.name}"
     if source.password_file is not None:
         yield check_secret_file(f"{subject}: password_file", source.password_file)
@@ -231,7 +235,7 @@ def check_secrets(source: PhysicalSourceSettings, machine: Machine) -> Iterator[
 
 
 def saved_scn(settings: MaxScnSettings, folder: Path, name: str) -> int | None:
-    """Return MaxSCN, None when there is none; raises RingError. Nothing is made."""
+    """Return MaxSCN, None without one; raise RingError. Creates nothing."""
     if settings.store == "file":
         return FileMaxScn(folder / f"{name}.scn").load()
     database = folder / MAX_SCN_DATABASE

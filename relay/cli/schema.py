@@ -1,8 +1,8 @@
-"""`databus schema generate` and `repair`: what a table's columns are, and were.
+"""`databus schema generate` and `repair`: the columns of a table, now and in the past.
 
-To generate is to look at the table's columns and at nothing else: no trigger
-is installed, no log is read. The commands are in the `schema` group, and live
-here because only `relay/sources` knows how to look into a database.
+`generate` only reads the table's columns: it installs no triggers and reads no log. Both
+commands are in the `schema` group, but live here because only `relay/sources` can read
+databases.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from databus.schemas.table_schema import avro_schema
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Settings of a relay that captures SOURCE.",
 )
-@click.option("--uri", help="The database instead: sqlite:FILE or mysql://USER@HOST:PORT.")
+@click.option("--uri", help="URI of the database instead: sqlite:FILE or mysql://USER@HOST:PORT.")
 @click.option("--password-env", help="Environment variable with the password, with --uri.")
 @click.option(
     "--out",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Write OUT/SOURCE.VERSION.avsc, with the next free version, instead of printing.",
+    help="Write OUT/SOURCE.VERSION.avsc with the next free version, instead of printing.",
 )
 def generate(
     source: str, config: Path | None, uri: str | None, password_env: str | None, out: Path | None
 ) -> None:
-    """Make the schema of the table behind SOURCE from its columns as they are now.
+    """Generate the schema of the table behind SOURCE from its current columns.
 
-    SOURCE is DATABASE.TABLE; for an SQLite file, what stands before the dot is
-    yours to choose.
+    SOURCE is DATABASE.TABLE; for an SQLite file you can choose the part before
+    the dot.
 
     Example: `databus schema generate shop.orders --uri sqlite:shop.db`
     """
@@ -68,23 +68,23 @@ def generate(
     "--scn",
     type=click.IntRange(min=1),
     required=True,
-    help="From where on; the relay's error names it.",
+    help="First SCN of the definition; the relay's error names it.",
 )
 @click.option(
     "--create-table",
     type=click.File("r", encoding="utf-8"),
-    help="File with a CREATE TABLE statement, `-` for stdin; else the database "
-    "is asked, unless the table was altered since.",
+    help="File with a CREATE TABLE statement, `-` for stdin. Default: the "
+    "database's definition, if the table was not altered since.",
 )
 def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) -> None:
-    """Tell a relay what the table behind SOURCE was from an SCN on.
+    """Set the definition of the table behind SOURCE from an SCN on.
 
-    For a MySQL or MariaDB source that stopped because it cannot know: a
-    statement that it does not understand, or rows that do not fit.
+    For a MySQL or MariaDB source that stopped at a statement it cannot parse,
+    or at rows that do not match the definition it has.
 
     Example: `databus schema repair shop.orders --scn 4294968030 -c relay.toml`
     """
-    # Imported here: making a schema needs no relay, which takes long to load.
+    # Imported here: `generate` needs no relay, whose modules load slowly.
     from databus.relay.relay import LOCK_FILE
 
     settings = load_settings(config, RelaySettings)
@@ -97,7 +97,7 @@ def repair(source: str, config: Path, scn: int, create_table: IO[str] | None) ->
     finally:
         let_go()
     shown = ", ".join(f"{column.name} {column.sql_type}" for column in repaired.table.columns)
-    click.echo(f"{source} is, from scn {scn} on: {shown}")
+    click.echo(f"{source}, from scn {scn} on: {shown}")
     if repaired.doubt:
         click.echo(repaired.doubt)
 

@@ -1,4 +1,4 @@
-"""`databus top`: a relay in the terminal, live."""
+"""`databus top`: the live state of a relay in the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_RELAY = "http://127.0.0.1:11115"
 PIPE_COLUMNS = 80
 QUIT_KEYS = frozenset("qQ\x03\x04")
 
-# Waits for so many seconds at most; returns whether it is the end.
+# Waits up to a number of seconds; returns whether to quit.
 Wait = Callable[[float], bool]
 
 
@@ -39,18 +39,19 @@ Wait = Callable[[float], bool]
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="Seconds from one picture to the next.",
+    help="Seconds between updates.",
 )
-@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option("--once", is_flag=True, help="Print the state once and exit.")
 def top(
     relay: str, token_file: Path | None, tls_ca: Path | None, every_s: float, once: bool
 ) -> None:
-    """Show a relay live: its databases, its clients, its problems. `q` ends it.
+    """Show a relay live: its databases, clients and problems. `q` quits.
 
-    `lag` is from commit to ring, `unread` what the database's log has beyond
-    it, `may sleep` how long a consumer may be away before it falls out of the
-    ring; of a client `edge` is its distance to that: 100 % at the newest
-    window, 0 % falls out.
+    `lag` is from commit to ring; `unread` is the part of the database's log
+    that is not in the ring yet; `may pause` is how long a consumer may be away
+    before its next window is overwritten. Of a client, `left` is the share of
+    the ring left until then (100 % at the newest window), and `lost in` the
+    time.
 
     Example: `databus top --relay http://127.0.0.1:11115`, or
     `databus top --once | head -4`.
@@ -70,7 +71,7 @@ def top(
 
 
 def picture_of(server: ApiClient) -> Picture:
-    """Ask for everything; raises ServerError when the relay does not answer as one of these."""
+    """Return the current state; raise ServerError if the relay's answers are not valid."""
     try:
         return Picture(
             at_s=time.time(),
@@ -84,13 +85,13 @@ def picture_of(server: ApiClient) -> Picture:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        problem = f"answers otherwise than this version expects ({place}: {first['msg']})"
+        problem = f"sends an answer that this version cannot read ({place}: {first['msg']})"
         raise ServerError(server.url, problem) from None
 
 
 @contextmanager
 def keys() -> Iterator[Wait]:
-    """Give a wait that a key of `QUIT_KEYS` ends; without a terminal to type at, plain time."""
+    """Yield a wait that a key of `QUIT_KEYS` ends; without a terminal it only sleeps."""
     if not sys.stdin.isatty():
         yield _sleep
         return
@@ -114,14 +115,14 @@ def _is_quit(descriptor: int, seconds: float) -> bool:
         readable, _, _ = select.select([descriptor], [], [], left)
         if readable:
             typed = os.read(descriptor, 64).decode(errors="replace")
-            # Nothing to read from what is readable: the terminal is gone.
+            # Readable but empty: the terminal is closed.
             if not typed or QUIT_KEYS & set(typed):
                 return True
     return False
 
 
 def _pictures(server: ApiClient) -> Iterator[tuple[Picture | None, str]]:
-    """Yield the newest picture, and why there is no newer one."""
+    """Yield the newest picture, and the reason if it is old."""
     picture: Picture | None = None
     while True:
         trouble = ""

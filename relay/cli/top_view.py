@@ -1,7 +1,7 @@
-"""How `databus top` shows a relay: what its API answers, drawn for a terminal. Pure.
+"""The screen of `databus top`: the answers of a relay's API, drawn for a terminal. Pure.
 
-What needs somebody comes first: of the clients those that have fallen out of
-the ring, then those that are about to. All lines fit into 80 columns.
+The most urgent comes first: clients that have lagged out, then those that soon will. All
+lines fit into 80 columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from databus.relay.admin.models import (
 PROBLEMS_SHOWN = 5
 ERRORS_SHOWN = 3  # of clients
 LEAST_CLIENTS_SHOWN = 5
-# Lines that are there whatever there is: titles, headings, gaps.
+# Lines that are always there: titles, headings, gaps.
 _FRAME_LINES = 10 + ERRORS_SHOWN
 _STATES = {
     ClientState.FALLEN: "bold red",
@@ -54,12 +54,12 @@ _CAPTURE = {
 }
 UNKNOWN = "unknown"
 HALTS = ("paused", "suspended")
-LOST_CHECKPOINT = "its checkpoint fell off the ring: a restart needs a bootstrap"
+LOST_CHECKPOINT = "its checkpoint is overwritten: a restart needs a bootstrap"
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a relay said at one moment (`at_s`, Unix seconds)."""
+    """The state of a relay at one moment (`at_s`, Unix seconds)."""
 
     at_s: float
     relay: RelayView
@@ -69,13 +69,13 @@ class Picture:
 
 
 def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) -> RenderableType:
-    """Return the whole screen; `trouble` says why the picture is an old one.
+    """Return the whole screen; `trouble` is the reason if the picture is old.
 
-    `height` in lines limits how many clients are shown; 0 = all of them.
+    `height` in lines limits the number of clients shown; 0 = all of them.
     """
     parts: list[RenderableType] = []
     if trouble:
-        parts.append(_cut(f"NO ANSWER: {trouble}; it is asked again", "bold red"))
+        parts.append(_cut(f"NO ANSWER: {trouble}; retrying", "bold red"))
     if picture is None:
         return Group(*parts, _cut(f"waiting for {url}", "dim"))
     style = "dim" if trouble else ""
@@ -108,7 +108,7 @@ def _head(url: str, picture: Picture) -> Text:
 
 def _sources(sources: Sequence[PhysicalSourceView], style: str) -> Table:
     table = _table("database", "state", style=style)
-    for name in ("rows/s", "bytes/s", "lag", "unread", "ring", "may sleep"):
+    for name in ("rows/s", "bytes/s", "lag", "unread", "ring", "may pause"):
         table.add_column(name, justify="right", no_wrap=True)
     for source in sources:
         ring, log = source.ring, source.log
@@ -131,7 +131,7 @@ def _word(source: PhysicalSourceView) -> str:
 
 
 def _trouble(trouble: Trouble, now_s: float) -> Text:
-    """Return the cause, above all else: whose it is, since when, what becomes of it."""
+    """Return a trouble as one line: source, state, since when, next try, cause."""
     since = (
         "" if trouble.since is None else f" since {datetime.fromtimestamp(trouble.since):%H:%M:%S}"
     )
@@ -148,16 +148,16 @@ def _warnings(sources: Sequence[PhysicalSourceView]) -> list[RenderableType]:
         if source.log.warning:
             lines.append(_cut(f"{source.name}: {source.log.warning}", "yellow"))
         if source.drain is not None:
-            waiting = ", ".join(source.drain.waiting_for) or "nobody"
-            lines.append(_cut(f"{source.name}: drains, waits for {waiting}", "cyan"))
+            waiting = ", ".join(source.drain.waiting_for) or "no consumer"
+            lines.append(_cut(f"{source.name}: draining, waits for {waiting}", "cyan"))
     return lines
 
 
 def _clients(clients: Sequence[ClientView], most: int, style: str) -> list[RenderableType]:
     if not clients:
-        return [_cut("no client has been seen", "dim")]
+        return [_cut("no recent clients", "dim")]
     table = _table("client", "state", style=style)
-    for name in ("behind", "edge", "falls in", "bytes/s"):
+    for name in ("behind", "left", "lost in", "bytes/s"):
         table.add_column(name, justify="right", no_wrap=True)
     shown = sorted(clients, key=lambda one: (_URGENCY[one.state], one.name))[:most]
     for client in shown:
@@ -171,13 +171,13 @@ def _clients(clients: Sequence[ClientView], most: int, style: str) -> list[Rende
             size_text(client.bytes_per_s),
         )
     rest = len(clients) - len(shown)
-    more = [_cut(f"and {rest} more clients, which are better off", "dim")] if rest else []
+    more = [_cut(f"and {rest} more clients in better states", "dim")] if rest else []
     said = [_cut(f"{one.name or one.id}: {text}", "red") for one in shown if (text := _wrong(one))]
     return [table, *more, *said[:ERRORS_SHOWN]]
 
 
 def state_words(client: ClientView) -> str:
-    """Return a client's state, and that it stands still where that is another one."""
+    """Return a client's state, with "paused" or "suspended" if it is lagging out as well."""
     state = client.state.value
     halt = "" if client.report is None else client.report.state
     is_both = client.state in (ClientState.FALLING, ClientState.FALLEN) and halt in HALTS
@@ -185,7 +185,7 @@ def state_words(client: ClientView) -> str:
 
 
 def _wrong(client: ClientView) -> str:
-    """Return what is wrong with a client; empty when nothing is."""
+    """Return a client's problem; "" without one."""
     if client.state is ClientState.LIVE:
         return ""
     if any(place.by == "kept" and place.is_gone for place in client.positions):
@@ -194,7 +194,7 @@ def _wrong(client: ClientView) -> str:
 
 
 def worst_position(positions: Sequence[ClientPosition]) -> ClientPosition | None:
-    """Return the position that is nearest to the edge of its ring; None when there is none."""
+    """Return the position that will be overwritten first; None without positions."""
 
     def distance(position: ClientPosition) -> float:
         return 1.0 if position.edge_share is None else position.edge_share

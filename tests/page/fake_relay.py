@@ -115,7 +115,7 @@ def make_registration(**changes: Any) -> RegistrationReport:
 def make_client(
     name: str = "billing", state: str = "live", edge: float | None = 1.0, **changes: Any
 ) -> ClientView:
-    """Return a consumer as the API shows it; `edge` is its distance to the edge of the ring."""
+    """Return a consumer as the API shows it; `edge` is the share of the ring left."""
     now = time.time()
     falls = 14.0 if state == "falling" else None
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A consumer that falls behind, falls off the ring, bootstraps and is live again, in the page.
+"""A consumer that falls behind, lags out, bootstraps and is live again, in the page.
 
 Every state that the page shows of it is noted by the page itself, so that none
 is missed between two looks.
@@ -51,8 +51,8 @@ def play(
     take("live")
     consumer.set_pace(SLOW_S)
     expect(line.locator(".state")).to_have_text("falling")
-    # Well before it falls off, and for long enough to be seen.
-    expect(line.locator(".words")).to_contain_text("falls off in")
+    # Well before it lags out, and for long enough to be seen.
+    expect(line.locator(".words")).to_contain_text("until overwritten")
     meter = line.get_by_role("meter")
     expect(meter).to_have_attribute("aria-valuenow", re.compile("^([1-4][0-9]|[1-9])$"))
     take("falling")

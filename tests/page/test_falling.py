@@ -1,4 +1,4 @@
-"""The page on a real relay, with a consumer that falls off the ring and comes back."""
+"""The page on a real relay, with a consumer that lags out and comes back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GREEN = "rgb(26, 111, 51)"
 
 
 @pytest.mark.timeout(240)
-def test_a_consumer_is_seen_red_before_it_falls_off_and_live_again_after_its_bootstrap(
+def test_a_consumer_is_seen_red_before_it_lags_out_and_live_again_after_its_bootstrap(
     browser: Browser, tmp_path: Path
 ) -> None:
     taken: list[str] = []

@@ -70,25 +70,25 @@ def test_the_worst_consumers_come_first_and_most_are_folded(
     ("changes", "words"),
     [
         ({"state": "live", "edge": 1.0}, "at the newest window"),
-        ({"state": "behind", "edge": 0.634}, "edge in 63 %"),
-        ({"state": "falling", "edge": 0.12}, "falls off in 14 s · edge in 12 %"),
-        ({"state": "fallen", "edge": None}, "fell off the ring"),
-        ({"state": "silent", "edge": 0.004}, "edge in < 1 %"),
+        ({"state": "behind", "edge": 0.634}, "63 % left"),
+        ({"state": "falling", "edge": 0.12}, "14 s until overwritten · 12 % left"),
+        ({"state": "fallen", "edge": None}, "lagged out"),
+        ({"state": "silent", "edge": 0.004}, "< 1 % left"),
     ],
 )
-def test_the_distance_to_the_edge_is_a_bar_with_words(
+def test_the_ring_left_until_overwritten_is_a_bar_with_words(
     browser: Browser, fake: FakeRelay, changes: dict[str, object], words: str
 ) -> None:
     fake.clients = [make_client(**changes)]  # type: ignore[arg-type]
     with visiting(browser, fake.url) as visit:
-        meter = visit.page.get_by_role("meter", name="Distance to the edge of shop")
+        meter = visit.page.get_by_role("meter", name="Ring of shop left until overwritten")
         expect(meter).to_have_attribute("aria-valuenow", str(round((fake_edge(fake) or 0) * 100)))
         assert " ".join((meter.get_attribute("aria-valuetext") or "").split()) == words
         assert text_of(visit.page, ".distance .words") == words
 
 
 def fake_edge(fake: FakeRelay) -> float | None:
-    """Return the first consumer's distance to the edge."""
+    """Return the share of the ring left of the first consumer."""
     return fake.clients[0].positions[0].edge_share
 
 
@@ -176,7 +176,7 @@ def test_rows_stand_still_while_somebody_looks_at_them(browser: Browser, fake: F
         fake.rows.append(make_row(7))
         wait_for_beats(page, 2)
         assert rows.count() == 6
-        page.get_by_role("button", name="Go on").press("Enter")
+        page.get_by_role("button", name="Continue").press("Enter")
         expect(rows).to_have_count(7)
 
 
@@ -227,7 +227,7 @@ def test_problems_are_shown_with_their_position(browser: Browser, fake: FakeRela
     with visiting(browser, fake.url) as visit:
         expect(visit.page.locator(".problems li")).to_have_count(1)
         said = text_of(visit.page, ".problems li")
-        assert "shop · SCN 60129542221 · binlog.000014:77 · 3 times in a row" in said
+        assert "shop · SCN 60129542221 · binlog.000014:77 · 3 times" in said
         assert "row does not fit" in said
 
 
@@ -275,7 +275,7 @@ def test_a_relay_that_goes_away_is_said_and_gone_on_with_when_it_is_back(
         page = visit.page
         expect(page.locator("#link")).to_contain_text("healthy")
         fake.stop()
-        expect(page.get_by_role("alert").first).to_contain_text("The relay does not answer since")
+        expect(page.get_by_role("alert").first).to_contain_text("The relay has not answered since")
         expect(page.locator("#link")).to_contain_text("no answer")
         fake.clients = [make_client("newcomer")]
         fake.come_back()
@@ -325,7 +325,7 @@ def test_drain_is_done_when_the_newest_scn_is_typed(browser: Browser, fake: Fake
         assert fake.asked == []
         dialog.get_by_role("textbox").fill(str(newest))
         page.keyboard.press("Enter")
-        expect(page.locator(".answer")).to_contain_text("drain: the relay says paused")
+        expect(page.locator(".answer")).to_contain_text("drain: the source is paused")
         assert fake.asked == [("drain", None)]
         fake.change_source(
             "shop",
@@ -351,7 +351,7 @@ def test_restart_is_done_from_the_scn_that_is_typed_or_not_at_all(
         expect(page.locator(".wrong").last).to_contain_text("at most 63 bits")
         page.get_by_role("textbox").fill(str(2**63 - 1))
         page.keyboard.press("Enter")
-        expect(page.locator(".answer")).to_contain_text("restart: the relay says running")
+        expect(page.locator(".answer")).to_contain_text("restart: the source is running")
         ((verb, body),) = fake.asked
         assert (verb, body.scn) == ("restart", 2**63 - 1)
 
@@ -363,9 +363,11 @@ def test_figures_that_are_not_known_are_dashes(browser: Browser, fake: FakeRelay
     fake.clients, fake.rows, fake.schemas = [], [], []
     with visiting(browser, fake.url) as visit:
         expect(visit.page.locator("#source-shop .facts")).to_contain_text("Newest SCN\u2013")
-        expect(visit.page.locator(".sleep")).to_have_text("nothing comes: a consumer may sleep")
+        expect(visit.page.locator(".sleep")).to_have_text(
+            "no writes: a consumer may pause for any time"
+        )
         expect(visit.page.locator("#consumers-summary")).to_have_text(
-            "Nobody has read from this relay of late."
+            "No consumer has read from this relay recently."
         )
         expect(visit.page.locator(".map .rest")).to_have_text("no consumer")
 

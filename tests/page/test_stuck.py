@@ -75,7 +75,7 @@ def test_a_consumer_that_hangs_falls_in_page_api_and_health_while_its_buffer_tak
             assert health(scene, "billing")["relaySays"] == "live"
             consumer.set_pace(FOR_EVER_S)
             expect_state(line, "falling")
-            expect(line.locator(".words")).to_contain_text("falls off in")
+            expect(line.locator(".words")).to_contain_text("until overwritten")
             colour = line.locator(".state").evaluate("node => getComputedStyle(node).color")
             assert colour == RED
             falling = seen(scene, "billing")
@@ -90,7 +90,7 @@ def test_a_consumer_that_hangs_falls_in_page_api_and_health_while_its_buffer_tak
 
             expect_state(line, "fallen")
             expect(line.locator(".words")).to_have_text(
-                "a restart needs a bootstrap: its checkpoint fell off the ring"
+                "checkpoint overwritten: a restart needs a bootstrap"
             )
             (place,) = seen(scene, "billing")["positions"]
             assert (place["isGone"], place["edgeShare"], place["behindS"]) == (True, 0.0, None)

@@ -109,7 +109,7 @@ def test_a_source_is_paused_and_resumed_by_keyboard_alone(
         _tab_to(page, "Pause")
         page.keyboard.press("Enter")
         expect(state).to_have_text("paused")
-        expect(page.locator(".answer")).to_contain_text("pause: the relay says paused")
+        expect(page.locator(".answer")).to_contain_text("pause: the source is paused")
         expect(page.locator("#map .box").first).to_contain_text("paused")
         assert api(relay.url, "physicalSources/shop")["state"] == "paused"
         # The focus is on the same button, which says something else now.
@@ -133,14 +133,14 @@ def test_a_token_is_asked_for_and_an_admins_does_everything(
     locked.put(transaction(1, insert(1)))
     with visiting(browser, locked.url) as visit:
         page = visit.page
-        dialog = page.get_by_role("dialog", name="A token, please")
+        dialog = page.get_by_role("dialog", name="Enter a token")
         expect(dialog.get_by_role("textbox", name="Token")).to_be_focused()
         page.keyboard.type("not the one")
         page.keyboard.press("Enter")
-        expect(dialog.locator(".wrong")).to_contain_text("no blanks")
+        expect(dialog.locator(".wrong")).to_contain_text("no spaces")
         dialog.get_by_role("textbox", name="Token").fill("not-the-one-either")
         page.keyboard.press("Enter")
-        expect(dialog).to_contain_text("The relay does not know that token.")
+        expect(dialog).to_contain_text("The relay does not accept that token.")
         page.keyboard.type(ADMIN)
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
@@ -159,7 +159,7 @@ def test_a_readers_buttons_are_disabled_and_say_why(browser: Browser, locked: Se
         for name in ("Pause", "Drain…", "Restart…"):
             button = page.get_by_role("button", name=name)
             expect(button).to_be_disabled()
-            expect(button).to_have_accessible_description("An admin token is needed for these.")
+            expect(button).to_have_accessible_description("These need an admin token.")
 
 
 def test_a_reader_who_presses_all_the_same_is_told_no(
@@ -169,7 +169,7 @@ def test_a_reader_who_presses_all_the_same_is_told_no(
         page.locator("#source-shop button").first.evaluate(
             "button => { button.disabled = false; button.click() }"
         )
-        expect(page.locator(".answer")).to_contain_text("pause was not done: ")
+        expect(page.locator(".answer")).to_contain_text("pause failed: ")
         assert api(locked.url, "physicalSources/shop", READER)["state"] == "running"
 
 
@@ -187,8 +187,8 @@ def test_a_question_about_a_token_can_be_put_off(browser: Browser, locked: Serve
         page = visit.page
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
-        expect(page.locator("#banner")).to_have_text("The relay wants a token.")
-        page.get_by_role("button", name="Give a token").press("Enter")
+        expect(page.locator("#banner")).to_have_text("The relay requires a token.")
+        page.get_by_role("button", name="Enter a token").press("Enter")
         page.keyboard.type(READER)
         page.keyboard.press("Enter")
         expect(page.locator("#role")).to_have_text("reader")
@@ -207,7 +207,7 @@ def test_a_relay_that_is_killed_and_started_again_goes_on_in_the_page(
         shop.insert(1)
         expect(page.locator("#rows-body tbody tr")).to_have_count(1)
         relay.child.kill()
-        expect(page.locator("#banner")).to_contain_text("The relay does not answer since")
+        expect(page.locator("#banner")).to_contain_text("The relay has not answered since")
         shop.insert(2)
         shop.close()
         relay.start()

@@ -1,16 +1,16 @@
-// Asking the relay. The token lives in sessionStorage: gone with the tab, and never
-// sent by the browser on its own, as a cookie would be.
+// The API client. The token is stored in sessionStorage: it is deleted with the tab, and the
+// browser never sends it on its own, unlike a cookie.
 
 const KEY = "databus.token";
 const PATIENCE_MS = 5000;
 
-/** No answer: the relay is gone, or the way to it. */
+/** No answer: the relay or the network is down. */
 export class GoneError extends Error {}
 
-/** The relay does not know the token, or wants one. */
+/** The relay requires another token. */
 export class TokenError extends Error {}
 
-/** The relay has answered that it will not, or cannot. */
+/** The relay has answered with an error. */
 export class RefusedError extends Error {
   constructor(status, message) {
     super(message);
@@ -24,9 +24,9 @@ export const token = {
   forget: () => sessionStorage.removeItem(KEY),
 };
 
-let clockAhead_s = 0; // of the relay's clock, against this one
+let clockAhead_s = 0; // how far the relay's clock is ahead of this one
 
-/** Seconds since 1970 by the relay's clock, near enough for ages. */
+/** Seconds since 1970 by the relay's clock, exact enough for ages. */
 export function relayNow() {
   return Date.now() / 1000 + clockAhead_s;
 }
@@ -63,7 +63,7 @@ async function ask(method, path, body = null) {
     });
     text = await answer.text();
   } catch (error) {
-    throw new GoneError(error.name === "TimeoutError" ? "it takes too long" : "no connection");
+    throw new GoneError(error.name === "TimeoutError" ? "timeout" : "no connection");
   }
   setClock(answer.headers.get("Date"));
   if (answer.status === 401) throw new TokenError(messageOf(text, answer.status));
@@ -75,7 +75,7 @@ async function ask(method, path, body = null) {
   }
 }
 
-// A bigint column may hold more than a JavaScript number does: such a one is kept exact.
+// A bigint may exceed the exact range of a JavaScript number: it is kept as text.
 function exactly(_key, value, context) {
   const isCut = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
   return isCut && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value;

@@ -1,4 +1,4 @@
-// What is known of one consumer beyond its line: shown when its name is pressed.
+// The details of one consumer, shown when its name is pressed.
 
 import { relayNow } from "./api.js";
 import { h, makeFacts, makeList } from "./dom.js";
@@ -59,10 +59,10 @@ function registrationFacts(one) {
     ["Checkpoint", scn(one.keptScn)],
     ["Rows", count(one.events)],
     ["Windows", count(one.windows)],
-    ["Rows a second", perSecond(one.eventsPerS)],
+    ["Rows per second", perSecond(one.eventsPerS)],
     ["Waiting for callbacks", bytes(one.bufferedBytes)],
-    ["Callbacks, half of them", duration(one.callbackP50S)],
-    ["Callbacks, 99 in 100", duration(one.callbackP99S)],
+    ["Callbacks, median", duration(one.callbackP50S)],
+    ["Callbacks, 99th percentile", duration(one.callbackP99S)],
     ["Retries", count(one.retries)],
     ["Bootstraps", count(one.bootstraps)],
     ["Snapshot rows", count(one.snapshotRows)],

@@ -1,4 +1,4 @@
-// The consumers: one line each, the worst first; what each says of itself on demand.
+// The consumers: one line each, the worst first, with details on demand.
 
 import { relayNow } from "./api.js";
 import { makeDetails } from "./client_details.js";
@@ -8,7 +8,7 @@ import { bytes, clock, duration, perSecond, plural, scn } from "./format.js";
 import { clientWords, makeState } from "./marks.js";
 import { MOST_SHOWN, countStates, lag_s, worstFirst } from "./order.js";
 
-const COLUMNS = ["Consumer", "State", "Distance to the edge", "Rate", "Lag", "Checkpoint", "Says of itself", "Last error"];
+const COLUMNS = ["Consumer", "State", "Until overwritten", "Rate", "Lag", "Checkpoint", "Own report", "Last error"];
 
 /** Make the list of consumers; `update(clients)`. */
 export function makeClients(summary, body) {
@@ -32,7 +32,7 @@ export function makeClients(summary, body) {
 
   function draw() {
     update(isOpen ? all : all.slice(0, MOST_SHOWN));
-    say(summary, all.length ? `${plural(all.length, "consumer")}: ${countStates(all)}` : "Nobody has read from this relay of late.");
+    say(summary, all.length ? `${plural(all.length, "consumer")}: ${countStates(all)}` : "No consumer has read from this relay recently.");
     show(table, all.length > 0);
     show(fold, all.length > MOST_SHOWN);
     set(fold, "aria-expanded", String(isOpen));
@@ -56,7 +56,7 @@ function cell(name, ...children) {
   return h("div", { role: "cell", class: name, "data-title": COLUMNS_BY_CLASS[name] }, ...children);
 }
 
-const COLUMNS_BY_CLASS = { rate: "Rate", lag: "Lag", checkpoint: "Checkpoint", self: "Says of itself", trouble: "Last error" };
+const COLUMNS_BY_CLASS = { rate: "Rate", lag: "Lag", checkpoint: "Checkpoint", self: "Own report", trouble: "Last error" };
 
 function makeClient({ id }) {
   const name = h("span", { class: "name" });

@@ -1,8 +1,8 @@
-// A question that is answered by typing an SCN.
+// A confirmation dialog in which the user types an SCN.
 
 import { h, say, set } from "./dom.js";
 
-/** Ask; returns the SCN typed, or null when it was called off. `check` says what is wrong. */
+/** Show the dialog; return the SCN typed, or null if cancelled. `check` returns a problem. */
 export function confirmScn({ title, text, ask, verb, check }) {
   const wrong = h("p", { class: "wrong", id: "confirm-wrong", role: "alert" });
   const input = h("input", { inputmode: "numeric", autocomplete: "off", spellcheck: "false", "aria-describedby": "confirm-wrong" });

@@ -1,14 +1,14 @@
-// The buttons of a physical source. Pause and resume are done at once; what throws
-// something away or takes long is confirmed with an SCN typed.
+// The buttons of a physical source. Pause and resume act at once; drain and restart, which
+// discard data or take long, are confirmed by typing an SCN.
 
 import { GoneError, TokenError, post, sourcePath } from "./api.js";
 import { confirmScn } from "./confirm.js";
 import { h, say, set, show } from "./dom.js";
 import { clock, scn } from "./format.js";
 
-const NOT_ADMIN = "An admin token is needed for these.";
+const NOT_ADMIN = "These need an admin token.";
 
-/** Make the buttons; `onAnswer(view)` gets the source as the relay answers. */
+/** Make the buttons; `onAnswer(view)` gets the source in the relay's answer. */
 export function makeControls(name, onAnswer) {
   const turn = button("Pause", () => send(isRunning() ? "pause" : "resume"));
   const drain = button("Drain…", askDrain);
@@ -28,10 +28,10 @@ export function makeControls(name, onAnswer) {
     set(node, "aria-busy", "true");
     try {
       const view = await post(sourcePath(name, `/${verb}`), body);
-      tell(`${verb}: the relay says ${view.state}`, false);
+      tell(`${verb}: the source is ${view.state}`, false);
       onAnswer(view);
     } catch (error) {
-      tell(`${verb} was not done: ${reason(error)}`, true);
+      tell(`${verb} failed: ${reason(error)}`, true);
     } finally {
       isBusy = false;
       set(node, "aria-busy", null);
@@ -47,7 +47,7 @@ export function makeControls(name, onAnswer) {
     const newest = scn(source.ring.maxScn);
     const typed = await confirmScn({
       title: `Drain ${name}?`,
-      text: "Capture rests, and consumers read what the ring holds. Nothing new comes until it is resumed.",
+      text: "Capture pauses while consumers read the rest of the ring. Nothing new is captured until you resume.",
       ask: `Type the newest SCN, ${newest}`,
       verb: "Drain",
       check: (value) => (value === newest ? "" : `It is not ${newest}.`),
@@ -58,8 +58,8 @@ export function makeControls(name, onAnswer) {
   async function askRestart() {
     const typed = await confirmScn({
       title: `Restart ${name} from a position?`,
-      text: `The ring is emptied, and windows after the SCN are read anew from the database. It holds ${scn(source.ring.minScn)} to ${scn(source.ring.maxScn)} now.`,
-      ask: "SCN after which capture begins again",
+      text: `The ring is emptied, and the windows after the SCN are read from the database again. The ring holds ${scn(source.ring.minScn)} to ${scn(source.ring.maxScn)} now.`,
+      ask: "SCN after which capture starts again",
       verb: "Restart",
       check: (value) => (isScn(value) ? "" : "An SCN is a number of at most 63 bits."),
     });
@@ -91,13 +91,13 @@ function isScn(text) {
 
 function drainWords(drain) {
   if (!drain) return "";
-  if (drain.isDone) return `Everybody has read up to ${scn(drain.untilScn)}.`;
+  if (drain.isDone) return `All consumers have read up to ${scn(drain.untilScn)}.`;
   const waiting = drain.waitingFor;
   const names = waiting.slice(0, 3).join(", ") + (waiting.length > 3 ? ` and ${waiting.length - 3} more` : "");
   return `Until ${scn(drain.untilScn)}; waits for ${names || "consumers"}.`;
 }
 
 function reason(error) {
-  if (error instanceof TokenError) return "the relay wants a token";
+  if (error instanceof TokenError) return "the relay requires a token";
   return error instanceof GoneError ? `the relay does not answer (${error.message})` : error.message;
 }

@@ -1,22 +1,22 @@
-// How far a consumer is from the edge of the ring, as a bar and in words.
+// How much of the ring is left until a consumer's position is overwritten: a bar and words.
 
 import { relayNow } from "./api.js";
 import { h, say, set } from "./dom.js";
 import { bytes, clock, percent, plural, roughly } from "./format.js";
 
-/** Say where a consumer is in a physical source. */
+/** Describe a consumer's position in a physical source. */
 export function distanceWords(client, position) {
   const share = position.edgeShare;
   const { waitsFor } = position;
-  if (position.isGone && position.by === "kept") return "a restart needs a bootstrap: its checkpoint fell off the ring";
-  if (client.state === "fallen") return "fell off the ring";
+  if (position.isGone && position.by === "kept") return "checkpoint overwritten: a restart needs a bootstrap";
+  if (client.state === "fallen") return "lagged out";
   if (client.state === "bootstrapping") return bootstrapWords(client);
-  if (share === null) return position.scn === null ? "position not known" : "not in the ring";
+  if (share === null) return position.scn === null ? "position unknown" : "not in the ring";
   if (waitsFor) return `waits for ${position.physicalSource}: ${waitsFor.state} since ${clock(waitsFor.since, relayNow())}`;
   if (position.behindBytes === 0 || share >= 1) return "at the newest window";
   if (client.state === "live") return `${bytes(position.behindBytes)} behind the newest`;
-  const edge = `edge in ${percent(share)}`;
-  return position.fallsInS === null ? edge : `falls off in ${roughly(position.fallsInS)} · ${edge}`;
+  const left = `${percent(share)} left`;
+  return position.fallsInS === null ? left : `${roughly(position.fallsInS)} until overwritten · ${left}`;
 }
 
 function bootstrapWords(client) {
@@ -29,7 +29,7 @@ function bootstrapWords(client) {
   return reading ? "catches up from the log" : "reads from a bootstrap server";
 }
 
-/** Make the bar of one position; full is at the newest window, empty is out of the ring. */
+/** Make the bar of one position: full = at the newest window, empty = overwritten. */
 export function makeDistance() {
   const fill = h("div", { class: "fill" });
   const bar = h("div", { class: "bar edge", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
@@ -43,7 +43,7 @@ export function makeDistance() {
       const text = distanceWords(client, position);
       set(node, "data-state", client.state);
       fill.style.width = `${share * 100}%`;
-      set(bar, "aria-label", `Distance to the edge of ${position.physicalSource}`);
+      set(bar, "aria-label", `Ring of ${position.physicalSource} left until overwritten`);
       set(bar, "aria-valuenow", Math.round(share * 100));
       set(bar, "aria-valuetext", text);
       say(words, text);

@@ -1,4 +1,4 @@
-// Figures in words that a person reads: pure. None = not known is a dash.
+// Numbers as text for people. Pure. Unknown values are a dash.
 
 export const NONE = "–";
 
@@ -12,7 +12,7 @@ export function count(value) {
   return isNone(value) ? NONE : grouped.format(value);
 }
 
-/** A number a second, with three figures that mean something. */
+/** A rate per second, with three significant digits. */
 export function perSecond(value) {
   if (isNone(value)) return NONE;
   if (value >= 100 || value === 0) return grouped.format(value);

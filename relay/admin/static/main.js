@@ -1,4 +1,4 @@
-// The page: asks the relay once a second while it is seen, and hands out what it says.
+// The page: polls the relay once a second while it is visible, and updates its parts.
 
 import { GoneError, RefusedError, TokenError, get, token } from "./api.js";
 import { beat } from "./beat.js";
@@ -13,7 +13,7 @@ import { makeTokenDialog } from "./token_dialog.js";
 
 const BEAT_MS = 1000;
 const SCHEMAS_EVERY = 10; // beats
-const FIRST_REASON = "This relay shows its figures to those who have a token.";
+const FIRST_REASON = "This relay requires a token.";
 
 const find = (id) => document.getElementById(id);
 const status = makeStatus(find, changeToken);
@@ -30,7 +30,7 @@ const parts = {
   problems: makeProblems(find("problems-body")),
 };
 let beats = 0;
-let isLocked = false; // asked for a token: no use in asking the relay meanwhile
+let isLocked = false; // waiting for a token: polling pauses
 
 async function once() {
   if (isLocked) return;
@@ -67,8 +67,8 @@ function lock() {
   const wasGiven = token.get() !== "";
   token.forget();
   isLocked = true;
-  status.locked("The relay wants a token.");
-  dialog.ask(wasGiven ? "The relay does not know that token." : FIRST_REASON);
+  status.locked("The relay requires a token.");
+  dialog.ask(wasGiven ? "The relay does not accept that token." : FIRST_REASON);
 }
 
 function changeToken() {

@@ -1,4 +1,4 @@
-// The map: physical sources → relay → consumers, with what flows now on the lines.
+// The map: physical sources → relay → consumers, with the current rates on the lines.
 //
 // Boxes are HTML, so that names can be read, copied and followed; lines are SVG
 // below them, drawn from where the boxes are.
@@ -9,7 +9,7 @@ import { captureWord, clientWords, makeShape } from "./marks.js";
 import { MOST_SHOWN, countStates, worstFirst } from "./order.js";
 
 const NARROW_PX = 720;
-// A database that is away is no trouble of the relay's: it serves what it has.
+// An unreachable database is no failure of the relay, which serves the windows it has.
 const OF_DATABASES = ["unreachable", "starting"];
 const RUN_PX = 130; // the straight part of a line, which carries its rate
 

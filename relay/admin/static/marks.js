@@ -22,22 +22,22 @@ const SHAPES = {
   gone: "cross",
 };
 
-/** The worse, the smaller: what an operator looks at first. */
+/** The worst state first: the order in which an operator looks. */
 export const SEVERITY = ["fallen", "falling", "suspended", "bootstrapping", "paused", "behind", "silent", "waiting", "live"];
 
-/** What a physical source's capture does: one that hears nothing is not running. */
+/** The state of a source's capture: "silent" if it runs but hears nothing from the database. */
 export function captureWord(source) {
   return source.state === "running" && !source.isConnected ? "silent" : source.state;
 }
 
-/** A consumer's state in words: one that falls may stand still besides. */
+/** A consumer's state in words; one that lags out may also be paused or suspended. */
 export function clientWords({ state, report }) {
   const isFalling = state === "falling" || state === "fallen";
   const halt = report?.state;
   return isFalling && (halt === "paused" || halt === "suspended") ? `${state}, ${halt}` : state;
 }
 
-/** Make a shape alone, for beside a word. */
+/** Make a shape without a word. */
 export function makeShape() {
   const use = svg("use");
   const node = svg("svg", { class: "mark", "aria-hidden": "true" }, use);

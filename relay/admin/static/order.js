@@ -1,10 +1,10 @@
-// Which consumers come first: the worst. Pure.
+// The order of consumers: the worst first. Pure.
 
 import { SEVERITY } from "./marks.js";
 
 export const MOST_SHOWN = 12;
 
-/** Sort consumers, the worst first; those alike by name, so that none jumps about. */
+/** Sort consumers, the worst first; equals by name, so that lines do not jump. */
 export function worstFirst(clients) {
   return [...clients].sort(
     (a, b) =>
@@ -15,7 +15,7 @@ export function worstFirst(clients) {
   );
 }
 
-// In tenths of the ring: two that are about as far keep their places.
+// In tenths of the ring, so that two consumers at nearly the same position do not swap.
 function nearness(client) {
   const shares = client.positions.map(({ edgeShare }) => edgeShare ?? 1);
   return Math.floor(Math.min(1, ...shares) * 10);

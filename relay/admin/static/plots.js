@@ -1,4 +1,4 @@
-// A plot: figures of a physical source over time, with axes, and a cursor that the
+// A plot: values of a physical source over time, with axes, and a cursor that the
 // pointer or the arrow keys move. The cursor is shared by the plots of a source.
 
 import { h, makeList, say, set, svg } from "./dom.js";

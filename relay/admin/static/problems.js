@@ -1,4 +1,4 @@
-// The last errors, with where they were.
+// The last errors, with their positions.
 
 import { relayNow } from "./api.js";
 import { h, makeList, say, show } from "./dom.js";
@@ -6,7 +6,7 @@ import { clock, scn } from "./format.js";
 
 /** Make the part; `update(problems)`. */
 export function makeProblems(root) {
-  const empty = h("p", { class: "summary" }, "None is known.");
+  const empty = h("p", { class: "summary" }, "No problems.");
   const list = h("ul", { class: "problems" });
   root.append(empty, list);
   const update = makeList(list, (one) => `${one.physicalSource} ${one.client} ${one.at} ${one.text}`, makeProblem);
@@ -37,6 +37,6 @@ function whereWords(one) {
   const words = [one.physicalSource, one.client && `consumer ${one.client}`].filter(Boolean);
   if (one.scn !== null) words.push(`SCN ${scn(one.scn)}`);
   if (one.place) words.push(one.place);
-  if (one.count > 1) words.push(`${one.count} times in a row`);
+  if (one.count > 1) words.push(`${one.count} times`);
   return words.join(" · ");
 }

@@ -1,5 +1,5 @@
-// The last rows of a source, as they pass. They stand still while somebody looks at
-// them (pointer or focus inside) or has pressed the button.
+// The newest rows of a source. They do not move while the pointer or focus is inside, or
+// after the button was pressed.
 
 import { get, sourcePath } from "./api.js";
 import { h, makeList, say, set, show } from "./dom.js";
@@ -9,7 +9,7 @@ import { makeCells } from "./row_cells.js";
 const LIMIT = 30;
 const HEADS = ["Commit", "SCN", "Change"].map((name) => ({ key: name, name }));
 
-/** Make the part; `update(physicalSources)`, `refresh()` asks for rows. */
+/** Make the part; `update(physicalSources)`, `refresh()` loads rows. */
 export function makeRows(root, controls) {
   const select = h("select", { id: "rows-source", onchange: choose });
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: turn }, "Hold");
@@ -31,7 +31,7 @@ export function makeRows(root, controls) {
   const updateLines = makeList(lines, ({ row }) => `${row.scn} ${row.index}`, makeLine);
   let isHeld = false;
   let isPointed = false;
-  let shown = ""; // the source whose rows are there
+  let shown = ""; // the source whose rows are shown
 
   const isStill = () => isHeld || isPointed || frame.matches(":focus-visible");
 
@@ -52,12 +52,12 @@ export function makeRows(root, controls) {
   function turn() {
     isHeld = !isHeld;
     set(pause, "aria-pressed", String(isHeld));
-    say(pause, isHeld ? "Go on" : "Hold");
+    say(pause, isHeld ? "Continue" : "Hold");
     sayHeld();
   }
 
   function choose() {
-    // What goes wrong is said by the next beat.
+    // The next beat reports errors.
     refresh().catch(() => {});
   }
 

@@ -1,11 +1,11 @@
-// Schema history: each source's versions, the newest first, what changed in each.
+// The schema versions of each source, the newest first, with their changes.
 
 import { h, makeList, say, set, show } from "./dom.js";
 import { plural, scn } from "./format.js";
 
 /** Make the part; `update(sources)`. */
 export function makeSchemas(root) {
-  const empty = h("p", { class: "summary" }, "No schema is known yet.");
+  const empty = h("p", { class: "summary" }, "No schemas yet.");
   const list = h("div", { class: "schemas" });
   root.append(empty, list);
   const update = makeList(list, ({ source, physicalSource }) => `${physicalSource} ${source}`, makeSource);

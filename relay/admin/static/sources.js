@@ -1,4 +1,4 @@
-// The physical sources: a card each, with its state, figures, plots and buttons.
+// The physical sources: a card each, with its state, facts, plots and buttons.
 
 import { get, relayNow, sourcePath } from "./api.js";
 import { makeControls } from "./controls.js";
@@ -8,7 +8,7 @@ import { captureWord, makeState } from "./marks.js";
 import { makePlot } from "./plots.js";
 import { PLOTS, SPANS } from "./plot_kinds.js";
 
-/** Make the cards; `update(physicalSources, isAdmin)`, `refresh()` asks for what plots need. */
+/** Make the cards; `update(physicalSources, isAdmin)`, `refresh()` loads the history for the plots. */
 export function makeSources(root, choice) {
   const state = { span: SPANS[0], isAdmin: false };
   const cards = new Map();
@@ -38,7 +38,7 @@ function spanButton(span, state, choice, refresh) {
   function choose(event) {
     state.span = span;
     for (const button of choice.children) set(button, "aria-pressed", String(button === event.currentTarget));
-    // What goes wrong is said by the next beat.
+    // The next beat reports errors.
     refresh(true).catch(() => {});
   }
 }
@@ -105,7 +105,7 @@ function makeRing() {
       set(bar, "aria-valuenow", Math.round(share * 100));
       set(bar, "aria-valuetext", text);
       say(words, text);
-      say(sleep, ring.sleepS === null ? "nothing comes: a consumer may sleep" : `a consumer may sleep ${duration(ring.sleepS)}`);
+      say(sleep, ring.sleepS === null ? "no writes: a consumer may pause for any time" : `a consumer may pause for ${duration(ring.sleepS)}`);
     },
   };
 }
@@ -119,8 +119,8 @@ function factsOf(source) {
   };
   const facts = [
     ["Rate", `${perSecond(source.eventsPerS)} rows/s · ${perSecond(source.windowsPerS)} tx/s · ${bytes(source.bytesPerS)}/s`],
-    ["Commit to ring", source.delayS === null ? "not known" : duration(source.delayS)],
-    ["Behind the database", log.behindBytes === null && log.behindS === null ? "not known" : `${bytes(log.behindBytes)} · ${duration(log.behindS)}`],
+    ["Commit to ring", source.delayS === null ? "unknown" : duration(source.delayS)],
+    ["Behind the database", log.behindBytes === null && log.behindS === null ? "unknown" : `${bytes(log.behindBytes)} · ${duration(log.behindS)}`],
     ["Newest SCN", span(ring.maxScn)],
     ["Oldest SCN", span(ring.minScn)],
     ["Newest commit", clock(ring.newestAt, now)],
@@ -129,7 +129,7 @@ function factsOf(source) {
     ["Reconnects", count(source.reconnects)],
     ["Sources", source.sources.map((one) => one.name).join(", ")],
   ];
-  if (!source.isConnected && source.heardAt !== null) facts.push(["Last heard of", clock(source.heardAt, now)]);
+  if (!source.isConnected && source.heardAt !== null) facts.push(["Last heard from", clock(source.heardAt, now)]);
   if (log.hoursLeft !== null) facts.push(["Database may purge in", duration(log.hoursLeft * 3600)]);
   return facts;
 }

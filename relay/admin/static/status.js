@@ -1,4 +1,4 @@
-// The head of the page: the relay, whether it answers, and what stands over all when not.
+// The head of the page: the relay's state, and a banner when something is wrong.
 
 import { relayNow, token } from "./api.js";
 import { makeFacts, say, set, show } from "./dom.js";
@@ -7,7 +7,7 @@ import { makeShape } from "./marks.js";
 
 const NEWS_S = 8;
 
-/** Make the head; see the methods. `onToken` is called when the button about tokens is pressed. */
+/** Make the head. `onToken` is called when the token button is pressed. */
 export function makeStatus(find, onToken) {
   const shape = makeShape();
   find("link-mark").append(shape.node);
@@ -16,7 +16,7 @@ export function makeStatus(find, onToken) {
   let goneSince = null;
   let newsTimer = 0;
   button.addEventListener("click", onToken);
-  setLink("waiting", "asking the relay");
+  setLink("waiting", "connecting to the relay");
 
   function setLink(state, text) {
     set(find("link"), "data-state", state);
@@ -39,7 +39,7 @@ export function makeStatus(find, onToken) {
   }
 
   return {
-    /** The relay has answered: all its figures are of now. */
+    /** The relay has answered: all values are current. */
     answered(relay) {
       if (goneSince !== null) news("The relay answers again.");
       goneSince = null;
@@ -50,9 +50,9 @@ export function makeStatus(find, onToken) {
       say(find("role"), relay.role);
       show(button, token.get() !== "");
       say(button, "Forget the token");
-      facts.update(figuresOf(relay));
+      facts.update(factsOf(relay));
     },
-    /** A part of what was asked was refused. */
+    /** The relay refused a request. */
     refused(message) {
       goneSince = null;
       banner(`The relay answers with an error: ${message}`, "error");
@@ -61,15 +61,15 @@ export function makeStatus(find, onToken) {
     gone(why) {
       goneSince ??= Date.now() / 1000;
       setLink("gone", "no answer");
-      banner(`The relay does not answer since ${clock(goneSince)} (${why}). What you see is from before; this page goes on by itself when it is back.`);
+      banner(`The relay has not answered since ${clock(goneSince)} (${why}). The values shown are old; the page continues when the relay answers again.`);
     },
-    /** It answers, but wants a token. */
+    /** The relay requires a token. */
     locked(text) {
       goneSince = null;
-      setLink("waiting", "wants a token");
+      setLink("waiting", "token required");
       banner(text, "token");
       show(button, true);
-      say(button, "Give a token");
+      say(button, "Enter a token");
       say(find("role"), "");
     },
     news,
@@ -82,7 +82,7 @@ function troubleWords({ physicalSource, state, since, nextTryAt, text }) {
   return `${physicalSource} is ${state}${from}${then}: ${text}`;
 }
 
-function figuresOf(relay) {
+function factsOf(relay) {
   return [
     ["version", relay.version],
     ["up", duration(relayNow() - relay.startedAt)],
@@ -93,7 +93,7 @@ function figuresOf(relay) {
   ];
 }
 
-/** Title of the tab: the worst of what there is to know. */
+/** Title of the tab, with the worst states first. */
 export function tabTitle(relay, clients, physical) {
   const bad = clients.filter(({ state }) => state === "falling" || state === "fallen").length;
   const inState = (wanted) => physical.filter(({ state }) => state === wanted).length;

@@ -1,12 +1,12 @@
-// Asking for the relay's token.
+// The dialog for the relay's token.
 
 import { token } from "./api.js";
 import { h, say, set } from "./dom.js";
 
-// What a header may hold; everything else is a slip of the clipboard.
+// The characters allowed in a header; anything else is a copy-and-paste error.
 const IN_A_HEADER = /^[\x21-\x7e]+$/;
 
-/** Make the question; `ask(reason)` shows it, `onToken` is called when one was given. */
+/** Make the dialog; `ask(reason)` shows it, `onToken` is called when a token was entered. */
 export function makeTokenDialog(onToken) {
   const reason = h("p", { id: "token-reason" });
   const wrong = h("p", { class: "wrong", id: "token-wrong", role: "alert" });
@@ -14,11 +14,11 @@ export function makeTokenDialog(onToken) {
   const form = h(
     "form",
     { onsubmit: submit },
-    h("h2", { id: "token-title" }, "A token, please"),
+    h("h2", { id: "token-title" }, "Enter a token"),
     reason,
     h("label", null, "Token", input),
     wrong,
-    h("p", { class: "hint" }, "It is kept in this tab only, and is gone when the tab is closed."),
+    h("p", { class: "hint" }, "It is stored in this tab only, until the tab is closed."),
     h("div", { class: "controls" }, h("button", { type: "submit" }, "Use it")),
   );
   const dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
@@ -28,7 +28,7 @@ export function makeTokenDialog(onToken) {
     event.preventDefault();
     const value = input.value.trim();
     const isToken = IN_A_HEADER.test(value);
-    say(wrong, isToken ? "" : "A token has no blanks and only plain characters.");
+    say(wrong, isToken ? "" : "A token has only ASCII characters and no spaces.");
     set(input, "aria-invalid", isToken ? null : "true");
     if (!isToken) return;
     token.keep(value);
@@ -38,7 +38,7 @@ export function makeTokenDialog(onToken) {
   }
 
   return {
-    /** Ask, unless it is being asked. */
+    /** Show the dialog, unless it is open. */
     ask(text) {
       say(reason, text);
       if (dialog.open) return;

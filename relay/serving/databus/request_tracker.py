@@ -1,4 +1,4 @@
-"""Records who made a stream request, how far it got and what came of it."""
+"""Records the sender, progress and result of a stream request."""
 
 from __future__ import annotations
 

@@ -107,16 +107,16 @@ def test_settings_that_are_wrong_are_an_error_and_the_rest_is_looked_at(
     assert result.exit_code == 1
     assert "physical_sources" in result.output
     assert "none.toml" in result.output
-    assert "good settings for a relay" in result.output
+    assert "valid settings for a relay" in result.output
 
 
 def test_without_a_file_those_of_the_folder_are_looked_at(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "no settings were looked at" in doctor().output
+    assert "no settings were checked" in doctor().output
     write_relay(tmp_path, shop.settings())
-    assert "relay.toml: good settings for a relay" in doctor().output
+    assert "relay.toml: valid settings for a relay" in doctor().output
 
 
 def test_a_relay_that_runs_is_recognized_and_a_stranger_on_its_port_is_an_error(
@@ -276,5 +276,5 @@ def test_tokens_and_hosts_of_a_server_are_looked_at(tmp_path: Path, shop: Shop) 
     assert "a token has 16 or more characters" in problems_of(file)
     file = write_relay(tmp_path, shop.settings(), host="0.0.0.0", open_to_all=True)
     said = problems_of(file)
-    assert "whoever reaches 0.0.0.0:0 reads every row" in said
+    assert "anyone who reaches 0.0.0.0:0 can read all rows" in said
     assert "http.tls_cert" in said

@@ -155,10 +155,10 @@ def test_a_source_is_shown_with_rate_lag_fill_and_how_long_one_may_sleep() -> No
     assert line.split() == (
         ["shop", "running", "12.3k", "3.0", "MiB", "12", "ms", "2.0", "KiB", "45", "%", "2.5", "h"]
     )
-    assert "no client has been seen" in lines[-1]
+    assert "no recent clients" in lines[-1]
 
 
-def test_clients_in_danger_come_first_and_say_how_near_the_edge_they_are() -> None:
+def test_clients_in_danger_come_first_and_say_how_much_of_the_ring_is_left() -> None:
     clients = [
         client("calm", ClientState.LIVE, 1.0),
         client("late", ClientState.FALLING, 0.2),
@@ -197,7 +197,7 @@ def test_a_screen_that_is_too_low_shows_those_that_matter() -> None:
     lines = drawn(picture([source()], clients), height=24)
     assert len(lines) <= 24
     assert any(line.startswith("gone") for line in lines)
-    assert "more clients, which are better off" in lines[-1]
+    assert "more clients in better states" in lines[-1]
 
 
 def test_problems_and_warnings_are_shown_and_cut_to_the_line() -> None:
@@ -249,7 +249,7 @@ def test_a_relay_that_went_away_leaves_its_last_picture() -> None:
     assert "waiting for http://relay" in drawn(None, "x")[1]
 
 
-def test_the_position_nearest_to_the_edge_counts() -> None:
+def test_the_position_overwritten_first_counts() -> None:
     far, near = client("a", ClientState.LIVE, 0.9), client("b", ClientState.LIVE, 0.1)
     assert worst_position([*far.positions, *near.positions]) == near.positions[0]
     assert worst_position([]) is None

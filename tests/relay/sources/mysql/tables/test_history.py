@@ -220,7 +220,7 @@ def test_a_definition_that_nobody_could_follow_is_given_by_hand(
     scn = str(caught.value).split("--scn ")[1].split()[0]
     result = repair(source_name, "-c", config, "--scn", scn)
     is_now, doubt = result.output.splitlines()
-    assert is_now == f"{source_name} is, from scn {scn} on: id int(11), b int(11), a int(11)"
+    assert is_now == f"{source_name}, from scn {scn} on: id int(11), b int(11), a int(11)"
     assert "from the database as it is now; the log has no statement after" in doubt
     with closing(ReadSource(settings, history=history)) as source:
         source.open(begin)

@@ -44,6 +44,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databus.schemas.event.event import Opcode
+from databus.schemas.event.layout import MD5_PART_BYTES
 from databus.schemas.event.metadata import (
     METADATA_DIGEST as NOTED_METADATA_DIGEST,
     METADATA_DIGESTS,
@@ -57,7 +58,6 @@ from databus.schemas.stream.row_reader import (
     BODY,
     IS_PLAIN,
     KEY,
-    MD5_PART_BYTES,
     METADATA_DIGEST,
     NO_ROW_DIGEST,
     OPCODE,

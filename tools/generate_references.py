@@ -1,8 +1,10 @@
 """Write docs/reference/: settings and options from the models, commands from click, APIs.
 
+Also schemas/event/layout.pxi, which the compiled modules include.
+
     python -m tools.generate_references     # writes them; `make docs`
 
-A test compares the pages with what this would write.
+Tests compare the files with what this would write.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from databus.cli.main import main as databus
 from databus.client.spark.options import SourceOptions, option_names
 from databus.conf.reference import settings_reference
 from tools.api_reference import api_reference
+from tools.event_layout import layout_include, layout_reference
 from tools.rooms import rooms_reference
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reference"
 _WIDTH = 88
 _INTRODUCTION = """\
 # Commands
@@ -60,14 +64,17 @@ PAGES = {
     "spark-options.md": spark_options_reference,
     "api.md": api_reference,
     "rooms.md": rooms_reference,
+    "event-layout.md": layout_reference,
 }
+INCLUDE = ROOT / "schemas" / "event" / "layout.pxi"
 
 
 def main() -> None:
-    """Write every page."""
+    """Write every page, and the include."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, make in PAGES.items():
         (FOLDER / name).write_text(make(), encoding="utf-8")
+    INCLUDE.write_text(layout_include(), encoding="utf-8")
 
 
 def _option(name: str, field: FieldInfo) -> str:

@@ -101,9 +101,9 @@ def _follow_anywhere(self: Any, scn: int, offset: int, _begin: object) -> None:
 
 def _length_as_said(buffer: Any, offset: int) -> int:
     """Believe how long an event is, whatever its header's CRC says."""
-    from databus.schemas.event.v2 import LENGTH_OFFSET
+    from databus.schemas.event.layout import V2
 
-    return int.from_bytes(buffer[offset + LENGTH_OFFSET :][:4], "big")
+    return int.from_bytes(buffer[offset + V2.length.offset : offset + V2.length.end], "big")
 
 
 _RING = "relay.ring.check:RingCheck."

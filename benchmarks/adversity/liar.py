@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from databus.demo.private_mariadb import HOST
-from databus.schemas.event.v2 import HEADER_CRC_OFFSET, LENGTH_OFFSET
+from databus.schemas.event.layout import V2
 
 RESUME = "x-databus-resume"
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "accept-encoding", "host"})
@@ -113,12 +113,12 @@ def with_header(name: str, value: str) -> Forge:
 
 def with_length(length: int) -> Forge:
     """Return what forges the length of the first event, which its CRC then does not confirm."""
-    return lambda headers, body: (headers, _with(body, LENGTH_OFFSET, length))
+    return lambda headers, body: (headers, _with(body, V2.length.offset, length))
 
 
 def with_crc(headers: dict[str, str], body: bytes) -> Forged:
     """Forge the CRC of the first event's header."""
-    return headers, _with(body, HEADER_CRC_OFFSET, 0x12345678)
+    return headers, _with(body, V2.header_crc.offset, 0x12345678)
 
 
 def with_flip(share: float) -> Forge:

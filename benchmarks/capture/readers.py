@@ -11,7 +11,6 @@ all three.
 from __future__ import annotations
 
 import resource
-import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from databus.relay.sources.mysql.server.connection import address_of
 from databus.relay.sources.mysql.server.start_position import Start
 from databus.relay.sources.mysql.source import MysqlSource
 from databus.relay.sources.source import Newest
+from databus.schemas.event.layout import V2, struct_of
 
 RAW_ID, LIBRARY_ID = 4241, 4242
 PHYSICAL = "bench"
@@ -40,8 +40,7 @@ _POLL_S = 0.002
 _STALLED_S = 60.0
 # What ends a dump that does not follow: length 5, sequence number, FE, warnings, status.
 _END_BYTES = 9
-# Of a version 2 event: length, src_id and a numeric key.
-_EVENT = struct.Struct(">17xI10xi10xq")
+_EVENT = struct_of(V2.length, V2.src_id, V2.long_key)
 _READ_BYTES = 1 << 20
 
 

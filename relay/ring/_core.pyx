@@ -21,6 +21,7 @@ from libc.string cimport memcpy
 from databus.schemas.errors import ProtocolError
 
 include "../../schemas/event/crc32.pxi"
+include "../../schemas/event/layout.pxi"
 
 cdef extern from *:
     """
@@ -33,27 +34,7 @@ cdef extern from *:
     """
     void read_once_above "READ_ONCE_ABOVE"() noexcept nogil
 
-# Where the fields of the header are: see `event_v2`.
 cdef enum:
-    HEADER_LENGTH_AT = 5
-    HEADER_CRC_AT = 9
-    BODY_CRC_AT = 13
-    COVERED_AT = 13
-    LENGTH_AT = 17
-    BITS_AT = 21
-    TIMESTAMP_AT = 23
-    SRC_ID_AT = 31
-    SCN_AT = 37
-    KEY_AT = 45
-    SMALLEST_BYTES = 49
-    LONG_KEY_HEADER_BYTES = 53
-    EOP_SRC_ID = -2
-    DDL_SRC_ID = -60
-    # Attributes.
-    OPCODE_MASK = 0x03
-    DELETE = 0x02
-    LONG_KEY = 0x04
-    HAS_PAYLOAD = 0x80
     WINDOW_DONE = -1
     # From so many bytes on the work is done without the GIL.
     LARGE_BYTES = 1 << 21
@@ -201,16 +182,16 @@ cdef inline Verdict _read_header(
         begin = copied
     else:
         return CUT
-    if begin[0] != 2 or _u4(begin + 1) != <uint32_t>0xCAFEDEED:
+    if begin[VERSION_AT] != VERSION or _u4(begin + MAGIC_AT) != <uint32_t>MAGIC:
         return NO_EVENT
     header.header_length = _u4(begin + HEADER_LENGTH_AT)
     header.header_crc = _u4(begin + HEADER_CRC_AT)
     header.body_crc = _u4(begin + BODY_CRC_AT)
     header.length = _u4(begin + LENGTH_AT)
-    header.bits = _u2(begin + BITS_AT)
+    header.bits = _u2(begin + ATTRIBUTES_AT)
     header.src_id = <int32_t>_u4(begin + SRC_ID_AT)
     header.scn = _i8(begin + SCN_AT)
-    header.key = _i8(begin + KEY_AT)
+    header.key = _i8(begin + LONG_KEY_AT)
     read_once_above()
     if header.length < SMALLEST_BYTES:
         return NO_EVENT
@@ -291,7 +272,7 @@ cdef int _check_windows(
             break
         position += header.length
         if header.src_id == EOP_SRC_ID:
-            _copy_out(lap, _onward(lap, at, TIMESTAMP_AT), 8, timestamp)
+            _copy_out(lap, _onward(lap, at, TIMESTAMP_NS_AT), 8, timestamp)
             found[count] = Sound(scn, start, position, _i8(timestamp))
             count += 1
             start = position
@@ -321,7 +302,7 @@ cdef Verdict _stamp(
             _put_u4(number, _crc(lap, _onward(lap, at, header.header_length), body_bytes, 0))
             _copy_in(lap, _onward(lap, at, BODY_CRC_AT), 4, number)
         _put_i8(number, timestamp_ns)
-        _copy_in(lap, _onward(lap, at, TIMESTAMP_AT), 8, number)
+        _copy_in(lap, _onward(lap, at, TIMESTAMP_NS_AT), 8, number)
         _put_i8(number, scn)
         _copy_in(lap, _onward(lap, at, SCN_AT), 8, number)
         _put_u4(
@@ -430,11 +411,11 @@ cdef Verdict _judge_byte_key(
     if lap.capacity - at < header.header_length:
         return UNDECIDED  # it lies across the end of the file
     key = lap.data + at + SMALLEST_BYTES
-    if _u4(key - 4) != size:
+    if _u4(lap.data + at + KEY_LENGTH_AT) != size:
         return UNDECIDED
     if size == 0:
         # All rows of the table are gone: that is about every key.
-        if header.bits & (OPCODE_MASK | HAS_PAYLOAD) == DELETE:
+        if header.bits & (OPCODE_MASK | HAS_PAYLOAD) == OPCODE_DELETE:
             return FINE
         number = 0
         if rule.buckets == 0:
@@ -533,7 +514,7 @@ cdef Verdict _count(
                 ):
                     return OVER
         elif header.src_id == EOP_SRC_ID:
-            _copy_out(lap, _onward(lap, at, TIMESTAMP_AT), 8, timestamp)
+            _copy_out(lap, _onward(lap, at, TIMESTAMP_NS_AT), 8, timestamp)
             if _i8(timestamp) >= limits.before_ns:
                 return OVER
             tally.scn = header.scn

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.event import DDL_SRC_ID, Opcode
-from databus.schemas.event.v2 import (
-    BYTE_KEY,
-    HAS_PAYLOAD,
-    OPCODE_MASK,
-    SMALLEST_BYTES,
-    Peek,
-    peek,
-    peek_key,
-)
+from databus.schemas.event.layout import BYTE_KEY, HAS_PAYLOAD, OPCODE_MASK, V2_BEGIN
+from databus.schemas.event.v2 import SMALLEST_BYTES, Peek, peek, peek_key
 from databus.schemas.filters import AnyOf, EventFilter, ModFilter, NoFilter, RangeFilter
 
 if TYPE_CHECKING:
@@ -44,7 +37,6 @@ else:
 WINDOW_DONE = -1
 NOTHING = -1
 
-EVENT_BEGIN = b"\x02\xca\xfe\xde\xed"  # version, magic
 _DDL_SRC_ID_BYTES = DDL_SRC_ID.to_bytes(4, "big", signed=True)
 _EMPTIED_BITS = BYTE_KEY | Opcode.DELETE
 
@@ -137,7 +129,7 @@ def _sift_copy(
     at, last = 0, len(data) - SMALLEST_BYTES
     while at <= last:
         event = peek(data, at)
-        if not data.startswith(EVENT_BEGIN, at) or event.length < SMALLEST_BYTES:
+        if not data.startswith(V2_BEGIN, at) or event.length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", position + at)
         stop = at + event.length
         if stop > len(data):
@@ -168,7 +160,7 @@ def copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> byte
     if len(data) < SMALLEST_BYTES:
         raise ProtocolError("an event is cut", position)
     length = peek(data).length
-    if not data.startswith(EVENT_BEGIN) or length < SMALLEST_BYTES:
+    if not data.startswith(V2_BEGIN) or length < SMALLEST_BYTES:
         raise ProtocolError("no event begins here", position)
     if length > tail - position or length > ring_file.capacity_bytes:
         raise ProtocolError("an event is cut", position)

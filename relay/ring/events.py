@@ -11,7 +11,6 @@ transaction is written as its rows come, and a commit touches only the headers.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
@@ -20,21 +19,23 @@ from databus.relay.ring.layout import UNKNOWN_SCN, RingFile
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.event import EOP_SRC_ID
-from databus.schemas.event.v2 import (
-    KEY_OFFSET,
-    MAGIC,
-    SMALLEST_BYTES,
-    TIMESTAMP_OFFSET,
-    VERSION,
-    encode,
-)
+from databus.schemas.event.layout import V2, V2_COVERED_AT, V2_MAGIC, struct_of
+from databus.schemas.event.v2 import SMALLEST_BYTES, VERSION, encode
 from databus.schemas.windows import MARK, EncodedWindow
 
-# Of an event's header: version, magic, length, src_id, SCN.
-_STEP = struct.Struct(">BI12xI10xi2xq")
-# Those, and what is needed to check it: header length, both CRCs, timestamp.
-_CHECK = struct.Struct(">BIIIIIHqihq")
-_LONG = struct.Struct(">q")
+_STEP = struct_of(V2.version, V2.magic, V2.length, V2.src_id, V2.scn)
+_CHECK = struct_of(
+    V2.version,
+    V2.magic,
+    V2.header_length,
+    V2.header_crc,
+    V2.body_crc,
+    V2.length,
+    V2.src_id,
+    V2.scn,
+)
+_TIMESTAMP = struct_of(V2.timestamp_ns, begin=V2.timestamp_ns.offset)
+_SCN = struct_of(V2.scn, begin=V2.scn.offset)
 
 # Every window ends with an event of this length.
 EOP_BYTES = len(encode(end_of_period(1, 0)))
@@ -74,7 +75,7 @@ def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
         at, last = 0, len(chunk) - SMALLEST_BYTES
         while at <= last:
             version, magic, length, src_id, scn = _STEP.unpack_from(chunk, at)
-            if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
+            if version != VERSION or magic != V2_MAGIC or length < SMALLEST_BYTES:
                 raise ProtocolError("no event begins here", position + at)
             if length > end - position - at:
                 raise ProtocolError("an event is cut", position + at)
@@ -141,12 +142,13 @@ def find_run(marks: bytes, number: int, newest: int, limit: int) -> int:
 def scn_at(ring_file: RingFile, position: int) -> int:
     """Return the SCN in the header of the event at `position`, or UNKNOWN_SCN if none is there."""
     version, magic, _, _, scn = _STEP.unpack(ring_file.copy_out(position, _STEP.size))
-    return scn if version == VERSION and magic == MAGIC else UNKNOWN_SCN
+    return scn if version == VERSION and magic == V2_MAGIC else UNKNOWN_SCN
 
 
 def timestamp_at(ring_file: RingFile, position: int) -> int:
     """Return the timestamp of the event that begins at `position`."""
-    timestamp_ns: int = _LONG.unpack(ring_file.copy_out(position + TIMESTAMP_OFFSET, 8))[0]
+    data = ring_file.copy_out(position + V2.timestamp_ns.offset, _TIMESTAMP.size)
+    timestamp_ns: int = _TIMESTAMP.unpack(data)[0]
     return timestamp_ns
 
 
@@ -190,22 +192,21 @@ def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
     chunk, base = b"", position
     while end - position >= SMALLEST_BYTES:
         at = position - base
-        if len(chunk) - at < KEY_OFFSET:
+        if len(chunk) - at < _CHECK.size:
             base, at = position, 0
             chunk = ring_file.copy_out(position, min(_CHECKED_BYTES, end - position))
         fields = _CHECK.unpack_from(chunk, at)
-        header_length, length = fields[2], fields[5]
+        version, magic, header_length, header_crc, body_crc, length, src_id, scn = fields
         if not SMALLEST_BYTES <= header_length <= length <= end - position:
             return
         if len(chunk) - at < length:
             base, at = position, 0
             chunk = ring_file.copy_out(position, max(length, min(_CHECKED_BYTES, end - position)))
-        version, magic, _, header_crc, body_crc, _, _, _, src_id, _, scn = fields
         header_end = at + header_length
         if (
             version != VERSION
-            or magic != MAGIC
-            or crc32(chunk[at + 13 : header_end]) != header_crc
+            or magic != V2_MAGIC
+            or crc32(chunk[at + V2_COVERED_AT : header_end]) != header_crc
             or crc32(chunk[header_end : at + length]) != body_crc
         ):
             return
@@ -224,12 +225,8 @@ def windows_between(ring_file: RingFile, position: int, end: int) -> Iterator[En
             start = stop
 
 
-_HEADER_CRC_OFFSET = 9
-_COVERED_OFFSET = 13  # from here to its end the CRC is over the header
-_SCN_OFFSET = 37
-# Of an event's header: version, magic, header length, total length, src_id.
-_STAMP_STEP = struct.Struct(">BII8xI10xi")
-_CRC = struct.Struct(">I")
+_STAMP_STEP = struct_of(V2.version, V2.magic, V2.header_length, V2.length, V2.src_id)
+_HEADER_CRC = struct_of(V2.header_crc, begin=V2.header_crc.offset)
 
 
 def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timestamp_ns: int) -> None:
@@ -247,14 +244,15 @@ def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timesta
             raise ProtocolError("an event is cut", position)
         step = ring_file.copy_out(position, _STAMP_STEP.size)
         version, magic, header_length, length, src_id = _STAMP_STEP.unpack(step)
-        if version != VERSION or magic != MAGIC or length < SMALLEST_BYTES:
+        if version != VERSION or magic != V2_MAGIC or length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", position)
         if not SMALLEST_BYTES <= header_length <= length <= end - position:
             raise ProtocolError("an event is cut", position)
         header = bytearray(ring_file.copy_out(position, header_length))
-        _LONG.pack_into(header, TIMESTAMP_OFFSET, timestamp_ns)
-        _LONG.pack_into(header, _SCN_OFFSET, scn)
-        _CRC.pack_into(header, _HEADER_CRC_OFFSET, crc32(header[_COVERED_OFFSET:]))
+        _TIMESTAMP.pack_into(header, V2.timestamp_ns.offset, timestamp_ns)
+        _SCN.pack_into(header, V2.scn.offset, scn)
+        checked = crc32(header[V2_COVERED_AT:])
+        _HEADER_CRC.pack_into(header, V2.header_crc.offset, checked)
         ring_file.copy_in(position, header)
         position += length
     if src_id != EOP_SRC_ID:

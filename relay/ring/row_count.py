@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from databus.relay.ring.event_selector import EVENT_BEGIN, NOTHING, Sieve, copy_events
+from databus.relay.ring.event_selector import NOTHING, Sieve, copy_events
 from databus.schemas.errors import ProtocolError
+from databus.schemas.event.layout import V2_BEGIN
 from databus.schemas.event.v2 import SMALLEST_BYTES, peek
 from databus.schemas.scn import MAX_SCN
 
@@ -78,7 +79,7 @@ def _count_copy(data: bytes, sieve: Sieve, limits: Limits, so_far: RowCount) -> 
     at, is_over = 0, False
     while at <= len(data) - SMALLEST_BYTES:
         event = peek(data, at)
-        if not data.startswith(EVENT_BEGIN, at) or event.length < SMALLEST_BYTES:
+        if not data.startswith(V2_BEGIN, at) or event.length < SMALLEST_BYTES:
             raise ProtocolError("no event begins here", position + at)
         if at + event.length > len(data):
             break

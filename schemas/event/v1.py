@@ -1,47 +1,43 @@
 """Version 1 events: what a client gets that does not ask for more.
 
-Big-endian:
-
-     0  B    version = 0
-     1  I    header CRC32: from offset 5 through the key, or through the key length
-     5  I    length of the whole event
-     9  H    attributes
-    11  q    SCN of the window
-    19  h    physical partition id
-    21  h    logical partition id
-    23  q    timestamp, ns
-    31  h    src_id
-    33  16s  schema id
-    49  I    value CRC32: the value, for a byte key with the key bytes before it
-    53  q    long key; the value starts at 61
-    53  I    or: key length, key bytes; the value starts at 57 + length
-
-There is no room for metadata, for a schema version or for a CRC32 digest. The
-one partition id of an event stands in both fields; the logical one is read.
+`layout.V1` has the fields of the header. There is no room for metadata, for a
+schema version or for a CRC32 digest. The one partition id of an event stands in
+both fields; the logical one is read.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.event import NO_SCHEMA_ID, Event, Opcode, Part
+from databus.schemas.event.layout import (
+    V1,
+    V1_COVERED_AT,
+    V1_LONG_KEY_HEADER_BYTES,
+    V1_SMALLEST_BYTES,
+    V1_VERSION,
+    V1Attributes,
+    struct_of,
+)
 
-VERSION = 0
-SMALLEST_BYTES = 57
+VERSION: Final = V1_VERSION
+SMALLEST_BYTES: Final = V1_SMALLEST_BYTES
 
-_UPSERT, _DELETE, _TRACE, _BYTE_KEY, _REPLICATED = 0x0001, 0x0002, 0x0004, 0x0008, 0x0100
+_UPSERT, _DELETE, _TRACE = V1Attributes.UPSERT, V1Attributes.DELETE, V1Attributes.TRACE
+_BYTE_KEY, _REPLICATED = V1Attributes.BYTE_KEY, V1Attributes.REPLICATED
 _KNOWN_BITS = _UPSERT | _DELETE | _TRACE | _BYTE_KEY | _REPLICATED
 _OPCODE_BITS = {Opcode.CONTROL: 0, Opcode.UPSERT: _UPSERT, Opcode.DELETE: _DELETE}
 
-_FIXED = struct.Struct(">BIIHqhhqh16sI")
-_CHECKED = struct.Struct(">IHqhhqh16sI")  # the fixed part without version and header CRC
-_HEADER_CRC = struct.Struct(">BI")
-_LONG_KEY = struct.Struct(">q")
-_KEY_LENGTH = struct.Struct(">I")
-_ATTRIBUTE_BITS = struct.Struct(">9xH")
+_FIXED_FIELDS = V1[:-2]  # without either kind of key
+_FIXED = struct_of(*_FIXED_FIELDS)
+_CHECKED = struct_of(*_FIXED_FIELDS[2:], begin=V1_COVERED_AT)
+_HEADER_CRC = struct_of(V1.version, V1.header_crc)
+_LONG_KEY = struct_of(V1.long_key, begin=V1.long_key.offset)
+_KEY_LENGTH = struct_of(V1.key_length, begin=V1.key_length.offset)
+_ATTRIBUTE_BITS = struct_of(V1.attributes)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -92,17 +88,21 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     if version != VERSION:
         raise ProtocolError(f"event version byte is {version}, not {VERSION}", offset)
     if length < SMALLEST_BYTES or length > len(buffer) - offset:
-        raise ProtocolError(f"version 1 event length {length} is impossible", offset + 5)
+        raise ProtocolError(
+            f"version 1 event length {length} is impossible", offset + V1.length.offset
+        )
     has_byte_key = bool(bits & _BYTE_KEY)
-    header_end = offset + _FIXED.size + (4 if has_byte_key else 8)
+    header_end = offset + (SMALLEST_BYTES if has_byte_key else V1_LONG_KEY_HEADER_BYTES)
     end = offset + length
     if header_end > end:
-        raise ProtocolError(f"version 1 event length {length} is impossible", offset + 5)
-    if crc32(bytes(buffer[offset + 5 : header_end])) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + 1)
+        raise ProtocolError(
+            f"version 1 event length {length} is impossible", offset + V1.length.offset
+        )
+    if crc32(bytes(buffer[offset + V1_COVERED_AT : header_end])) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + V1.header_crc.offset)
     checked = bytes(buffer[header_end:end])
     if crc32(checked) != value_crc:
-        raise ProtocolError("value CRC does not match", offset + 49)
+        raise ProtocolError("value CRC does not match", offset + V1.value_crc.offset)
     key, value = _split_key(buffer, header_end, checked, has_byte_key)
     return _event(fixed, key, value, offset), end
 
@@ -110,7 +110,7 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
 def header_length(buffer: Buffer, offset: int) -> int:
     """Return how long the checked part is of the event at `offset`, but for the value."""
     (bits,) = _ATTRIBUTE_BITS.unpack_from(buffer, offset)
-    return _FIXED.size + (4 if bits & _BYTE_KEY else 8)
+    return SMALLEST_BYTES if bits & _BYTE_KEY else V1_LONG_KEY_HEADER_BYTES
 
 
 def checked_length(buffer: Buffer, offset: int) -> int:
@@ -120,10 +120,12 @@ def checked_length(buffer: Buffer, offset: int) -> int:
     """
     _, header_crc, length, *_ = _FIXED.unpack_from(buffer, offset)
     header_bytes = header_length(buffer, offset)
-    if crc32(buffer[offset + 5 : offset + header_bytes]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + 1)
+    if crc32(buffer[offset + V1_COVERED_AT : offset + header_bytes]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + V1.header_crc.offset)
     if length < header_bytes:
-        raise ProtocolError(f"version 1 event length {length} is impossible", offset + 5)
+        raise ProtocolError(
+            f"version 1 event length {length} is impossible", offset + V1.length.offset
+        )
     return int(length)
 
 
@@ -131,11 +133,11 @@ def _split_key(
     buffer: Buffer, header_end: int, checked: bytes, has_byte_key: bool
 ) -> tuple[int | bytes, bytes]:
     if not has_byte_key:
-        key: int = _LONG_KEY.unpack_from(buffer, header_end - 8)[0]
+        key: int = _LONG_KEY.unpack_from(buffer, header_end - _LONG_KEY.size)[0]
         return key, checked
-    key_length: int = _KEY_LENGTH.unpack_from(buffer, header_end - 4)[0]
+    key_length: int = _KEY_LENGTH.unpack_from(buffer, header_end - _KEY_LENGTH.size)[0]
     if key_length > len(checked):
-        raise ProtocolError(f"key length {key_length} is impossible", header_end - 4)
+        raise ProtocolError(f"key length {key_length} is impossible", header_end - _KEY_LENGTH.size)
     return checked[:key_length], checked[key_length:]
 
 
@@ -159,9 +161,11 @@ def _event(fixed: tuple[Any, ...], key: int | bytes, value: bytes, offset: int) 
 def _opcode(bits: int, src_id: int, offset: int) -> Opcode:
     operation = bits & (_UPSERT | _DELETE)
     if bits & ~_KNOWN_BITS or operation == _UPSERT | _DELETE:
-        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 9)
+        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + V1.attributes.offset)
     if src_id < 0:
         return Opcode.CONTROL  # stock relays differ in the bits they set on these
     if not operation:
-        raise ProtocolError("event is neither an upsert nor a delete", offset + 9)
+        raise ProtocolError(
+            "event is neither an upsert nor a delete", offset + V1.attributes.offset
+        )
     return Opcode.UPSERT if operation == _UPSERT else Opcode.DELETE

@@ -1,27 +1,6 @@
 """Version 2 events: what the ring stores and what clients ask for with `maxev=2`.
 
-Big-endian:
-
-     0  B   version = 2
-     1  I   magic 0xCAFEDEED
-     5  I   header length, key included
-     9  I   header CRC32: offset 13 to the end of the header
-    13  I   body CRC32: everything after the header
-    17  I   total length
-    21  H   attributes
-    23  q   timestamp, ns
-    31  i   src_id
-    35  h   partition id
-    37  q   SCN of the window
-    45  q   long key, or I key length and the key's bytes
-    ..      [metadata part] [payload part]
-
-A part:
-
-     0  I   length of its data
-     4  H   attributes: low 2 bits the digest type (0 MD5, 1 CRC32), schema version << 2
-     6      digest, 16 or 4 bytes
-    ..      data
+`layout.V2` has the fields of the header, `layout.PART` those of metadata and payload.
 
 An *unstamped* event has SCN 0, timestamp 0 and header CRC 0, and everything
 else as it will be: what a row's event is before its transaction has committed.
@@ -33,43 +12,67 @@ event in every client, where a call costs as much as a field.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1
 from databus.schemas.event.event import CRC32_BYTES, EOP_SRC_ID, MD5_BYTES, Event, Opcode, Part
+from databus.schemas.event.layout import (
+    BYTE_KEY,
+    CRC32_DIGEST,
+    CRC32_PART_BYTES,
+    DIGEST_KIND_MASK,
+    HAS_METADATA,
+    HAS_PAYLOAD,
+    LONG_KEY,
+    MD5_DIGEST,
+    MD5_PART_BYTES,
+    OPCODE_MASK,
+    PART,
+    REPLICATED,
+    TRACE,
+    V2,
+    V2_COVERED_AT,
+    V2_LONG_KEY_BEGIN,
+    V2_LONG_KEY_FIELDS,
+    V2_LONG_KEY_HEADER_BYTES,
+    V2_MAGIC,
+    V2_SMALLEST_BYTES,
+    V2_VERSION,
+    VERSION_SHIFT,
+    struct_of,
+)
 
-VERSION = 2
-MAGIC = 0xCAFEDEED
-KEY_OFFSET = 45
-SMALLEST_BYTES = 49
+VERSION: Final = V2_VERSION
+SMALLEST_BYTES: Final = V2_SMALLEST_BYTES
 
-# Where a field lies, for code that reads or writes one without decoding the event.
-HEADER_CRC_OFFSET = 9
-CHECKED_OFFSET = 13  # what the header CRC covers begins here
-LENGTH_OFFSET = 17
-TIMESTAMP_OFFSET = 23
-SCN_OFFSET = 37
-
-OPCODE_MASK = 0x03
-LONG_KEY, BYTE_KEY = 0x04, 0x08
-REPLICATED, TRACE, HAS_METADATA, HAS_PAYLOAD = 0x10, 0x20, 0x40, 0x80
-
-_LONG_KEY_HEADER = struct.Struct(">9sIIIHqihqq")
-_HEADER = struct.Struct(">BIIIIIHqihq")
-_CHECKED_LONG = struct.Struct(">IIHqihqq")  # offset 13 to the end of a long-key header
-_CHECKED_BYTE = struct.Struct(">IIHqihqI")
-_PREFIX = struct.Struct(">BIII")  # version, magic, header length, header CRC
-_MD5_PART = struct.Struct(">IH16s")
-_CRC32_PART = struct.Struct(">IH4s")
-_PART = struct.Struct(">IH")  # any part, without its digest
-_U32 = struct.Struct(">I")
-_ATTRIBUTE_BITS = struct.Struct(">21xH")
-_PEEK = struct.Struct(">17xIHqihq")
-_LONG_KEY_BEGIN = struct.pack(">BII", VERSION, MAGIC, 53)
-_PEEK_KEY = struct.Struct(">q")
-_LENGTHS = struct.Struct(">BII8xI")  # version, magic, header length, length
+_BEGIN_FIELDS = (V2.version, V2.magic, V2.header_length)
+_COVERED_FIELDS = (
+    V2.body_crc,
+    V2.length,
+    V2.attributes,
+    V2.timestamp_ns,
+    V2.src_id,
+    V2.partition_id,
+    V2.scn,
+)
+_LONG_KEY_HEADER = struct_of(*V2_LONG_KEY_FIELDS)
+_HEADER = struct_of(*_BEGIN_FIELDS, V2.header_crc, *_COVERED_FIELDS)
+_CHECKED_LONG = struct_of(*_COVERED_FIELDS, V2.long_key, begin=V2_COVERED_AT)
+_CHECKED_BYTE = struct_of(*_COVERED_FIELDS, V2.key_length, begin=V2_COVERED_AT)
+_PREFIX = struct_of(*_BEGIN_FIELDS, V2.header_crc)
+_MD5_PART = struct_of(PART.length, PART.attributes, PART.md5)
+_CRC32_PART = struct_of(PART.length, PART.attributes, PART.crc32)
+_PART = struct_of(PART.length, PART.attributes)
+_U32 = struct_of(V2.header_crc, begin=V2.header_crc.offset)
+_I64 = struct_of(V2.long_key, begin=V2.long_key.offset)
+_ATTRIBUTE_BITS = struct_of(V2.attributes)
+_PEEK = struct_of(*_COVERED_FIELDS[1:])
+_LENGTHS = struct_of(*_BEGIN_FIELDS, V2.length)
+_PART_BYTES = {MD5_DIGEST: MD5_PART_BYTES, CRC32_DIGEST: CRC32_PART_BYTES}
+_TIMESTAMP_AT, _SCN_AT, _HEADER_CRC_AT = V2.timestamp_ns.offset, V2.scn.offset, V2.header_crc.offset
+_UNSTAMPED_FIELDS = (V2.header_crc, V2.timestamp_ns, V2.scn)
 
 _pack_prefix = _PREFIX.pack
 _pack_checked_long = _CHECKED_LONG.pack
@@ -150,11 +153,11 @@ def encode(event: Event) -> bytes:
             bits |= HAS_PAYLOAD
         if isinstance(key, int):
             pack, key_field, key_bytes = _pack_checked_long, key, b""
-            header_length = 53
+            header_length = V2_LONG_KEY_HEADER_BYTES
             bits |= LONG_KEY
         else:
             pack, key_field, key_bytes = _pack_checked_byte, len(key), key
-            header_length = 49 + len(key)
+            header_length = V2_SMALLEST_BYTES + len(key)
             bits |= BYTE_KEY
         header = pack(
             crc32(body),
@@ -167,7 +170,7 @@ def encode(event: Event) -> bytes:
             key_field,
         )
         header += key_bytes
-        return _pack_prefix(2, MAGIC, header_length, crc32(header)) + header + body
+        return _pack_prefix(VERSION, V2_MAGIC, header_length, crc32(header)) + header + body
     except struct.error as error:
         raise ProtocolError(f"event does not fit version 2: {error}") from error
 
@@ -175,9 +178,8 @@ def encode(event: Event) -> bytes:
 def unstamped(event: bytes) -> bytes:
     """Return one event's bytes without SCN, timestamp and header CRC."""
     data = bytearray(event)
-    data[HEADER_CRC_OFFSET:CHECKED_OFFSET] = bytes(4)
-    data[TIMESTAMP_OFFSET : TIMESTAMP_OFFSET + 8] = bytes(8)
-    data[SCN_OFFSET : SCN_OFFSET + 8] = bytes(8)
+    for field in _UNSTAMPED_FIELDS:
+        data[field.offset : field.end] = bytes(field.end - field.offset)
     return bytes(data)
 
 
@@ -192,14 +194,14 @@ def stamp(events: bytes, scn: int, timestamp_ns: int) -> bytes:
     try:
         while at < end:
             version, magic, header_length, length = _LENGTHS.unpack_from(data, at)
-            if version != VERSION or magic != MAGIC:
+            if version != VERSION or magic != V2_MAGIC:
                 raise ProtocolError("no version 2 event begins here", at)
             if not SMALLEST_BYTES <= header_length <= length <= end - at:
                 raise ProtocolError("version 2 event is cut short", at)
-            _PEEK_KEY.pack_into(data, at + TIMESTAMP_OFFSET, timestamp_ns)
-            _PEEK_KEY.pack_into(data, at + SCN_OFFSET, scn)
-            checked = crc32(data[at + CHECKED_OFFSET : at + header_length])
-            _U32.pack_into(data, at + HEADER_CRC_OFFSET, checked)
+            _I64.pack_into(data, at + _TIMESTAMP_AT, timestamp_ns)
+            _I64.pack_into(data, at + _SCN_AT, scn)
+            checked = crc32(data[at + V2_COVERED_AT : at + header_length])
+            _U32.pack_into(data, at + _HEADER_CRC_AT, checked)
             at += length
     except struct.error as error:
         raise ProtocolError(f"events cannot be stamped: {error}", at) from error
@@ -213,9 +215,12 @@ def encode_part(part: Part) -> bytes:
     """
     data, digest, schema_version = part
     if len(digest) == MD5_BYTES:
-        return _pack_md5_part(len(data), schema_version << 2, digest) + data
+        return _pack_md5_part(len(data), schema_version << VERSION_SHIFT, digest) + data
     if len(digest) == CRC32_BYTES:
-        return _pack_crc32_part(len(data), schema_version << 2 | 1, digest) + data
+        return (
+            _pack_crc32_part(len(data), schema_version << VERSION_SHIFT | CRC32_DIGEST, digest)
+            + data
+        )
     raise ProtocolError(f"a schema digest has 16 or 4 bytes, not {len(digest)}")
 
 
@@ -236,14 +241,14 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     # Whatever is not the plainest event goes the slow way, which tells damage
     # from the less usual. There, too, no CRC is believed before the lengths.
     if (
-        begin != _LONG_KEY_BEGIN
+        begin != V2_LONG_KEY_BEGIN
         or end > len(buffer)
         or (src_id >= 0) is not is_row
         or offset < 0
-        or crc32(buffer[offset + 13 : offset + 53]) != header_crc
+        or crc32(buffer[offset + V2_COVERED_AT : offset + V2_LONG_KEY_HEADER_BYTES]) != header_crc
     ):
         return _decode_any(buffer, offset)
-    body = buffer[offset + 53 : end]
+    body = buffer[offset + V2_LONG_KEY_HEADER_BYTES : end]
     if type(body) is not bytes:
         body = bytes(body)
     if crc32(body) != body_crc:
@@ -252,18 +257,18 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Event, int]:
     place = strange = 0
     try:
         if has_metadata:
-            data_length, part_bits, digest = _unpack_crc32_part(body)
-            place = 10 + data_length
-            strange = part_bits & 3 ^ 1
-            metadata = _new(Part, (body[10:place], digest, part_bits >> 2))
+            data_length, bits, digest = _unpack_crc32_part(body)
+            place = CRC32_PART_BYTES + data_length
+            strange = bits & DIGEST_KIND_MASK ^ CRC32_DIGEST
+            metadata = _new(Part, (body[CRC32_PART_BYTES:place], digest, bits >> VERSION_SHIFT))
         if has_payload:
-            data_length, part_bits, digest = _unpack_md5_part(body, place)
-            strange |= part_bits & 3
-            payload = _new(Part, (body[place + 22 :], digest, part_bits >> 2))
-            place += 22 + data_length
+            data_length, bits, digest = _unpack_md5_part(body, place)
+            strange |= bits & DIGEST_KIND_MASK  # MD5 is 0
+            payload = _new(Part, (body[place + MD5_PART_BYTES :], digest, bits >> VERSION_SHIFT))
+            place += MD5_PART_BYTES + data_length
     except struct.error:
         return _decode_any(buffer, offset)
-    if strange or place != length - 53:
+    if strange or place != length - V2_LONG_KEY_HEADER_BYTES:
         return _decode_any(buffer, offset)
     # fmt: off
     return _new(Event, (scn, timestamp_ns, src_id, partition_id, key, opcode,
@@ -279,14 +284,18 @@ def header_length(buffer: Buffer, offset: int) -> int:
     """
     version, magic, length, *_ = _HEADER.unpack_from(buffer, offset)
     (bits,) = _ATTRIBUTE_BITS.unpack_from(buffer, offset)
-    if version != VERSION or magic != MAGIC:
+    if version != VERSION or magic != V2_MAGIC:
         raise ProtocolError("no version 2 event begins here", offset)
     attributes = _ATTRIBUTES.get(bits)
     if attributes is None:
-        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 21)
-    (key_length,) = _U32.unpack_from(buffer, offset + KEY_OFFSET)
-    if length != (KEY_OFFSET + 8 if attributes.has_long_key else SMALLEST_BYTES + key_length):
-        raise ProtocolError(f"header length {length} does not fit the key", offset + 5)
+        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + V2.attributes.offset)
+    (key_length,) = _U32.unpack_from(buffer, offset + V2.key_length.offset)
+    if length != (
+        V2_LONG_KEY_HEADER_BYTES if attributes.has_long_key else SMALLEST_BYTES + key_length
+    ):
+        raise ProtocolError(
+            f"header length {length} does not fit the key", offset + V2.header_length.offset
+        )
     return int(length)
 
 
@@ -296,10 +305,10 @@ def checked_length(buffer: Buffer, offset: int) -> int:
     Raises ProtocolError.
     """
     _, _, header_bytes, header_crc, _, length, *_ = _HEADER.unpack_from(buffer, offset)
-    if crc32(buffer[offset + CHECKED_OFFSET : offset + header_bytes]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + HEADER_CRC_OFFSET)
+    if crc32(buffer[offset + V2_COVERED_AT : offset + header_bytes]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + V2.header_crc.offset)
     if length < header_bytes:
-        raise ProtocolError(f"event length {length} is impossible", offset + LENGTH_OFFSET)
+        raise ProtocolError(f"event length {length} is impossible", offset + V2.length.offset)
     return int(length)
 
 
@@ -312,13 +321,15 @@ def _decode_any(buffer: Buffer, offset: int) -> tuple[Event, int]:
     header_length, header_crc, body_crc, length = fixed[2:6]
     timestamp_ns, src_id, partition_id, scn = fixed[7:]
     header_end, end = offset + header_length, offset + length
-    if crc32(buffer[offset + 13 : header_end]) != header_crc:
-        raise ProtocolError("header CRC does not match", offset + 9)
+    if crc32(buffer[offset + V2_COVERED_AT : header_end]) != header_crc:
+        raise ProtocolError("header CRC does not match", offset + V2.header_crc.offset)
     body = bytes(buffer[header_end:end])
     if crc32(body) != body_crc:
-        raise ProtocolError("body CRC does not match", offset + 13)
+        raise ProtocolError("body CRC does not match", offset + V2.body_crc.offset)
     if (src_id < 0) is not (attributes.opcode is Opcode.CONTROL):
-        raise ProtocolError(f"opcode {attributes.opcode} with src_id {src_id}", offset + 21)
+        raise ProtocolError(
+            f"opcode {attributes.opcode} with src_id {src_id}", offset + V2.attributes.offset
+        )
     key = _read_key(buffer, offset, header_end, attributes.has_long_key)
     metadata, payload = _split_body(body, attributes, header_end)
     event = Event(
@@ -341,29 +352,37 @@ def _check_header(fixed: tuple[int, ...], room: int, offset: int) -> _Attributes
     version, magic, header_length, _, _, length, bits, *_ = fixed
     if version != VERSION:
         raise ProtocolError(f"event version byte is {version}, not {VERSION}", offset)
-    if magic != MAGIC:
-        raise ProtocolError(f"magic is {magic:#010x}, not {MAGIC:#010x}", offset + 1)
+    if magic != V2_MAGIC:
+        raise ProtocolError(
+            f"magic is {magic:#010x}, not {V2_MAGIC:#010x}", offset + V2.magic.offset
+        )
     if not SMALLEST_BYTES <= header_length <= length:
-        raise ProtocolError(f"header length {header_length} is impossible", offset + 5)
+        raise ProtocolError(
+            f"header length {header_length} is impossible", offset + V2.header_length.offset
+        )
     if length > room:
-        raise ProtocolError(f"event length {length} is beyond the {room} bytes here", offset + 17)
+        raise ProtocolError(
+            f"event length {length} is beyond the {room} bytes here", offset + V2.length.offset
+        )
     attributes = _ATTRIBUTES.get(bits)
     if attributes is None:
-        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + 21)
+        raise ProtocolError(f"attributes {bits:#06x} are impossible", offset + V2.attributes.offset)
     return attributes
 
 
 def _read_key(buffer: Buffer, offset: int, header_end: int, has_long_key: bool) -> int | bytes:
-    start = offset + KEY_OFFSET
+    start = offset + V2.long_key.offset
     if has_long_key:
-        if header_end - start != 8:
-            raise ProtocolError("header length does not fit a long key", offset + 5)
-        key: int = _PEEK_KEY.unpack_from(buffer, start)[0]
+        if header_end - start != _I64.size:
+            raise ProtocolError(
+                "header length does not fit a long key", offset + V2.header_length.offset
+            )
+        key: int = _I64.unpack_from(buffer, start)[0]
         return key
     (key_length,) = _U32.unpack_from(buffer, start)
-    if header_end - start - 4 != key_length:
+    if header_end - start - _U32.size != key_length:
         raise ProtocolError(f"key length {key_length} does not fit the header", start)
-    return bytes(buffer[start + 4 : header_end])
+    return bytes(buffer[start + _U32.size : header_end])
 
 
 def _split_body(body: bytes, attributes: _Attributes, at: int) -> tuple[Part | None, Part | None]:
@@ -384,14 +403,16 @@ def _read_part(body: bytes, place: int, at: int) -> tuple[Part, int]:
         length, bits = _PART.unpack_from(body, place)
     except struct.error:
         raise ProtocolError("part is cut short", at + place) from None
-    digest_type = bits & 3
-    if digest_type > 1:
-        raise ProtocolError(f"digest type {digest_type} is unknown", at + place + 4)
-    digest_end = place + 6 + (CRC32_BYTES if digest_type else MD5_BYTES)
+    digest_type = bits & DIGEST_KIND_MASK
+    if digest_type not in _PART_BYTES:
+        where = at + place + PART.attributes.offset
+        raise ProtocolError(f"digest type {digest_type} is unknown", where)
+    digest_end = place + _PART_BYTES[digest_type]
     end = digest_end + length
     if end > len(body):
         raise ProtocolError(f"part length {length} is impossible", at + place)
-    return Part(body[digest_end:end], body[place + 6 : digest_end], bits >> 2), end
+    digest = body[place + PART.md5.offset : digest_end]
+    return Part(body[digest_end:end], digest, bits >> VERSION_SHIFT), end
 
 
 class Peek(NamedTuple):
@@ -434,15 +455,15 @@ def peek(buffer: Buffer, offset: int = 0) -> Peek:
 
 def peek_key(buffer: Buffer, offset: int, peeked: Peek) -> int | bytes:
     """Read the key of the event that `peeked` was read from."""
-    start = offset + KEY_OFFSET
+    start = offset + V2.long_key.offset
     try:
         if peeked.attributes & LONG_KEY:
-            key: int = _PEEK_KEY.unpack_from(buffer, start)[0]
+            key: int = _I64.unpack_from(buffer, start)[0]
             return key
         (length,) = _U32.unpack_from(buffer, start)
     except struct.error:
         raise ProtocolError("version 2 event is cut short", offset) from None
-    return bytes(buffer[start + 4 : start + 4 + length])
+    return bytes(buffer[start + _U32.size : start + _U32.size + length])
 
 
 def to_v1(event: Event | Buffer) -> bytes:

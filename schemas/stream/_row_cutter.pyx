@@ -5,8 +5,8 @@
 not built: this one only goes ahead of it. It takes version 2 row events as the
 relay makes them (long key, MD5 payload, CRC32 metadata or none, both CRCs
 right) as long as they are of one window, source and schema, and stops in front
-of whatever else comes: the end of a window, another schema, damage. The layout
-is that of `event_v2`; nothing is read beyond the bytes given.
+of whatever else comes: the end of a window, another schema, damage. Nothing is
+read beyond the bytes given.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -17,34 +17,18 @@ from libc.string cimport memcmp
 from databus.schemas.event.metadata import METADATA_DIGEST
 
 include "../event/crc32.pxi"
+include "../event/layout.pxi"
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject* thing)
 
-# Where the fields of the header are, and where its 53 bytes end.
 cdef enum:
-    HEADER_CRC_AT = 9
-    COVERED_AT = 13
-    LENGTH_AT = 17
-    BITS_AT = 21
-    TIMESTAMP_AT = 23
-    SRC_ID_AT = 31
-    PARTITION_AT = 35
-    SCN_AT = 37
-    KEY_AT = 45
-    SMALLEST_BYTES = 49
-    BODY_AT = 53
-    CRC32_PART_BYTES = 10  # length 4, attributes 2, digest 4; then the data
-    MD5_PART_BYTES = 22  # length 4, attributes 2, digest 16; then the data
+    BODY_AT = LONG_KEY_HEADER_BYTES
+    LEAST_BYTES = BODY_AT + CRC32_PART_BYTES + MD5_PART_BYTES  # of a row's event
 
 # The version of the metadata that has notes: `metadata.METADATA_DIGEST`.
 cdef bytes _NOTED = METADATA_DIGEST
 
-cdef const uint8_t* _BEGIN = b"\x02\xca\xfe\xde\xed\x00\x00\x00\x35"  # version, magic, 53
-cdef const uint8_t* _VERSION_2 = b"\x02\xca\xfe\xde\xed"  # version, magic
-cdef uint32_t _LONG_KEY = 0x04
-cdef uint32_t _UPSERT_BITS = 0x01 | 0x04 | 0x40 | 0x80
-cdef uint32_t _DELETE_BITS = 0x02 | 0x04 | 0x40 | 0x80
 
 
 cdef inline uint32_t _u2(const uint8_t* at) noexcept nogil:
@@ -59,21 +43,27 @@ cdef inline int64_t _i8(const uint8_t* at) noexcept nogil:
     return <int64_t>((<unsigned long long>_u4(at) << 32) | _u4(at + 4))
 
 
+cdef inline bint _begins_event(const uint8_t* at) noexcept nogil:
+    return at[VERSION_AT] == VERSION and _u4(at + MAGIC_AT) == <uint32_t>MAGIC
+
+
 cdef Py_ssize_t _find_row(const uint8_t* at, Py_ssize_t left, const char* digest) noexcept nogil:
     """Return where in the body the payload's part begins; -1 when it is not the plainest event."""
     cdef uint32_t length, bits
     cdef Py_ssize_t body_bytes, place
-    if left < BODY_AT + CRC32_PART_BYTES + MD5_PART_BYTES or memcmp(at, _BEGIN, 9) != 0:
+    if left < LEAST_BYTES or not _begins_event(at):
         return -1
-    length, bits = _u4(at + LENGTH_AT), _u2(at + BITS_AT)
-    if bits != _UPSERT_BITS and bits != _DELETE_BITS:
+    if _u4(at + HEADER_LENGTH_AT) != LONG_KEY_HEADER_BYTES:
         return -1
-    if length > left or length < BODY_AT + CRC32_PART_BYTES + MD5_PART_BYTES:
+    length, bits = _u4(at + LENGTH_AT), _u2(at + ATTRIBUTES_AT)
+    if bits != PLAIN_UPSERT and bits != PLAIN_DELETE:
+        return -1
+    if length > left or length < LEAST_BYTES:
         return -1
     if crc32(at + COVERED_AT, BODY_AT - COVERED_AT) != _u4(at + HEADER_CRC_AT):
         return -1
     body_bytes = length - BODY_AT
-    if crc32(at + BODY_AT, body_bytes) != _u4(at + HEADER_CRC_AT + 4):
+    if crc32(at + BODY_AT, body_bytes) != _u4(at + BODY_CRC_AT):
         return -1
     return _check_parts(at + BODY_AT, body_bytes, digest)
 
@@ -81,12 +71,14 @@ cdef Py_ssize_t _find_row(const uint8_t* at, Py_ssize_t left, const char* digest
 cdef Py_ssize_t _check_parts(
     const uint8_t* body, Py_ssize_t body_bytes, const char* digest
 ) noexcept nogil:
-    cdef Py_ssize_t place = <Py_ssize_t>_u4(body) + CRC32_PART_BYTES
-    if (_u2(body + 4) & 3) != 1 or place > body_bytes - MD5_PART_BYTES:
+    cdef Py_ssize_t place = <Py_ssize_t>_u4(body + PART_LENGTH_AT) + CRC32_PART_BYTES
+    if (_u2(body + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK) != CRC32_DIGEST or place > body_bytes - MD5_PART_BYTES:
         return -1
-    if <Py_ssize_t>_u4(body + place) != body_bytes - place - MD5_PART_BYTES:
+    if <Py_ssize_t>_u4(body + place + PART_LENGTH_AT) != body_bytes - place - MD5_PART_BYTES:
         return -1
-    if (_u2(body + place + 4) & 3) != 0 or memcmp(body + place + 6, digest, 16) != 0:
+    if (_u2(body + place + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK) != MD5_DIGEST:
+        return -1
+    if memcmp(body + place + PART_MD5_AT, digest, 16) != 0:
         return -1
     return place
 
@@ -171,16 +163,16 @@ def take_rows(
             window_scn = scn
         length = _u4(at + LENGTH_AT)
         # Nearly always that of the event before: one object for all.
-        if memcmp(PyBytes_AS_STRING(metadata_digest), at + BODY_AT + 6, 4) != 0:
-            metadata_digest = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + 6, 4)
+        if memcmp(PyBytes_AS_STRING(metadata_digest), at + BODY_AT + PART_CRC32_AT, 4) != 0:
+            metadata_digest = PyBytes_FromStringAndSize(<const char*>at + BODY_AT + PART_CRC32_AT, 4)
             has_notes = metadata_digest == _NOTED
         row = (
             window_scn,
-            _i8(at + TIMESTAMP_AT),
+            _i8(at + TIMESTAMP_NS_AT),
             src_id,
-            <int16_t>_u2(at + PARTITION_AT),
-            _i8(at + KEY_AT),
-            at[BITS_AT + 1] & 3,
+            <int16_t>_u2(at + PARTITION_ID_AT),
+            _i8(at + LONG_KEY_AT),
+            _u2(at + ATTRIBUTES_AT) & OPCODE_MASK,
             digest,
             metadata_digest,
             PyBytes_FromStringAndSize(<const char*>at + BODY_AT, length - BODY_AT),
@@ -200,16 +192,16 @@ def take_rows(
 cdef Py_ssize_t _whole_length(const uint8_t* at, Py_ssize_t left) noexcept nogil:
     """Return how long the event is that begins here; 0 when not all of it is as it was made."""
     cdef Py_ssize_t header_bytes = BODY_AT, length
-    if left < BODY_AT or memcmp(at, _VERSION_2, 5) != 0:
+    if left < BODY_AT or not _begins_event(at):
         return 0
-    if not _u2(at + BITS_AT) & _LONG_KEY:
-        header_bytes = SMALLEST_BYTES + <Py_ssize_t>_u4(at + KEY_AT)
+    if not _u2(at + ATTRIBUTES_AT) & LONG_KEY:
+        header_bytes = SMALLEST_BYTES + <Py_ssize_t>_u4(at + KEY_LENGTH_AT)
     length = <Py_ssize_t>_u4(at + LENGTH_AT)
-    if <Py_ssize_t>_u4(at + 5) != header_bytes or length < header_bytes or length > left:
+    if <Py_ssize_t>_u4(at + HEADER_LENGTH_AT) != header_bytes or length < header_bytes or length > left:
         return 0
     if crc32(at + COVERED_AT, header_bytes - COVERED_AT) != _u4(at + HEADER_CRC_AT):
         return 0
-    if crc32(at + header_bytes, length - header_bytes) != _u4(at + HEADER_CRC_AT + 4):
+    if crc32(at + header_bytes, length - header_bytes) != _u4(at + BODY_CRC_AT):
         return 0
     return length
 

@@ -22,6 +22,23 @@ from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import DdlStatement, ddl_of
 from databus.schemas.event.event import EOP_SRC_ID, Event, Opcode, Part
+from databus.schemas.event.layout import (
+    CRC32_DIGEST,
+    CRC32_PART_BYTES,
+    DIGEST_KIND_MASK,
+    LONG_KEY,
+    MD5_PART_BYTES,
+    OPCODE_MASK,
+    PART,
+    PLAIN_DELETE,
+    PLAIN_UPSERT,
+    V2_COVERED_AT,
+    V2_LONG_KEY_BEGIN,
+    V2_LONG_KEY_FIELDS,
+    V2_LONG_KEY_HEADER_BYTES as HEADER_BYTES,
+    VERSION_SHIFT,
+    struct_of,
+)
 from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, decode_event
 
 # One row's event. The body is that of the wire, and `place` where in it the
@@ -50,19 +67,15 @@ except ImportError:  # not built: the loop below reads every event itself
 else:
     take_rows = row_cutter.take_rows
 
-_HEADER_BYTES = 53
-MD5_PART_BYTES = 22
-_CRC32_PART_BYTES = 10
-_UNREAD_PART_BYTES = 6
-_unread_part = struct.Struct(">4xH").pack
+_part_attributes = struct_of(PART.attributes)
 # The header, and what comes next when there is metadata: that part's beginning.
-_unpack_event = struct.Struct(">9sIIIHqihqqIH4s").unpack_from
-_unpack_md5_part = struct.Struct(">IH16s").unpack_from
-_BEGIN = struct.pack(">BII", event_v2.VERSION, event_v2.MAGIC, _HEADER_BYTES)
-_ROW_BITS = event_v2.LONG_KEY | event_v2.HAS_METADATA | event_v2.HAS_PAYLOAD
-_UPSERT_BITS = _ROW_BITS | Opcode.UPSERT
-_DELETE_BITS = _ROW_BITS | Opcode.DELETE
-_EOP_BITS = event_v2.LONG_KEY  # a control event with a long key, no metadata, no payload
+_unpack_event = struct_of(
+    *V2_LONG_KEY_FIELDS,
+    *(field.moved(HEADER_BYTES) for field in (PART.length, PART.attributes, PART.crc32)),
+).unpack_from
+_unpack_md5_part = struct_of(PART.length, PART.attributes, PART.md5).unpack_from
+_EOP_BITS = LONG_KEY  # a control event with a long key, no metadata, no payload
+_NO_BODY = (HEADER_BYTES, 0)  # the event's length and its body's CRC
 
 
 def row_bytes(event: RowEvent) -> bytes:
@@ -72,7 +85,7 @@ def row_bytes(event: RowEvent) -> bytes:
 
 def metadata_bytes(event: RowEvent) -> bytes:
     """Return the metadata's Avro bytes; only when its digest is not None."""
-    return event[BODY][_CRC32_PART_BYTES : event[PLACE]]
+    return event[BODY][CRC32_PART_BYTES : event[PLACE]]
 
 
 class RowWindow(NamedTuple):
@@ -140,24 +153,25 @@ class RowReader(StreamReader):
                 (start, header_crc, body_crc, length, bits, timestamp_ns, src_id, partition_id,
                  scn, key, place, metadata_bits, metadata_digest) = _unpack_event(data, offset)
                 # fmt: on
-                if start != _BEGIN or crc32(data[offset + 13 : offset + 53]) != header_crc:
+                checked = data[offset + V2_COVERED_AT : offset + HEADER_BYTES]
+                if start != V2_LONG_KEY_BEGIN or crc32(checked) != header_crc:
                     raise _NotPlainError
-                if bits == _EOP_BITS and src_id == EOP_SRC_ID and length == 53 and not body_crc:
-                    offset += 53
+                if bits == _EOP_BITS and src_id == EOP_SRC_ID and (length, body_crc) == _NO_BODY:
+                    offset += HEADER_BYTES
                     self._take(offset - begin, offset)
                     ready.append(self._end_window(scn, timestamp_ns, offset))
                     begin = offset
                     continue
-                body = data[offset + 53 : offset + length]
-                place += 10
+                body = data[offset + HEADER_BYTES : offset + length]
+                place += CRC32_PART_BYTES
                 row_length, row_bits, digest = _unpack_md5_part(body, place)
                 if (
                     crc32(body) != body_crc
-                    or row_length != len(body) - place - 22
-                    or len(body) != length - 53
-                    or (bits != _UPSERT_BITS and bits != _DELETE_BITS)
-                    or metadata_bits & 3 != 1
-                    or row_bits & 3
+                    or row_length != len(body) - place - MD5_PART_BYTES
+                    or len(body) != length - HEADER_BYTES
+                    or (bits != PLAIN_UPSERT and bits != PLAIN_DELETE)
+                    or metadata_bits & DIGEST_KIND_MASK != CRC32_DIGEST
+                    or row_bits & DIGEST_KIND_MASK
                     or src_id < 0
                 ):
                     raise _NotPlainError
@@ -173,7 +187,7 @@ class RowReader(StreamReader):
                 last_src_id, last_digest = src_id, digest
             # The last digest and not this one, though they are equal: one object for all.
             # fmt: off
-            self._events.append((scn, timestamp_ns, src_id, partition_id, key, bits & 3,
+            self._events.append((scn, timestamp_ns, src_id, partition_id, key, bits & OPCODE_MASK,
                                  last_digest, metadata_digest, body, place, False))
             # fmt: on
             offset += length
@@ -264,17 +278,19 @@ def wire_bytes(event: RowEvent) -> bytes:
 
 def _begin(part: Part, size_bytes: int) -> bytes:
     """Return what stands before a part's data; of it only the schema's version is ever read."""
-    return _unread_part(part.schema_version << 2) + bytes(size_bytes - _UNREAD_PART_BYTES)
+    attributes = part.schema_version << VERSION_SHIFT
+    return _part_attributes.pack(attributes).ljust(size_bytes, b"\0")
 
 
 def _schema_version(body: bytes, place: int) -> int:
-    return int.from_bytes(body[place + 4 : place + 6], "big") >> 2
+    attributes: int = _part_attributes.unpack_from(body, place)[0]
+    return attributes >> VERSION_SHIFT
 
 
 def row_event(event: Event) -> RowEvent:
     """Return a decoded event as the plain tuple."""
     row, metadata = event.payload, event.metadata
-    head = b"" if metadata is None else _begin(metadata, _CRC32_PART_BYTES) + metadata.data
+    head = b"" if metadata is None else _begin(metadata, CRC32_PART_BYTES) + metadata.data
     body = head + (bytes(MD5_PART_BYTES) if row is None else _begin(row, MD5_PART_BYTES) + row.data)
     return (
         event.scn,

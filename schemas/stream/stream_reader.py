@@ -7,13 +7,13 @@ then the next response goes on with it. No sockets here: bytes in, windows out.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.event import DDL_SRC_ID, Event
+from databus.schemas.event.layout import V2_BEGIN, V2_VERSION
 
 Buffer = event_v2.Buffer
 decode_v2 = event_v2.decode
@@ -34,7 +34,6 @@ class _Layout(Protocol):
 
 
 _LAYOUTS: Mapping[int, _Layout] = {event_v1.VERSION: event_v1, event_v2.VERSION: event_v2}
-_V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 
 
 class Window(NamedTuple):
@@ -153,7 +152,7 @@ class StreamReader:
         events, scn = self._events, self._scn
         begin, offset, end = 0, 0, len(data)
         while offset < end:
-            decode = decode_v2 if data[offset] == 2 else decode_event
+            decode = decode_v2 if data[offset] == V2_VERSION else decode_event
             try:
                 event, next_offset = decode(data, offset)
             except ProtocolError:
@@ -232,4 +231,4 @@ class StreamReader:
 
 
 def _begins_v2(data: bytes, offset: int) -> bool:
-    return _V2_BEGIN.startswith(data[offset : offset + len(_V2_BEGIN)])
+    return V2_BEGIN.startswith(data[offset : offset + len(V2_BEGIN)])

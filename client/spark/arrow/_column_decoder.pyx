@@ -5,8 +5,8 @@
 not built: this one only goes ahead of it. It takes version 2 row events with
 the metadata of a relay of this project and without notes on the row, and ends
 of windows, and stops in front of whatever else comes: an unknown schema, a
-truncated table, damage, a value that its column's type does not allow. The
-layout is that of `event_v2`; nothing is read beyond the bytes given.
+truncated table, damage, a value that its column's type does not allow. Nothing
+is read beyond the bytes given.
 
 Of a row that turns out not to be plain halfway nothing has to be taken back: a
 value is written at its row's place, and the place counts once the row is whole.
@@ -25,34 +25,15 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_DIGESTS
 
 include "../../../schemas/event/crc32.pxi"
+include "../../../schemas/event/layout.pxi"
 
 cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
     char* PyOS_double_to_string(double value, char code, int digits, int flags, int* kind) except NULL
 
-# Where the fields of the header are: see `event_v2`.
 cdef enum:
-    HEADER_LENGTH_AT = 5
-    HEADER_CRC_AT = 9
-    BODY_CRC_AT = 13
-    COVERED_AT = 13
-    LENGTH_AT = 17
-    BITS_AT = 21
-    TIMESTAMP_AT = 23
-    SRC_ID_AT = 31
-    SCN_AT = 37
-    KEY_AT = 45
-    SMALLEST_BYTES = 49
-    LONG_KEY_HEADER_BYTES = 53
-    EOP_SRC_ID = -2
-    CRC32_PART_BYTES = 10  # length 4, attributes 2, digest 4; then the data
-    MD5_PART_BYTES = 22  # length 4, attributes 2, digest 16; then the data
-    # Attributes.
-    OPCODE_MASK = 0x03
-    LONG_KEY = 0x04
-    BYTE_KEY = 0x08
-    TOLD_NOTHING_BY = 0x10 | 0x20  # replicated, traced
-    ROW_BITS = 0x40 | 0x80  # metadata and payload
+    TOLD_NOTHING_BY = REPLICATED | TRACE
+    ROW_BITS = HAS_METADATA | HAS_PAYLOAD
     # Ops of the metadata.
     INSERT = 0
     UPDATE = 1
@@ -181,7 +162,6 @@ cdef struct Plans:
     int slot_mask
     int last
 
-cdef const uint8_t* _BEGIN = b"\x02\xca\xfe\xde\xed"  # version, magic
 cdef const char* _INSERT_TEXT = b"insert"
 cdef const char* _UPDATE_TEXT = b"update"
 cdef const char* _DELETE_TEXT = b"delete"
@@ -760,21 +740,25 @@ cdef inline int _find_plan(Plans* plans, int32_t src_id, const uint8_t* digest) 
     return -1
 
 
+cdef inline bint _begins_event(const uint8_t* at) noexcept nogil:
+    return at[VERSION_AT] == VERSION and _u4(at + MAGIC_AT) == <uint32_t>MAGIC
+
+
 cdef inline int64_t _header_length(const uint8_t* at, int64_t left) noexcept nogil:
     """Return how long the header is of the event at `at`, its CRCs right; 0 = look closer."""
     cdef int64_t header_length, length
     cdef uint32_t bits
-    if left < LONG_KEY_HEADER_BYTES or memcmp(at, _BEGIN, 5) != 0:
+    if left < LONG_KEY_HEADER_BYTES or not _begins_event(at):
         return 0
     header_length, length = _u4(at + HEADER_LENGTH_AT), _u4(at + LENGTH_AT)
-    bits = _u2(at + BITS_AT)
+    bits = _u2(at + ATTRIBUTES_AT)
     if header_length < SMALLEST_BYTES or length < header_length or length > left:
         return 0
     if bits & (LONG_KEY | BYTE_KEY) == LONG_KEY:
         if header_length != LONG_KEY_HEADER_BYTES:
             return 0
     elif bits & (LONG_KEY | BYTE_KEY) != BYTE_KEY or (
-        <int64_t>_u4(at + KEY_AT) != header_length - SMALLEST_BYTES
+        <int64_t>_u4(at + KEY_LENGTH_AT) != header_length - SMALLEST_BYTES
     ):
         return 0
     if crc32(at + COVERED_AT, header_length - COVERED_AT) != _u4(at + HEADER_CRC_AT):
@@ -790,7 +774,7 @@ cdef inline Verdict _take_end(Cursor* cursor) noexcept nogil:
     if scn < 0 or (cursor.scn >= 0 and (cursor.is_mixed or cursor.scn != scn)):
         return OTHER
     cursor.window_scn = scn
-    cursor.window_time_ns = _i8(cursor.at + TIMESTAMP_AT)
+    cursor.window_time_ns = _i8(cursor.at + TIMESTAMP_NS_AT)
     cursor.scn = -1
     cursor.is_mixed = False
     cursor.at += LONG_KEY_HEADER_BYTES
@@ -814,34 +798,38 @@ cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) n
     if header_length == 0:
         return OTHER
     end = at + _u4(at + LENGTH_AT)
-    bits = _u2(at + BITS_AT)
+    bits = _u2(at + ATTRIBUTES_AT)
     src_id = <int32_t>_u4(at + SRC_ID_AT)
     if src_id == EOP_SRC_ID and bits == LONG_KEY and end - at == LONG_KEY_HEADER_BYTES:
         return _take_end(cursor)
     scn = _i8(at + SCN_AT)
     bits &= ~<uint32_t>(LONG_KEY | BYTE_KEY | TOLD_NOTHING_BY)
-    if src_id < 0 or scn < 0 or (bits != ROW_BITS | 1 and bits != ROW_BITS | 2):
+    if src_id < 0 or scn < 0 or (bits != ROW_BITS | OPCODE_UPSERT and bits != ROW_BITS | OPCODE_DELETE):
         return OTHER
     body = at + header_length
-    if end - body < CRC32_PART_BYTES + MD5_PART_BYTES or _u2(body + 4) & 3 != 1:
+    if end - body < CRC32_PART_BYTES + MD5_PART_BYTES:
         return OTHER
-    place = <int64_t>_u4(body) + CRC32_PART_BYTES
+    if _u2(body + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK != CRC32_DIGEST:
+        return OTHER
+    place = <int64_t>_u4(body + PART_LENGTH_AT) + CRC32_PART_BYTES
     if place > end - body - MD5_PART_BYTES:
         return OTHER
     payload = body + place
-    if <int64_t>_u4(payload) != end - payload - MD5_PART_BYTES or _u2(payload + 4) & 3 != 0:
+    if <int64_t>_u4(payload + PART_LENGTH_AT) != end - payload - MD5_PART_BYTES:
         return OTHER
-    may_have_notes = memcmp(body + 6, options.noted, 4) == 0
-    if not may_have_notes and memcmp(body + 6, options.unnoted, 4) != 0:
+    if _u2(payload + PART_ATTRIBUTES_AT) & DIGEST_KIND_MASK != MD5_DIGEST:
         return OTHER
-    number = _find_plan(plans, src_id, payload + 6)
+    may_have_notes = memcmp(body + PART_CRC32_AT, options.noted, 4) == 0
+    if not may_have_notes and memcmp(body + PART_CRC32_AT, options.unnoted, 4) != 0:
+        return OTHER
+    number = _find_plan(plans, src_id, payload + PART_MD5_AT)
     if number < 0:
         return OTHER
     if not _read_metadata(body + CRC32_PART_BYTES, payload, may_have_notes, &told):
         return OTHER
     plan = plans.plans[number]
     verdict = _take_row(
-        plan, options, &told, scn, _i8(at + TIMESTAMP_AT), payload + MD5_PART_BYTES, end
+        plan, options, &told, scn, _i8(at + TIMESTAMP_NS_AT), payload + MD5_PART_BYTES, end
     )
     if verdict != TAKEN:
         return verdict

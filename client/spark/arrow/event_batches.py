@@ -19,7 +19,6 @@ batches, and of rows in several of them, says nothing; `_databus` does.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
@@ -36,6 +35,7 @@ from databus.schemas.errors import ProtocolError, RowError, SchemaError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event, Opcode
+from databus.schemas.event.layout import V1, V2, V2_BEGIN, V2_COVERED_AT, Field
 from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, decode_metadata
 from databus.schemas.stream.stream_reader import decode_event
 
@@ -54,7 +54,6 @@ BATCH_BYTES = 64 << 20  # of events; a batch ends at the first that makes it so 
 SNAPSHOT_END = "snapshot_end"
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
-_V2_BEGIN = struct.pack(">BI", event_v2.VERSION, event_v2.MAGIC)
 _STAY = frozenset({Op.DELETE, Op.TRUNCATE})  # of a snapshot's rows: what is not how a row stands
 
 
@@ -387,21 +386,25 @@ def _is_cut(data: Buffer, offset: int) -> bool:
     that has a CRC; without it a damaged one would wait for bytes that never come.
     """
     left = len(data) - offset
-    begin = bytes(data[offset : offset + event_v2.KEY_OFFSET + 4])
+    begin = bytes(data[offset : offset + event_v2.SMALLEST_BYTES])
     if begin[0] == event_v1.VERSION:
-        return left < event_v1.SMALLEST_BYTES or left < int.from_bytes(begin[5:9], "big")
-    if left < len(_V2_BEGIN):
-        return _V2_BEGIN.startswith(begin)
-    return begin.startswith(_V2_BEGIN) and _is_cut_v2(data, offset, left, begin)
+        return left < event_v1.SMALLEST_BYTES or left < _number(begin, V1.length)
+    if left < len(V2_BEGIN):
+        return V2_BEGIN.startswith(begin)
+    return begin.startswith(V2_BEGIN) and _is_cut_v2(data, offset, left, begin)
 
 
 def _is_cut_v2(data: Buffer, offset: int, left: int, begin: bytes) -> bool:
     if left < event_v2.SMALLEST_BYTES:
         return True
-    header_length, length = int.from_bytes(begin[5:9], "big"), int.from_bytes(begin[17:21], "big")
+    header_length, length = _number(begin, V2.header_length), _number(begin, V2.length)
     if not event_v2.SMALLEST_BYTES <= header_length <= length or left >= length:
         return False
     if left < header_length:
         return True
-    checked = data[offset + event_v2.CHECKED_OFFSET : offset + header_length]
-    return crc32(checked) == int.from_bytes(begin[9:13], "big")
+    checked = data[offset + V2_COVERED_AT : offset + header_length]
+    return crc32(checked) == _number(begin, V2.header_crc)
+
+
+def _number(header: bytes, field: Field) -> int:
+    return int.from_bytes(header[field.offset : field.end], "big")

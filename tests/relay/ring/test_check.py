@@ -24,7 +24,7 @@ from databus.relay.serving.databus.parameters import parse_measure_request
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import DamagedWindowsError, ScnNotFoundError
-from databus.schemas.event.v2 import TIMESTAMP_OFFSET
+from databus.schemas.event.layout import V2
 from databus.schemas.filters import ModFilter
 from databus.schemas.stream.stream_reader import walk
 from tests.relay.ring.model import window_of
@@ -193,7 +193,7 @@ def test_no_block_is_chosen_by_the_time_of_one_that_is_damaged(path: Path) -> No
     for entry in entries[1::3]:
         assert entry is not None
         path.write_bytes(whole)
-        flip(path, data_at + entry.position + TIMESTAMP_OFFSET)
+        flip(path, data_at + entry.position + V2.timestamp_ns.offset)
         with opened(path) as reader, pytest.raises(DamagedWindowsError):
             reader.block_before(entry.scn * 1000 + 1)
 

@@ -12,6 +12,7 @@ from hypothesis import example, given, strategies as st
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v1 as event_v1, v2 as event_v2
 from databus.schemas.event.event import Event, Opcode, Part
+from databus.schemas.event.layout import HAS_PAYLOAD, LONG_KEY, V2_MAGIC
 from databus.schemas.stream.stream_reader import decode_event, walk
 from tests.schemas.event.independent import events, v1_events
 
@@ -171,9 +172,9 @@ def test_an_unknown_digest_type_is_refused() -> None:
 
 def _with_body(body: bytes) -> bytes:
     """Return an event with a payload whose CRCs are right and whose body may be wrong."""
-    bits = Opcode.UPSERT | event_v2.LONG_KEY | event_v2.HAS_PAYLOAD
+    bits = Opcode.UPSERT | LONG_KEY | HAS_PAYLOAD
     checked = struct.pack(">IIHqihqq", crc32(body), 53 + len(body), bits, 6, 40, 1, 5, 77)
-    return struct.pack(">BIII", 2, event_v2.MAGIC, 53, crc32(checked)) + checked + body
+    return struct.pack(">BIII", 2, V2_MAGIC, 53, crc32(checked)) + checked + body
 
 
 @given(st.lists(events(), max_size=6), st.integers(0, (1 << 63) - 1), st.integers(0, 1 << 62))

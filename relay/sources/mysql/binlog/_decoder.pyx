@@ -26,6 +26,7 @@ from libc.string cimport memchr, memcmp, memset
 
 include "_byte_buffer.pxi"
 include "../../../../schemas/event/crc32.pxi"
+include "../../../../schemas/event/layout.pxi"
 include "_row_plan.pxi"
 
 # What `run` stopped for.
@@ -61,6 +62,7 @@ cdef enum:
     SLOTS = 4096  # for tables; at most half of them are used
     MARK_NUMBERS = 4
     GTID_BYTES = 96
+    METADATA_HEAD_BYTES = CRC32_PART_BYTES - PART_ATTRIBUTES_AT  # attributes and digest
 
 cdef enum Operation:
     INSERT = 0, UPDATE = 1, DELETE = 2
@@ -153,7 +155,7 @@ cdef class Lane:
     cdef bint has_comment
     cdef Bytes key
     cdef Bytes end_event
-    cdef uint8_t metadata_head[6]
+    cdef uint8_t metadata_head[METADATA_HEAD_BYTES]
     cdef Binding* bindings
     cdef int bound
     cdef list kept
@@ -172,9 +174,9 @@ cdef class Lane:
             raise MemoryError
         if self.before.keys == NULL or _put_bytes(&self.end_event, end_event) < 0:
             raise MemoryError
-        if len(metadata_head) != 6:
+        if len(metadata_head) != METADATA_HEAD_BYTES:
             raise ValueError("a part's attributes and digest are 6 bytes")
-        memcpy(self.metadata_head, <const uint8_t*>metadata_head, 6)
+        memcpy(self.metadata_head, <const uint8_t*>metadata_head, METADATA_HEAD_BYTES)
         self.before_images = before_images
         self.epoch = epoch
         self.file_number = self.offset = 0
@@ -878,48 +880,55 @@ cdef class Lane:
         self, const Plan* plan, const Row* row, const Row* before, int operation,
         const Span* spans, const Span* before_spans
     ) noexcept nogil:
-        """Write an unstamped version 2 event; see `schemas/event/v2.py` and `metadata.py`."""
+        """Write an unstamped version 2 event; see `schemas/event/layout.py` and `metadata.py`."""
         cdef Bytes* into = &self.output
         cdef int64_t long_key = 0
         cdef int is_long = put_key(plan, row, &self.key, &long_key)
         cdef Py_ssize_t begin = into.size, header, body, part
+        cdef uint32_t bits
         cdef uint8_t* at
         if is_long < 0:
             return -1
-        header = 53 if is_long else 49 + self.key.size
+        header = LONG_KEY_HEADER_BYTES if is_long else SMALLEST_BYTES + self.key.size
         if reserve(into, header + self.origin.size + row.avro.size + 128) < 0:
             return -1
         at = into.data + begin
         memset(at, 0, header)
-        at[0] = 2
-        write_big(at + 1, 0xCAFEDEED, 4)
-        write_big(at + 5, header, 4)
-        # Opcode, kind of key, metadata, payload.
-        at[22] = (2 if operation == DELETE else 1) | (0x04 if is_long else 0x08) | 0x40 | 0x80
-        write_big(at + 31, <uint32_t>plan.src_id, 4)
+        at[VERSION_AT] = VERSION
+        write_big(at + MAGIC_AT, <uint32_t>MAGIC, 4)
+        write_big(at + HEADER_LENGTH_AT, header, 4)
+        bits = (
+            (OPCODE_DELETE if operation == DELETE else OPCODE_UPSERT)
+            | (LONG_KEY if is_long else BYTE_KEY)
+            | HAS_METADATA
+            | HAS_PAYLOAD
+        )
+        write_big(at + ATTRIBUTES_AT, bits, 2)
+        write_big(at + SRC_ID_AT, <uint32_t>plan.src_id, 4)
         if is_long:
-            write_big(at + 45, <uint64_t>long_key, 8)
+            write_big(at + LONG_KEY_AT, <uint64_t>long_key, 8)
         else:
-            write_big(at + 45, self.key.size, 4)
-            copy_bytes(at + 49, self.key.data, self.key.size)
+            write_big(at + KEY_LENGTH_AT, self.key.size, 4)
+            copy_bytes(at + SMALLEST_BYTES, self.key.data, self.key.size)
         body = begin + header
-        memcpy(into.data + body + 4, self.metadata_head, 6)
-        into.size = body + 10
+        # The metadata's attributes and digest; its length is written once it is known.
+        memcpy(into.data + body + PART_ATTRIBUTES_AT, self.metadata_head, METADATA_HEAD_BYTES)
+        into.size = body + CRC32_PART_BYTES
         if self._put_metadata(plan, row, before, operation, spans, before_spans) < 0:
             return -1
-        write_big(into.data + body, into.size - body - 10, 4)
+        write_big(into.data + body + PART_LENGTH_AT, into.size - body - CRC32_PART_BYTES, 4)
         part = into.size
-        if reserve(into, 22 + row.avro.size) < 0:
+        if reserve(into, MD5_PART_BYTES + row.avro.size) < 0:
             return -1
         at = into.data + part
-        write_big(at, row.avro.size, 4)
-        at[4], at[5] = 0, 0
-        memcpy(at + 6, plan.digest, 16)
-        copy_bytes(at + 22, row.avro.data, row.avro.size)
-        into.size = part + 22 + row.avro.size
+        write_big(at + PART_LENGTH_AT, row.avro.size, 4)
+        write_big(at + PART_ATTRIBUTES_AT, MD5_DIGEST, 2)
+        memcpy(at + PART_MD5_AT, plan.digest, MD5_PART_BYTES - PART_MD5_AT)
+        copy_bytes(at + MD5_PART_BYTES, row.avro.data, row.avro.size)
+        into.size = part + MD5_PART_BYTES + row.avro.size
         at = into.data + begin
-        write_big(at + 13, crc32(into.data + body, into.size - body), 4)
-        write_big(at + 17, into.size - begin, 4)
+        write_big(at + BODY_CRC_AT, crc32(into.data + body, into.size - body), 4)
+        write_big(at + LENGTH_AT, into.size - begin, 4)
         self.rows += 1
         return 0
 
@@ -1032,8 +1041,10 @@ cdef int _put_notes(
 
 cdef void _stamp(uint8_t* at, const uint8_t* end, int64_t scn, int64_t timestamp_ns) noexcept nogil:
     """Write what the end of its window tells into each event, and its header's CRC."""
+    cdef Py_ssize_t covered
     while at < end:
-        write_big(at + 23, <uint64_t>timestamp_ns, 8)
-        write_big(at + 37, <uint64_t>scn, 8)
-        write_big(at + 9, crc32(at + 13, <Py_ssize_t>big(at + 5, 4) - 13), 4)
-        at += <Py_ssize_t>big(at + 17, 4)
+        write_big(at + TIMESTAMP_NS_AT, <uint64_t>timestamp_ns, 8)
+        write_big(at + SCN_AT, <uint64_t>scn, 8)
+        covered = <Py_ssize_t>big(at + HEADER_LENGTH_AT, 4) - COVERED_AT
+        write_big(at + HEADER_CRC_AT, crc32(at + COVERED_AT, covered), 4)
+        at += <Py_ssize_t>big(at + LENGTH_AT, 4)

@@ -37,8 +37,9 @@ from databus.relay.sources.source import (
 )
 from databus.schemas.errors import DatabusError
 from databus.schemas.event.control import end_of_period
-from databus.schemas.event.metadata import METADATA_DIGEST, METADATA_SCHEMA_VERSION
-from databus.schemas.event.v2 import encode, unstamped
+from databus.schemas.event.layout import PART
+from databus.schemas.event.metadata import metadata_part
+from databus.schemas.event.v2 import encode, encode_part, unstamped
 from databus.schemas.windows import WindowBatch, WindowEnd, WindowPiece
 
 _MOST_PLANS = 4096
@@ -53,8 +54,8 @@ def make_lane(encoder: EventEncoder, epoch: int) -> Lane:
     """Return a lane for one stream."""
     return Lane(
         end_event=unstamped(encode(end_of_period(0, 0))),
-        # As in the head of a part: attributes with the schema's version and digest type 1.
-        metadata_head=(METADATA_SCHEMA_VERSION << 2 | 1).to_bytes(2, "big") + METADATA_DIGEST,
+        # The lane writes the length itself, once it has written the data.
+        metadata_head=encode_part(metadata_part(b""))[PART.attributes.offset :],
         before_images=encoder.before_images,
         epoch=epoch,
         comment_of=statement_comment,

@@ -28,6 +28,7 @@ from databus.schemas.event.control import (
     ddl_event,
     end_of_period,
 )
+from databus.schemas.event.layout import V2
 from databus.schemas.event.metadata import (
     Notes,
     Op,
@@ -290,7 +291,7 @@ def test_a_flipped_bit_does_not_make_a_reader_wait_for_bytes_once_the_header_is_
     way: str,
 ) -> None:
     event = bytearray(wire(row_event(ONE, ROW)))
-    event[event_v2.LENGTH_OFFSET] ^= 1
+    event[V2.length.offset] ^= 1
     with pytest.raises(ProtocolError, match="beyond the"):
         make_columns([ONE]).take(bytes(event))
 

@@ -35,7 +35,8 @@ from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer
-from databus.client.puller.window_decoder import BufferItem, WindowDecoder
+from databus.client.puller.buffer_items import BufferItem
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.conf.settings import ClientSettings
 from databus.schemas.avro_rows import RowCodec, schema_id

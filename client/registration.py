@@ -20,10 +20,10 @@ from databus.client.machines.reach import Silence
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage
 from databus.client.machines.states import Connection
 from databus.client.puller.buffer import Buffer
+from databus.client.puller.buffer_items import BufferItem, ReadingFailed
 from databus.client.puller.loop_thread import LoopThread
 from databus.client.puller.puller import OnRegistered, Puller
 from databus.client.puller.stats import RegistrationStats
-from databus.client.puller.window_decoder import BufferItem, ReadingFailed
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import ConsumerError, DatabusError

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.dispatcher.schema_changes import SchemaChange, SchemaWatch
-from databus.client.puller.buffer_items import BootstrapPage, Phase
-from databus.client.puller.window_decoder import ReadWindow
+from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.stream.row_reader import SRC_ID

@@ -21,9 +21,15 @@ from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
 from databus.client.machines.backoff import BackOff
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
-from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
+from databus.client.puller.buffer_items import (
+    BootstrapBegun,
+    BootstrapEnded,
+    BootstrapPage,
+    BufferItem,
+    ReadWindow,
+    RolledBack,
+)
 from databus.client.puller.stats import RegistrationStats
-from databus.client.puller.window_decoder import BufferItem, ReadWindow, RolledBack
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.daemon.faults import trace_of

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from zlib import crc32
 
-from databus.client.puller.buffer_items import BootstrapPage
-from databus.client.puller.window_decoder import ReadWindow
+from databus.client.puller.buffer_items import BootstrapPage, ReadWindow
 from databus.client.subscription import SourceBinding
 from databus.schemas.avro_rows import schema_id
 from databus.schemas.checkpoint import Checkpoint

@@ -17,9 +17,16 @@ from databus.client.consumer import Result
 from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, data_window
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer, BufferClosedError
-from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, BootstrapPage
+from databus.client.puller.buffer_items import (
+    BootstrapBegun,
+    BootstrapEnded,
+    BootstrapPage,
+    BufferItem,
+    ReadingFailed,
+    ReadWindow,
+    RolledBack,
+)
 from databus.client.puller.stats import RegistrationStats
-from databus.client.puller.window_decoder import BufferItem, ReadingFailed, ReadWindow, RolledBack
 from databus.client.subscription import Subscription
 from databus.conf.settings import BackOffSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -1,16 +1,19 @@
-"""The buffer items of a bootstrap: its start, its pages, its end.
+"""What is put into the client's buffer: windows, pages, and what happens between them.
 
-A page is handled like a window: delivered, replayed, checkpointed. It is not a transaction:
-it may contain parts of many, and later pages the rest of them.
+A page of a bootstrap is handled like a window: delivered, replayed, checkpointed. It is not a
+transaction: it may contain parts of many, and later pages the rest of them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from databus.client.machines.position import Position
 from databus.client.subscription import Bindings
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
+from databus.schemas.errors import DatabusError
 from databus.schemas.stream.row_reader import RowWindow
 
 NOTICE_BYTES = 64  # size in the buffer of an item that was not sent by a server
@@ -22,6 +25,42 @@ class Phase(StrEnum):
     LIVE = "live"  # a transaction, from a relay
     SNAPSHOT = "snapshot"  # current rows
     CATCH_UP = "catch_up"  # changes since the snapshot, from a bootstrap server
+
+
+class ReadWindow(NamedTuple):
+    """A whole window, the bindings that decode it, and a position at or before its start."""
+
+    window: RowWindow
+    bindings: Bindings
+    since: Position
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint after this window."""
+        return position_after(self.since, self.window).checkpoint
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size on the wire."""
+        return self.window.size_bytes
+
+
+class RolledBack(NamedTuple):
+    """Reading went back: the next window follows window `scn`."""
+
+    scn: int
+    size_bytes: int = NOTICE_BYTES
+
+
+@dataclass(slots=True)
+class ReadingFailed:
+    """Reading has stopped. In the buffer, so that the windows before it are consumed first.
+
+    `is_retried`: reading was resumed in the meantime, so the error is obsolete.
+    """
+
+    error: DatabusError
+    is_retried: bool = False
+    size_bytes: int = NOTICE_BYTES
 
 
 class BootstrapPage(NamedTuple):
@@ -78,7 +117,18 @@ class BootstrapEnded(NamedTuple):
     size_bytes: int = NOTICE_BYTES
 
 
+BufferItem = (
+    ReadWindow | RolledBack | ReadingFailed | BootstrapPage | BootstrapBegun | BootstrapEnded
+)
+
+
 def empty_page(checkpoint: Checkpoint, since_scn: int) -> BootstrapPage:
     """Return an empty page whose checkpoint is written at once."""
     window = RowWindow(since_scn, -1, (), NOTICE_BYTES)
     return BootstrapPage(window, {}, checkpoint, since_scn, must_be_kept=True)
+
+
+def position_after(since: Position, window: RowWindow) -> Position:
+    """Return the position after a window that begins at `since` or later."""
+    has_rows = bool(window.events)
+    return since.after_window(window.scn, window.timestamp_ns, has_rows=has_rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from databus.client.machines.connection_messages import PageFacts
 from databus.client.puller.buffer_items import BootstrapPage
-from databus.client.puller.window_decoder import explain_unknown
+from databus.client.puller.unknown_schemas import explain_unknown
 from databus.client.subscription import Bindings, schemas_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import ProtocolError

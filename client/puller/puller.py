@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -53,11 +54,17 @@ from databus.client.machines.server_set import (
 )
 from databus.client.machines.states import BOOTSTRAPPING, Connection
 from databus.client.puller.buffer import Buffer
-from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
+from databus.client.puller.buffer_items import (
+    BootstrapBegun,
+    BootstrapEnded,
+    BufferItem,
+    RolledBack,
+    empty_page,
+)
 from databus.client.puller.page_decoder import PageDecoder
 from databus.client.puller.requests import Request, ServerRequests
 from databus.client.puller.stats import RegistrationStats
-from databus.client.puller.window_decoder import BufferItem, RolledBack, WindowDecoder
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import Bindings, Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.errors import DatabusError, ScnNotFoundError
@@ -107,7 +114,7 @@ class Puller:
         self._window_decoder = WindowDecoder(settings.max_window_bytes)
         self._page_decoder = PageDecoder(settings.max_window_bytes)
         self._requests = ServerRequests(
-            settings, self._window_decoder, self._page_decoder, buffer.put, client_id
+            settings, self._window_decoder, self._page_decoder, self._deliver, client_id
         )
         self._connection = self._make_connection(position)
 
@@ -221,7 +228,16 @@ class Puller:
                 item = BootstrapEnded(checkpoint)
             case _:
                 raise AssertionError(f"not an instruction: {instruction!r}")
-        self._buffer.put([item])
+        self._deliver([item])
+
+    def _deliver(self, items: list[BufferItem]) -> None:
+        """Put items into the buffer: the only way in, for windows and pages alike."""
+        if not items:
+            return
+        self._buffer.put(items)
+        # Yield the GIL to the dispatcher, which has just been woken: otherwise it would
+        # wait until this thread has sent the next request (`benchmarks.latency`).
+        time.sleep(0)
 
     def _forget_answer(self) -> None:
         self._window_decoder.reset()

@@ -6,7 +6,6 @@ Errors are raised; `puller` turns them into messages.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 
 from databus.client.machines.connection_messages import (
@@ -26,9 +25,11 @@ from databus.client.machines.connection_messages import (
     TargetScnAnswered,
     WindowTooLarge,
 )
+from databus.client.puller.buffer_items import BufferItem
 from databus.client.puller.page_decoder import PageDecoder
 from databus.client.puller.transport import Answer, OnChunk, make_transport
-from databus.client.puller.window_decoder import BufferItem, UnknownSchemaError, WindowDecoder
+from databus.client.puller.unknown_schemas import UnknownSchemaError
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.responses import (
     read_mark,
     read_page_headers,
@@ -178,12 +179,7 @@ class ServerRequests:
         return PageAnswered(page, read_page_headers(request.server, answer.headers))
 
     def _take_chunk(self, chunk: bytes) -> None:
-        items = self._window_decoder.receive(chunk)
-        self._on_items(items)
-        if items:
-            # Yield the GIL to the dispatcher, which has just been woken: otherwise it would
-            # wait until this thread has sent the next request (`benchmarks.latency`).
-            time.sleep(0)
+        self._on_items(self._window_decoder.receive(chunk))
 
     def _stream_parameters(self, request: GetStream) -> dict[str, str]:
         parameters = {

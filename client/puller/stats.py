@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from databus.client.puller.buffer_items import BootstrapPage, Phase
-from databus.client.puller.window_decoder import ReadWindow
+from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
 
 Clock = Callable[[], float]
 

@@ -7,75 +7,21 @@ stays after the last good window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
-
 from databus.client.machines.connection_messages import HalfWindow, Progress
 from databus.client.machines.position import Position
 from databus.client.puller.buffer_items import (
     NOTICE_BYTES,
-    BootstrapBegun,
-    BootstrapEnded,
-    BootstrapPage,
+    BufferItem,
+    ReadWindow,
+    RolledBack,
+    position_after,
 )
+from databus.client.puller.unknown_schemas import UnknownSchemaError, explain_unknown
 from databus.client.subscription import Bindings, schemas_of
-from databus.schemas.checkpoint import Checkpoint
-from databus.schemas.errors import DatabusError, ProtocolError
+from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import checkpoint_of
-from databus.schemas.stream.row_reader import LOST_ROW_DIGEST, RowReader, RowWindow
+from databus.schemas.stream.row_reader import RowReader, RowWindow
 from databus.schemas.stream.stream_reader import ControlEvent
-
-
-class ReadWindow(NamedTuple):
-    """A whole window, the bindings that decode it, and a position at or before its start."""
-
-    window: RowWindow
-    bindings: Bindings
-    since: Position
-
-    def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint after this window."""
-        return _after(self.since, self.window).checkpoint
-
-    @property
-    def size_bytes(self) -> int:
-        """Its size on the wire."""
-        return self.window.size_bytes
-
-
-class RolledBack(NamedTuple):
-    """Reading went back: the next window follows window `scn`."""
-
-    scn: int
-    size_bytes: int = NOTICE_BYTES
-
-
-@dataclass(slots=True)
-class ReadingFailed:
-    """Reading has stopped. In the buffer, so that the windows before it are consumed first.
-
-    `is_retried`: reading was resumed in the meantime, so the error is obsolete.
-    """
-
-    error: DatabusError
-    is_retried: bool = False
-    size_bytes: int = NOTICE_BYTES
-
-
-BufferItem = (
-    ReadWindow | RolledBack | ReadingFailed | BootstrapPage | BootstrapBegun | BootstrapEnded
-)
-
-
-class UnknownSchemaError(DatabusError):
-    """An event has a schema that the relay did not have at registration.
-
-    Never leaves this package: the client registers again.
-    """
-
-    def __init__(self, schema_id: bytes) -> None:
-        super().__init__(f"no schema {schema_id.hex()} at registration")
-        self.schema_id = schema_id
 
 
 class WindowDecoder:
@@ -118,7 +64,7 @@ class WindowDecoder:
             else:
                 _refuse(item)
         # Once per chunk, not per window: creating a checkpoint is slow.
-        self._position = _after(since, last) if last else since
+        self._position = position_after(since, last) if last else since
         return items
 
     def end(self) -> None:
@@ -162,20 +108,6 @@ class WindowDecoder:
                     raise UnknownSchemaError(digest)
 
 
-def explain_unknown(unknown: frozenset[tuple[int, bytes]], bindings: Bindings) -> NoReturn:
-    """Raise ProtocolError for events that have no place, or UnknownSchemaError."""
-    for src_id, digest in unknown:
-        if src_id not in bindings:
-            raise ProtocolError(
-                f"an event of source {src_id}, which was not asked for: the server gives its "
-                "sources other ids than its events have; see whether its schemas.db (or store) "
-                "and its ring were put together from different places, and put the right one back"
-            )
-        if digest == LOST_ROW_DIGEST:
-            raise ProtocolError(f"an event of source {src_id} without a row")
-    raise UnknownSchemaError(min(digest for _, digest in unknown))
-
-
 def _went_back(item: ControlEvent, last_scn: int) -> Position:
     """Return the position after a server went back; raise ProtocolError if it is ahead."""
     since = Position(checkpoint_of(item.event))
@@ -190,8 +122,3 @@ def _refuse(item: ControlEvent) -> None:
         text = event.value.decode("utf-8", "replace")
         raise ProtocolError(f"the server sent error event {event.src_id}: {text}")
     raise ProtocolError(f"a control event of src_id {event.src_id} has no place in a stream")
-
-
-def _after(since: Position, window: RowWindow) -> Position:
-    has_rows = bool(window.events)
-    return since.after_window(window.scn, window.timestamp_ns, has_rows=has_rows)

@@ -19,8 +19,9 @@ from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.machines.connection_messages import PageAnswered
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.http import health_of
+from databus.client.puller.buffer_items import BufferItem
 from databus.client.puller.requests import Request, ServerRequests
-from databus.client.puller.window_decoder import BufferItem, WindowDecoder
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import (
     CheckpointError,

@@ -10,20 +10,14 @@ import pytest
 from databus.client.consumer import Consumer, DataEvent, DdlEvent, Result
 from databus.client.dispatcher.callbacks import CheckpointRule, DataWindow, Dispatch, data_window
 from databus.client.machines.position import Position
-from databus.client.puller.window_decoder import ReadWindow, WindowDecoder
+from databus.client.puller.buffer_items import ReadWindow
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ConsumerError
 from databus.schemas.event.control import ddl_event
 from databus.schemas.event.event import Event, Part
 from databus.schemas.event.metadata import METADATA_DIGESTS, Op
-from tests.client.shop import (
-    FakeClock,
-    change,
-    customer,
-    order,
-    shop_bindings,
-    window,
-)
+from tests.client.shop import FakeClock, change, customer, order, shop_bindings, window
 
 
 def read(scn: int, *events: Event) -> ReadWindow:

@@ -17,8 +17,12 @@ from databus.client.dispatcher.callbacks import CheckpointRule, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.machines.position import Position
 from databus.client.puller.buffer import Buffer
-from databus.client.puller.buffer_items import BootstrapBegun, BootstrapEnded, empty_page
-from databus.client.puller.window_decoder import BufferItem
+from databus.client.puller.buffer_items import (
+    BootstrapBegun,
+    BootstrapEnded,
+    BufferItem,
+    empty_page,
+)
 from databus.client.subscription import Subscription
 from databus.conf.settings import ClientSettings
 from databus.schemas.checkpoint import Checkpoint

@@ -8,7 +8,8 @@ from databus.client.consumer import Consumer, DataEvent, Result
 from databus.client.dispatcher.callbacks import Dispatch
 from databus.client.dispatcher.schema_changes import SchemaWatch, with_seen
 from databus.client.machines.position import Position
-from databus.client.puller.window_decoder import ReadWindow, WindowDecoder
+from databus.client.puller.buffer_items import ReadWindow
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.client.subscription import RegisteredSchema, Subscription, bind
 from databus.schemas.avro_rows import RowCodec, schema_id
 from databus.schemas.checkpoint import Checkpoint

@@ -9,9 +9,8 @@ import pytest
 from databus.client.machines.position import Position
 from databus.client.machines.states import Connection
 from databus.client.monitoring.reporter import filters_text, mode_of
-from databus.client.puller.buffer_items import BootstrapPage, Phase
+from databus.client.puller.buffer_items import BootstrapPage, Phase, ReadWindow
 from databus.client.puller.stats import BUCKETS_S, RegistrationStats, quantile
-from databus.client.puller.window_decoder import ReadWindow
 from databus.client.subscription import Subscription
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.filters import ModFilter

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from databus.client.puller.buffer import Buffer, BufferClosedError
-from databus.client.puller.window_decoder import RolledBack
+from databus.client.puller.buffer_items import RolledBack
 from tests.client.shop import PATIENCE_S
 
 ITEM = RolledBack(1, 100)

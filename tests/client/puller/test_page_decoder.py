@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from databus.client.dispatcher.callbacks import data_window
 from databus.client.puller.buffer_items import Phase
 from databus.client.puller.page_decoder import PageDecoder
-from databus.client.puller.window_decoder import UnknownSchemaError
+from databus.client.puller.unknown_schemas import UnknownSchemaError
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event.control import checkpoint_event, end_of_period, error_event

@@ -6,12 +6,9 @@ import pytest
 
 from databus.client.machines.connection_messages import HalfWindow
 from databus.client.machines.position import Position, position_of
-from databus.client.puller.window_decoder import (
-    ReadWindow,
-    RolledBack,
-    UnknownSchemaError,
-    WindowDecoder,
-)
+from databus.client.puller.buffer_items import ReadWindow, RolledBack
+from databus.client.puller.unknown_schemas import UnknownSchemaError
+from databus.client.puller.window_decoder import WindowDecoder
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError, WindowTooLargeError
 from databus.schemas.event.control import (

@@ -33,6 +33,7 @@ class Word(NamedTuple):
 
 
 HOME_MADE = (
+    Word(r"\b[Ll]anes?\b|\blane_\w+|\w+_lane\b|LaneAssembler", "binlog decoder"),
     Word(r"\bamounts\b", "units"),
     Word(r"\bpiece_builder\b", "batch builder"),
     Word(r"\blog_look_\w+|\bopen_look\b", "log probe"),

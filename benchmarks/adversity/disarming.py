@@ -117,7 +117,7 @@ CHECKS: Mapping[str, Switch] = {
     ),
     "packet-sequence": Switch(
         {
-            "relay.sources.mysql.source:LaneAssembler": _simply(None),
+            "relay.sources.mysql.source:CompiledAssembler": _simply(None),
             "relay.sources.mysql.binlog.packets:check_sequence": _always(None),
         },
         ["wire-drop-transaction-from-gtid/mariadb", "wire-drop-transaction-from-gtid/mysql"],

@@ -1,7 +1,7 @@
 """The same bytes by every path there is; what each says of them.
 
 capture   PacketReader, Assembler and WindowEncoder in Python; the compiled
-          lane ahead of them where it was built
+          decoder in front of them, where it was built
 client    RowReader in Python; the compiled cutter ahead of it
 
 A path ends with windows and, when it stopped, one of the project's errors. Any
@@ -33,11 +33,11 @@ from databus.schemas.stream.stream_reader import ControlEvent
 from databus.schemas.windows import WindowBatch
 
 try:
-    from databus.relay.sources.mysql.replication import compiled_assembler as lane_assembly
-except ImportError:  # the lane was not built: there is one path only
-    new_lane = None
+    from databus.relay.sources.mysql.replication import compiled_assembler
+except ImportError:  # not compiled: there is one path only
+    new_compiled = None
 else:
-    new_lane = lane_assembly.LaneAssembler
+    new_compiled = compiled_assembler.CompiledAssembler
 
 MOST_WINDOW_BYTES = 1 << 24
 UNFIT_ROW = "unfit row"
@@ -68,12 +68,12 @@ def _encoder() -> WindowEncoder:
 
 
 def paths() -> list[Path]:
-    """Return the ways to read a stream: Python's, and the lane's ahead of it."""
-    return [read_in_python] if new_lane is None else [read_in_python, read_with_lane]
+    """Return the ways to read a stream: in Python alone, and with the compiled decoder."""
+    return [read_in_python] if new_compiled is None else [read_in_python, read_compiled]
 
 
 def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
-    """Read with what the lane is compared with; everything is made anew for each stream."""
+    """Read with the assembler in Python, the reference; everything is made anew for each stream."""
     tables, encoder, packets = _tables_of(recording, dialect), _encoder(), PacketReader()
     assembler = Assembler(tables, dialect, prepared=PreparedTransactions())
     windows: list[Any] = []
@@ -90,10 +90,10 @@ def read_in_python(recording: Recording, dialect: Dialect, chunks: Sequence[byte
     return Outcome(windows, "")
 
 
-def read_with_lane(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
-    """Read with the compiled lane going ahead."""
-    assert new_lane is not None
-    assembler = new_lane(
+def read_compiled(recording: Recording, dialect: Dialect, chunks: Sequence[bytes]) -> Outcome:
+    """Read with the compiled decoder."""
+    assert new_compiled is not None
+    assembler = new_compiled(
         _tables_of(recording, dialect),
         dialect,
         encoder=_encoder(),

@@ -74,5 +74,5 @@ def test_damage_is_behind_the_checksum_more_often_than_not() -> None:
 
 def test_a_built_module_is_loaded_under_the_name_it_is_imported_by(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
-    built = tmp_path / "relay" / "sources" / "lane.cpython-311-x86_64-linux-gnu.so"
-    assert sanitized.module_name(built) == "databus.relay.sources.lane"
+    built = tmp_path / "relay" / "sources" / "_decoder.cpython-311-x86_64-linux-gnu.so"
+    assert sanitized.module_name(built) == "databus.relay.sources._decoder"

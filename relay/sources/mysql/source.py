@@ -77,9 +77,9 @@ from databus.schemas.table import Table
 from databus.schemas.windows import WindowBatch, WindowPiece
 
 try:
-    from databus.relay.sources.mysql.replication.compiled_assembler import LaneAssembler
+    from databus.relay.sources.mysql.replication.compiled_assembler import CompiledAssembler
 except ImportError:  # not built: transactions are put together in Python alone
-    LaneAssembler = None  # type: ignore[assignment,misc]
+    CompiledAssembler = None  # type: ignore[assignment,misc]
 
 # How long `read` waits for a first byte, and for a first whole transaction.
 WAIT_S = 0.5
@@ -239,7 +239,7 @@ class MysqlSource(Source):
 
     def _assemble(self, dump: BinlogDump, assembler: Assembler, found: list[ReadItem]) -> bool:
         """Add what the bytes that have arrived complete; say whether any have."""
-        if LaneAssembler is None or not isinstance(assembler, LaneAssembler):
+        if CompiledAssembler is None or not isinstance(assembler, CompiledAssembler):
             events = dump.receive(WAIT_S)
             for event in events or ():
                 transaction = assembler.receive(event)
@@ -373,9 +373,9 @@ class MysqlSource(Source):
         )
 
     def _make_assembler(self, *arguments: Any, **more: Any) -> Assembler:
-        if LaneAssembler is None or self._encoder is None:
+        if CompiledAssembler is None or self._encoder is None:
             return Assembler(*arguments, **more)
-        return LaneAssembler(*arguments, encoder=self._encoder, **more)
+        return CompiledAssembler(*arguments, encoder=self._encoder, **more)
 
     def _request(
         self, start: Start, is_mariadb: bool, server_id: int, *, follows: bool

@@ -11,7 +11,7 @@ from tests.relay.sources.read_back import WAYS, Reading
 
 @pytest.fixture(params=WAYS)
 def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run a test with all read in Python, and with the compiled lane ahead."""
+    """Run a test in Python alone, and with the compiled decoder."""
     Reading.way = request.param
     yield
     Reading.way = WAYS[0]

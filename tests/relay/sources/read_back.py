@@ -1,7 +1,7 @@
 """A source whose windows are read back into the transactions that they are about.
 
 So the same test holds for what Python puts together and for what the compiled
-lane writes: mark it with `pytest.mark.usefixtures("both_ways")`.
+decoder writes: mark it with `pytest.mark.usefixtures("both_ways")`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from databus.schemas.event.v2 import decode, stamp
 from databus.schemas.table import Table
 from databus.schemas.windows import EncodedWindow, WindowBatch, WindowEnd, WindowPiece
 
-WAYS = ("python", "lane")
+WAYS = ("python", "compiled")
 
 
 class Reading:
@@ -65,7 +65,7 @@ class ReadSource(MysqlSource):
         super().__init__(settings, **more)
         self._written = _Encoder(settings)
         self._unfinished = b""
-        if Reading.way == "lane":
+        if Reading.way == "compiled":
             self.write_with(self._written)
 
     def read_transactions(self) -> list[Transaction]:

@@ -1,4 +1,4 @@
-"""The compiled lane: see `stream/lane.pyx`."""
+"""The compiled binlog decoder: see `_decoder.pyx`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ class RowPlan:
         delivers_partial: bool,
     ) -> None: ...
 
-class Lane:
+class BinlogDecoder:
     epoch: int
     file_number: int
     file: str

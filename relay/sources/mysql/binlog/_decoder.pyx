@@ -105,7 +105,7 @@ cdef struct Said:
     int64_t end_offset
 
 
-cdef class Lane:
+cdef class BinlogDecoder:
     """One stream's bytes in, windows out. Used by one thread.
 
     The public attributes are what the assembler and this one hand to each

@@ -1,4 +1,4 @@
-"""Which compiled step writes each column of a table, for `stream/lane.py`. Pure.
+"""Which compiled step writes each column of a table, for `_decoder.pyx`. Pure.
 
 The readers of `rows/values.py` say what a value is; a step writes the same as
 Avro without making an object of it. A type that has no step of its own is
@@ -31,7 +31,7 @@ _Step = dict[str, Any]
 
 
 def plan_of(layout: RowLayout, encoder: TableEncoder) -> RowPlan | None:
-    """Return how the lane writes a table's rows; None when only Python can."""
+    """Return how the decoder writes a table's rows; None when only Python can."""
     if layout.row_end is not None:
         return None  # it does not tell current rows from the history
     steps = [_step(column) for column in layout.columns]

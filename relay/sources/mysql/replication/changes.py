@@ -2,7 +2,7 @@
 
 The assembler knows only that changes are added, taken back and ended. Here they
 are kept as they are and make a `Transaction`, which somebody else encodes;
-`stream/lane_assembly.py` writes them as events at once.
+`compiled_assembler.py` writes them as events at once.
 """
 
 from __future__ import annotations

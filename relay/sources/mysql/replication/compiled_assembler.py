@@ -1,9 +1,9 @@
-"""The assembler with a compiled lane ahead of it: bytes of the socket in, windows out.
+"""The assembler with a compiled decoder ahead of it: bytes of the socket in, windows out.
 
-The lane takes the plain transactions, and stops in front of whatever is not
-plain; that one event goes to the assembler, in the state that the lane has come
-to, and then the lane goes on in the assembler's. Both write into the window
-under way, which the lane keeps, so that it does not matter who reads an event.
+The decoder takes the plain transactions, and stops in front of whatever is not
+plain; that one event goes to the assembler, in the state that the decoder has come
+to, and then the decoder goes on in the assembler's. Both write into the window
+under way, which the decoder keeps, so that it does not matter who reads an event.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from pymysqlreplication.constants import BINLOG as B
 
-from databus.relay.sources.mysql.binlog import _decoder as lanes
-from databus.relay.sources.mysql.binlog._decoder import Lane, RowPlan
+from databus.relay.sources.mysql.binlog import _decoder
+from databus.relay.sources.mysql.binlog._decoder import BinlogDecoder, RowPlan
 from databus.relay.sources.mysql.binlog.events import QUERY_COMPRESSED, TRANSACTION_PAYLOAD
 from databus.relay.sources.mysql.binlog.gtid import Gtid
 from databus.relay.sources.mysql.binlog.packets import StreamBrokenError, event_of
@@ -50,9 +50,9 @@ _STATEMENTS = frozenset(
 _NOBODYS = (0, 0, 0)  # a mark before the first change of a window
 
 
-def make_lane(encoder: EventEncoder, epoch: int) -> Lane:
-    """Return a lane for one stream."""
-    return Lane(
+def make_decoder(encoder: EventEncoder, epoch: int) -> BinlogDecoder:
+    """Return a decoder for one stream."""
+    return BinlogDecoder(
         end_event=unstamped(encode(end_of_period(0, 0))),
         # The lane writes the length itself, once it has written the data.
         metadata_head=encode_part(metadata_part(b""))[PART.attributes.offset :],
@@ -63,14 +63,14 @@ def make_lane(encoder: EventEncoder, epoch: int) -> Lane:
 
 
 class _EncodedChanges:
-    """Changes that are events in the lane's window already."""
+    """Changes that are events in the decoder's window already."""
 
     def __init__(self, windows: EncodedWindows, origin: Origin) -> None:
         self._windows = windows
         self._origin = origin
 
     def __bool__(self) -> bool:
-        return self._windows.lane.window_bytes > 0
+        return self._windows.decoder.window_bytes > 0
 
     def add(self, changes: Iterable[Change], scn: int) -> None:
         self._windows.add(changes, self._origin, scn)
@@ -78,9 +78,9 @@ class _EncodedChanges:
     def add_rows(
         self, layout: RowLayout, type_code: int, body: bytes, comment: str | None, scn: int
     ) -> None:
-        lane, plan = self._windows.lane, self._windows.plan(layout, self._origin, scn)
-        lane.statement_comment = comment
-        if plan is None or not lane.put_rows(plan, type_code, body):
+        decoder, plan = self._windows.decoder, self._windows.plan(layout, self._origin, scn)
+        decoder.statement_comment = comment
+        if plan is None or not decoder.put_rows(plan, type_code, body):
             self.add(row_changes(layout, type_code, body, comment), scn)
         self._windows.hand_over()
 
@@ -92,10 +92,10 @@ class _EncodedChanges:
 
 
 class EncodedWindows:
-    """Windows written by the lane; `items` are those that wait to be taken, in order."""
+    """Windows written by the decoder; `items` are those that wait to be taken, in order."""
 
-    def __init__(self, lane: Lane, encoder: EventEncoder) -> None:
-        self.lane = lane
+    def __init__(self, decoder: BinlogDecoder, encoder: EventEncoder) -> None:
+        self.decoder = decoder
         self.items: list[ReadItem] = []
         self._encoder = encoder
         encoder.take_back()  # what a connection before this one has not finished
@@ -108,21 +108,21 @@ class EncodedWindows:
     def begin(self, origin: Origin) -> _EncodedChanges:
         """Begin a transaction."""
         gtid = None if origin.gtid is None else origin.gtid.encode()
-        self.lane.begin(gtid, origin.server_id, origin.offset)
+        self.decoder.begin(gtid, origin.server_id, origin.offset)
         return self.begun(origin)
 
     def begun(self, origin: Origin) -> _EncodedChanges:
-        """Return the changes of a transaction that the lane has begun."""
+        """Return the changes of a transaction that the decoder has begun."""
         self._origin = origin
         return _EncodedChanges(self, origin)
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
-        """Let the lane know a TABLE_MAP."""
+        """Let the decoder know a TABLE_MAP."""
         plan = None if layout is None else self.plan(layout, self._origin, scn)
-        self.lane.bind(table_id, content, layout, plan)
+        self.decoder.bind(table_id, content, layout, plan)
 
     def plan(self, layout: RowLayout, origin: Origin, scn: int) -> RowPlan | None:
-        """Return how the lane writes a table's rows; None when Python does.
+        """Return how the decoder writes a table's rows; None when Python does.
 
         It does where they make a new version: only rows do, not what announces them.
         """
@@ -145,15 +145,15 @@ class EncodedWindows:
         """Have tables announced again when rows may be of another version than before."""
         if self._encoder.revision != self._revision:
             self._revision = self._encoder.revision
-            self.lane.unbind()
+            self.decoder.unbind()
 
     def mark(self) -> tuple[int, int, int]:
         """Return what `cut` takes: bytes, rows and versions of the window under way."""
-        return self.lane.window_bytes, self.lane.rows, self._encoder.mark()
+        return self.decoder.window_bytes, self.decoder.rows, self._encoder.mark()
 
     def cut(self, size: int, rows: int, versions: int) -> None:
         """Take back what is behind these."""
-        self.lane.cut(size, rows)
+        self.decoder.cut(size, rows)
         self._encoder.take_back(versions)
         self._follow()
 
@@ -173,60 +173,60 @@ class EncodedWindows:
     def finish(
         self, scn: int, timestamp_ns: int, changes: Any, origin: Origin
     ) -> Transaction | None:
-        """End the window; what is to be taken then is in `items` or in the lane's batch."""
+        """End the window; what is to be taken then is in `items` or in the decoder's batch."""
         if isinstance(changes, ChangeList):
             self.begin(origin).add(changes.changes, scn)
         self.settle()
-        status = self.lane.commit(scn, timestamp_ns)
-        if status == lanes.EMPTY:  # each row of it was left out, as told
+        status = self.decoder.commit(scn, timestamp_ns)
+        if status == _decoder.EMPTY:  # each row of it was left out, as told
             return Transaction(scn, timestamp_ns, (), origin)
-        if status == lanes.FINISHED:
+        if status == _decoder.FINISHED:
             self.end()
-        elif status != lanes.MORE:
+        elif status != _decoder.MORE:
             raise MemoryError
         return None
 
     def end(self) -> None:
         """Take the rest of a window that was handed over in pieces."""
         self.take_piece()
-        self.items.append(WindowEnd(*self.lane.take_end()))
+        self.items.append(WindowEnd(*self.decoder.take_end()))
 
     def add(self, changes: Iterable[Change], origin: Origin, scn: int) -> None:
         """Add changes to the window under way, event by event."""
-        lane = self.lane
+        decoder = self.decoder
         for change in changes:
-            event = self._encoder.encode_change(change, origin, lane.rows, scn)
-            lane.append_events(event, 0 if isinstance(change, TableDefined) else 1)
+            event = self._encoder.encode_change(change, origin, decoder.rows, scn)
+            decoder.append_events(event, 0 if isinstance(change, TableDefined) else 1)
         self._follow()
         self.hand_over()
 
     def hand_over(self) -> None:
         """Hand over what there is of a window that has become large."""
-        if self.lane.held_bytes >= lanes.PIECE_BYTES:
+        if self.decoder.held_bytes >= _decoder.PIECE_BYTES:
             self.take_batch()
             self.take_piece()
 
     def take_batch(self) -> None:
         """Move the windows that are complete to `items`."""
-        batch = self.lane.take_batch()
+        batch = self.decoder.take_batch()
         if batch is not None:
             self.items.append(WindowBatch(*batch))
 
     def take_piece(self) -> None:
         """Move what there is of the window under way to `items`; no complete one is before it."""
-        piece = self.lane.take_piece()
+        piece = self.decoder.take_piece()
         if piece is not None:
-            self.items.append(WindowPiece(*piece, self.lane.begin_scn))
+            self.items.append(WindowPiece(*piece, self.decoder.begin_scn))
 
 
-class LaneAssembler(Assembler):
+class CompiledAssembler(Assembler):
     """Takes the bytes of the socket, in chunks, and returns what they complete."""
 
     def __init__(self, *arguments: Any, encoder: EventEncoder, epoch: int, **more: Any) -> None:
-        self._lane = make_lane(encoder, epoch)
-        self._encoded = EncodedWindows(self._lane, encoder)
+        self._decoder = make_decoder(encoder, epoch)
+        self._encoded = EncodedWindows(self._decoder, encoder)
         super().__init__(*arguments, epoch=epoch, windows=self._encoded, **more)
-        self._transactions = self._lane.transactions
+        self._transactions = self._decoder.transactions
 
     def receive_bytes(self, chunk: memoryview | bytes, size: int) -> Iterator[ReadItem]:
         """Take the first `size` bytes of a chunk; yield what is complete then.
@@ -234,105 +234,107 @@ class LaneAssembler(Assembler):
         Raises AssemblyStopped, StreamBrokenError, AnotherLogError, and StreamEnded
         when the server says so; what was yielded before that is good.
         """
-        self._lane.feed(chunk, size)
-        status = lanes.FULL
-        while status != lanes.MORE:
+        self._decoder.feed(chunk, size)
+        status = _decoder.FULL
+        while status != _decoder.MORE:
             self._enter()
-            status = self._lane.run()
+            status = self._decoder.run()
             self._leave()
             yield from self._outcome(status)
 
     def _outcome(self, status: int) -> Iterator[ReadItem]:
-        """Yield what there is to be taken, and do what is to be done, after the lane stopped."""
-        lane, encoded = self._lane, self._encoded
+        """Yield what there is to be taken, and do what is to be done, after the decoder stopped."""
+        decoder, encoded = self._decoder, self._encoded
         # Before anything else, for it came before; nothing is left of it while pieces are taken.
         encoded.take_batch()
-        if status == lanes.LARGE:
+        if status == _decoder.LARGE:
             encoded.take_piece()
-        elif status == lanes.FINISHED:
+        elif status == _decoder.FINISHED:
             encoded.end()
-        elif status == lanes.EMPTY:
-            encoded.items.append(Transaction(*lane.empty, ()))
+        elif status == _decoder.EMPTY:
+            encoded.items.append(Transaction(*decoder.empty, ()))
         yield from self._taken()
-        if status == lanes.BROKEN:
+        if status == _decoder.BROKEN:
             raise StreamBrokenError(
-                f"the packet behind {self.position} is not number {lane.sequence},"
+                f"the packet behind {self.position} is not number {decoder.sequence},"
                 " or not as long as its event"
             )
-        if status == lanes.PACKET:
-            event_of(lane.next_event())
-        elif status == lanes.EVENT:
-            yield from self._assemble(lane.next_event())
+        if status == _decoder.PACKET:
+            event_of(decoder.next_event())
+        elif status == _decoder.EVENT:
+            yield from self._assemble(decoder.next_event())
 
     def _assemble(self, event: bytes) -> Iterator[ReadItem]:
         """Let Python have one event."""
-        self._layouts.update(self._lane.layouts())
+        self._layouts.update(self._decoder.layouts())
         for transaction in self.receive_parts(event):
             if transaction is not None:
                 self._encoded.take_batch()
                 self._encoded.items.append(transaction)
             yield from self._taken()
         if event[_TYPE_AT] in _STATEMENTS:
-            self._lane.unbind()  # what it defines may be read otherwise from now on
+            self._decoder.unbind()  # what it defines may be read otherwise from now on
         if not self._layouts:
-            self._lane.end_statements()
-        self._transactions = self._lane.transactions
+            self._decoder.end_statements()
+        self._transactions = self._decoder.transactions
 
     def _taken(self) -> list[ReadItem]:
         items, self._encoded.items = self._encoded.items, []
         return items
 
     def _enter(self) -> None:
-        """Hand the lane the state that Python has come to."""
-        lane, cursor, group, held = self._lane, self._cursor, self._group, self._held
-        if lane.file != cursor.file:
-            lane.file, lane.file_number = cursor.file, cursor.file_number
-        lane.offset = cursor.offset
-        lane.has_checksum = self._reader.has_checksum
-        lane.newest_ns, lane.yielded_second = self._newest_ns, self._yielded_second
-        lane.held_scn, lane.held_ns = (-1, 0) if held is None else (held.scn, held.timestamp_ns)
-        lane.statement_comment = self._comment
-        lane.is_open = group is not None
-        # Transactions that the lane has no window for: prepared ones, and those beyond 4 GiB.
-        lane.cuts_only = self._beyond is not None or self.identities.is_proving
+        """Hand the decoder the state that Python has come to."""
+        decoder, cursor, group, held = self._decoder, self._cursor, self._group, self._held
+        if decoder.file != cursor.file:
+            decoder.file, decoder.file_number = cursor.file, cursor.file_number
+        decoder.offset = cursor.offset
+        decoder.has_checksum = self._reader.has_checksum
+        decoder.newest_ns, decoder.yielded_second = self._newest_ns, self._yielded_second
+        decoder.held_scn, decoder.held_ns = (
+            (-1, 0) if held is None else (held.scn, held.timestamp_ns)
+        )
+        decoder.statement_comment = self._comment
+        decoder.is_open = group is not None
+        # Transactions that the decoder has no window for: prepared ones, and those beyond 4 GiB.
+        decoder.cuts_only = self._beyond is not None or self.identities.is_proving
         trail = self.identities.trail
-        lane.trail_begin, lane.trail_digest = trail.begin, trail.digest
-        lane.expected_scn = self.identities.expected_scn
+        decoder.trail_begin, decoder.trail_digest = trail.begin, trail.digest
+        decoder.expected_scn = self.identities.expected_scn
         if group is not None:
-            lane.cuts_only |= not isinstance(group.changes, _EncodedChanges)
-            lane.is_begun, lane.commit_ns = group.is_begun, group.gtid.commit_timestamp_ns
+            decoder.cuts_only |= not isinstance(group.changes, _EncodedChanges)
+            decoder.is_begun, decoder.commit_ns = group.is_begun, group.gtid.commit_timestamp_ns
 
     def _leave(self) -> None:
-        """Take over the state that the lane has come to."""
-        lane = self._lane
-        self._cursor.offset = lane.offset
+        """Take over the state that the decoder has come to."""
+        decoder = self._decoder
+        self._cursor.offset = decoder.offset
         trail = self.identities.trail
-        trail.begin, trail.digest = lane.trail_begin, lane.trail_digest
-        for scn, begin, digest, gtid, timestamp_ns in lane.take_ended():
+        trail.begin, trail.digest = decoder.trail_begin, decoder.trail_digest
+        for scn, begin, digest, gtid, timestamp_ns in decoder.take_ended():
             self.identities.take(scn, self._cursor, begin, digest, gtid, timestamp_ns)
-        self._newest_ns, self._yielded_second = lane.newest_ns, lane.yielded_second
-        if lane.held_scn < 0:
+        self._newest_ns, self._yielded_second = decoder.newest_ns, decoder.yielded_second
+        if decoder.held_scn < 0:
             self._held = None
-        elif self._held is None or self._held.scn != lane.held_scn:
-            self._held = Transaction(lane.held_scn, lane.held_ns, ())
-        self._comment = lane.statement_comment
-        if lane.transactions != self._transactions:
-            self._transactions = lane.transactions
+        elif self._held is None or self._held.scn != decoder.held_scn:
+            self._held = Transaction(decoder.held_scn, decoder.held_ns, ())
+        self._comment = decoder.statement_comment
+        if decoder.transactions != self._transactions:
+            self._transactions = decoder.transactions
             self._layouts.clear()
             self._group = None
             self._encoded.settle()  # the first of them was the one under way
-        if not lane.is_open:
+        if not decoder.is_open:
             self._group = None
         elif self._group is None:
-            self._group = self._group_of_lane()
+            self._group = self._group_of_decoder()
         if self._group is not None:
-            self._group.is_begun = lane.is_begun
+            self._group.is_begun = decoder.is_begun
 
-    def _group_of_lane(self) -> Group:
-        lane = self._lane
+    def _group_of_decoder(self) -> Group:
+        decoder = self._decoder
         is_standalone = False if self._dialect.is_mariadb else None
-        gtid = Gtid(lane.gtid_text, is_standalone, lane.commit_ns)
-        offset, first_scn = lane.start_offset, first_scn_of(lane.begin_scn)
-        origin = Origin(gtid.text, lane.server_id, lane.file, offset, self._epoch, first_scn)
+        gtid = Gtid(decoder.gtid_text, is_standalone, decoder.commit_ns)
+        offset, first_scn = decoder.start_offset, first_scn_of(decoder.begin_scn)
+        origin = Origin(gtid.text, decoder.server_id, decoder.file, offset, self._epoch, first_scn)
         changes = self._encoded.begun(origin)
-        return Group(lane.start_offset, gtid, origin, changes, _NOBODYS)
+        return Group(decoder.start_offset, gtid, origin, changes, _NOBODYS)

@@ -46,7 +46,7 @@ _GTIDS: dict[int, Callable[[Event], Any]] = {
 
 
 def digest_of(digest: int, crc: int, size: int) -> int:
-    """Return the digest of events and one more of this CRC32 and size; as in `lane.pyx`."""
+    """Return the digest of events and one more; `_decoder.pyx` computes the same."""
     mixed = ((digest ^ (crc | size << 32)) * _FACTOR) & _MASK
     return mixed ^ mixed >> 29
 

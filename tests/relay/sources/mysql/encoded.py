@@ -1,6 +1,6 @@
 """What a source captures, read back from the very bytes that go into the ring.
 
-The compiled lane writes them where it was built; what it leaves to Python, and
+The compiled decoder writes them where it was built; what it leaves to Python, and
 all where it was not, is encoded as the relay does it.
 """
 

@@ -1,4 +1,4 @@
-"""The compiled lane and the assembler in Python make the same windows of the same bytes.
+"""The compiled decoder and the assembler in Python make the same windows of the same bytes.
 
 What real servers write is compared by `test_mysql_every_type` and, damaged too,
 by `benchmarks.capture_fuzz`; here is what is easier made than found.
@@ -28,7 +28,7 @@ from databus.relay.sources.mysql.binlog.packets import (
 )
 from databus.relay.sources.mysql.binlog.stopped import AssemblyStopped
 from databus.relay.sources.mysql.replication.assembler import Assembler
-from databus.relay.sources.mysql.replication.compiled_assembler import LaneAssembler
+from databus.relay.sources.mysql.replication.compiled_assembler import CompiledAssembler
 from databus.relay.sources.mysql.rows.layout import DefinedColumn, Definition, Dialect
 from databus.relay.sources.mysql.tables.alter import TableVersion
 from databus.relay.sources.mysql.tables.captured_tables import Names, WatchedTables
@@ -127,9 +127,11 @@ def in_python(
     return [writer.encode(t) for t in (*found, assembler.take_held()) if t is not None]
 
 
-def lane_of(*, before_images: bool = True, writer: WindowEncoder | None = None) -> LaneAssembler:
+def compiled_assembler(
+    *, before_images: bool = True, writer: WindowEncoder | None = None
+) -> CompiledAssembler:
     writer = writer or encoder(before_images=before_images)
-    return LaneAssembler(tables(), DIALECT, encoder=writer, epoch=0)
+    return CompiledAssembler(tables(), DIALECT, encoder=writer, epoch=0)
 
 
 def windows_of(items: Iterable[ReadItem]) -> Iterator[EncodedWindow]:
@@ -151,19 +153,19 @@ def windows_of(items: Iterable[ReadItem]) -> Iterator[EncodedWindow]:
             yield writer.encode(item)
 
 
-def in_lane(
+def in_cython(
     events: Sequence[bytes],
     *,
     chunk_bytes: int = 1 << 20,
     before_images: bool = True,
     writer: WindowEncoder | None = None,
 ) -> list[EncodedWindow]:
-    lane, data = lane_of(before_images=before_images, writer=writer), packets(events)
+    compiled, data = compiled_assembler(before_images=before_images, writer=writer), packets(events)
     items: list[ReadItem] = []
     for at in range(0, len(data), chunk_bytes):
         chunk = data[at : at + chunk_bytes]
-        items += lane.receive_bytes(chunk, len(chunk))
-    held = lane.take_held()
+        items += compiled.receive_bytes(chunk, len(chunk))
+    held = compiled.take_held()
     return list(windows_of([*items, *([held] if held is not None else [])]))
 
 
@@ -197,12 +199,12 @@ MIXED = stream(
 def test_both_make_the_same_windows(before_images: bool) -> None:
     expected = in_python(MIXED, before_images=before_images)
     assert sum(len(window.data) > 53 for window in expected) == 5
-    assert in_lane(MIXED, before_images=before_images) == expected
+    assert in_cython(MIXED, before_images=before_images) == expected
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 17, 1000])
 def test_bytes_may_come_in_any_pieces(chunk_bytes: int) -> None:
-    assert in_lane(MIXED, chunk_bytes=chunk_bytes) == in_python(MIXED)
+    assert in_cython(MIXED, chunk_bytes=chunk_bytes) == in_python(MIXED)
 
 
 FULL = b"".join(
@@ -272,7 +274,7 @@ def test_an_alter_that_only_rows_show_begins_with_their_window_whoever_reads_it(
     events = stream(*AS_BEFORE, *alter, *AS_BEFORE, *transaction(ALTERED, rows(WRITE, image(9))))
     writers = encoder(), encoder()
     expected = in_python(events, writer=writers[0])
-    assert in_lane(events, writer=writers[1]) == expected
+    assert in_cython(events, writer=writers[1]) == expected
     versions, others = (versions_of(writer) for writer in writers)
     assert versions == others
     # Of a window, and of none before: each begins behind the end of the one before its own.
@@ -286,7 +288,7 @@ def test_an_alter_that_only_rows_show_begins_with_their_window_whoever_reads_it(
         assert version.start_scn not in ends[: expected.index(window)]
     # Read again, with all that is registered, rows are what they were.
     assert in_python(events, writer=writers[1]) == expected
-    assert in_lane(events, writer=writers[0]) == expected
+    assert in_cython(events, writer=writers[0]) == expected
     assert versions_of(writers[0]) == versions
 
 
@@ -307,15 +309,15 @@ def test_an_event_of_several_packets_is_one_event() -> None:
     rest = 0xFFFFFF - 1 - len(rows(WRITE, image(1, None, b"")))
     exact = stream(*transaction(TYPES, rows(WRITE, image(1, None, bytes(rest)))))
     assert any(len(event) + 1 == 0xFFFFFF for event in exact)
-    assert in_lane(big) == in_python(big)
-    assert in_lane(exact) == in_python(exact)
+    assert in_cython(big) == in_python(big)
+    assert in_cython(exact) == in_python(exact)
 
 
 def test_a_large_window_comes_in_pieces_and_its_memory_is_given_back() -> None:
     some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 150
     events = stream(*transaction(TYPES, *some), *transaction(TYPES, rows(WRITE, image(1))))
-    lane, data = lane_of(), packets(events)
-    items = list(lane.receive_bytes(data, len(data)))
+    compiled, data = compiled_assembler(), packets(events)
+    items = list(compiled.receive_bytes(data, len(data)))
     pieces = [item for item in items if isinstance(item, WindowPiece)]
     assert len(pieces) > 3
     assert all(len(piece.data) < 2 * PIECE_BYTES for piece in pieces)
@@ -324,8 +326,8 @@ def test_a_large_window_comes_in_pieces_and_its_memory_is_given_back() -> None:
 
 def test_pieces_say_where_their_transaction_begins() -> None:
     some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 60
-    lane, data = lane_of(), packets(stream(*transaction(TYPES, *some), start=500))
-    items = list(lane.receive_bytes(data, len(data)))
+    compiled, data = compiled_assembler(), packets(stream(*transaction(TYPES, *some), start=500))
+    items = list(compiled.receive_bytes(data, len(data)))
     begins = {item.begin_scn for item in items if isinstance(item, WindowPiece)}
     assert begins == {BinlogPosition(0, 7, 500).to_scn()}
 
@@ -333,9 +335,9 @@ def test_pieces_say_where_their_transaction_begins() -> None:
 def test_what_is_held_back_is_not_given_out_while_another_is_under_way() -> None:
     empty = transaction(UNWATCHED, rows(WRITE, b"\0\1\0\0\0", number=6))
     begun = [made.mysql_gtid(), made.query("BEGIN"), TYPES, rows(WRITE, image(1))]
-    for assembler in (lane_of(), Assembler(tables(), DIALECT)):
+    for assembler in (compiled_assembler(), Assembler(tables(), DIALECT)):
         events = stream(*empty, *empty, *begun, made.xid())
-        if isinstance(assembler, LaneAssembler):
+        if isinstance(assembler, CompiledAssembler):
             data = packets(events[:-1])
             assert len(list(assembler.receive_bytes(data, len(data)))) == 1
         else:
@@ -347,8 +349,8 @@ def test_the_rows_of_a_compressed_transaction_are_handed_over_while_it_is_read()
     some = [rows(WRITE, *(image(n, "x" * 90, bytes(400)) for n in range(200)))] * 150
     inside = made.payload(made.query("BEGIN"), TYPES, *some, made.xid())
     events = stream(made.mysql_gtid(), inside)
-    lane, data = lane_of(), packets(events)
-    reading = lane.receive_bytes(data, len(data))
+    compiled, data = compiled_assembler(), packets(events)
+    reading = compiled.receive_bytes(data, len(data))
     first = next(reading)
     assert isinstance(first, WindowPiece)
     assert len(first.data) < 2 * PIECE_BYTES
@@ -359,13 +361,13 @@ def test_an_image_without_any_column_is_not_taken_for_no_row() -> None:
     dialect = replace(DIALECT, delivers_partial_rows=True)
     empty = made.rows_v2(WRITE, 3, b"", present=0)
     for assembler in (
-        LaneAssembler(tables(dialect), dialect, encoder=encoder(), epoch=0),
+        CompiledAssembler(tables(dialect), dialect, encoder=encoder(), epoch=0),
         Assembler(tables(dialect), dialect),
     ):
         events = stream(*transaction(TYPES, empty))
 
         def read(assembler: Assembler = assembler, events: Sequence[bytes] = events) -> None:
-            if isinstance(assembler, LaneAssembler):
+            if isinstance(assembler, CompiledAssembler):
                 list(assembler.receive_bytes(packets(events), len(packets(events))))
             for event in events:
                 assembler.receive(event)
@@ -394,7 +396,7 @@ def test_what_was_handed_over_can_be_taken_back() -> None:
         made.query("ROLLBACK"),
         *transaction(TYPES, rows(WRITE, image(2))),
     )
-    assert in_lane(events) == in_python(events)
+    assert in_cython(events) == in_python(events)
 
 
 def test_a_transaction_that_a_crash_cut_off_leaves_nothing_behind() -> None:
@@ -406,7 +408,7 @@ def test_a_transaction_that_a_crash_cut_off_leaves_nothing_behind() -> None:
             made.format_description(), *transaction(TYPES, rows(WRITE, image(2))), start=4
         ),
     ]
-    assert in_lane(events) == in_python(events)
+    assert in_cython(events) == in_python(events)
 
 
 def test_transactions_that_end_beyond_4_gib_become_one() -> None:
@@ -426,7 +428,7 @@ def test_transactions_that_end_beyond_4_gib_become_one() -> None:
     ]
     expected = in_python(events)
     assert [window.scn >> 32 for window in expected if len(window.data) > 53] == [7, 8, 8]
-    assert in_lane(events) == expected
+    assert in_cython(events) == expected
 
 
 def test_an_xa_transaction_comes_with_its_commit() -> None:
@@ -445,14 +447,14 @@ def test_an_xa_transaction_comes_with_its_commit() -> None:
     )
     expected = in_python(events)
     assert sum(len(window.data) > 53 for window in expected) == 3
-    assert in_lane(events) == expected
+    assert in_cython(events) == expected
 
 
 @pytest.mark.parametrize("compression", [0, 255])
 def test_a_compressed_transaction_is_read_by_both(compression: int) -> None:
     inside = (made.query("BEGIN"), TYPES, rows(WRITE, image(1), image(2, "x")), made.xid())
     events = stream(made.mysql_gtid(), made.payload(*inside, compression=compression))
-    assert in_lane(events) == in_python(events)
+    assert in_cython(events) == in_python(events)
 
 
 def test_more_tables_than_are_remembered_are_read_all_the_same() -> None:
@@ -462,7 +464,7 @@ def test_more_tables_than_are_remembered_are_read_all_the_same() -> None:
         events += transaction(other, rows(WRITE, b"\0\1\0\0\0", number=number))
     events += transaction(TYPES, rows(WRITE, image(1)))
     placed = stream(*events)
-    assert in_lane(placed) == in_python(placed)
+    assert in_cython(placed) == in_python(placed)
 
 
 @pytest.mark.parametrize("text", ["/* by hand */ INSERT", "INSERT /*", "INSERT", "/**/ INSERT x"])
@@ -471,20 +473,20 @@ def test_the_comment_of_a_statement_goes_with_its_rows_alone(text: str) -> None:
     first = bytearray(rows(WRITE, image(1)))
     first[19 + 6] = 1  # the end of the statement
     events = stream(*transaction(told, TYPES, bytes(first), TYPES, rows(WRITE, image(2))))
-    assert in_lane(events) == in_python(events)
+    assert in_cython(events) == in_python(events)
 
 
 def test_what_the_server_says_at_the_end_comes_after_what_it_sent() -> None:
     data = packets(MIXED) + bytes([5, 0, 0, len(MIXED) + 1 & 0xFF]) + b"\xfe\0\0\2\0"
-    lane, found = lane_of(), []
+    compiled, found = compiled_assembler(), []
 
     def read() -> None:
-        for item in lane.receive_bytes(data, len(data)):
+        for item in compiled.receive_bytes(data, len(data)):
             found.append(item)  # noqa: PERF402 - kept when the next one raises
 
     with pytest.raises(StreamEnded):
         read()
-    held = lane.take_held()
+    held = compiled.take_held()
     assert list(windows_of([*found, *([held] if held else [])])) == in_python(MIXED)
 
 
@@ -508,7 +510,7 @@ def test_damage_is_said_in_the_same_words(data: st.DataObject) -> None:
         reader = PacketReader()
         return in_python(list(reader.receive(packets(events))))
 
-    assert _outcome(lambda: in_lane(events)) == _outcome(plain)
+    assert _outcome(lambda: in_cython(events)) == _outcome(plain)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
@@ -523,8 +525,8 @@ def test_a_packet_that_is_not_the_next_or_not_as_long_as_its_event_breaks_the_st
     for data in (too_long, another):
         # What follows it is never asked for: it would be waited for in vain.
         chunks = [bytes(data[at : at + piece_bytes]) for at in range(0, last + 40, piece_bytes)]
-        lane, reader = lane_of(), PacketReader()
+        compiled, reader = compiled_assembler(), PacketReader()
         with pytest.raises(StreamBrokenError):
-            list(chain.from_iterable(lane.receive_bytes(c, len(c)) for c in chunks))
+            list(chain.from_iterable(compiled.receive_bytes(c, len(c)) for c in chunks))
         with pytest.raises(StreamBrokenError):
             list(chain.from_iterable(map(reader.receive, chunks)))

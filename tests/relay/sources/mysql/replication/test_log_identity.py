@@ -12,7 +12,7 @@ import pytest
 from benchmarks.adversity.proxy import WireProxy
 from databus.relay.sources.mysql.binlog.packets import PacketReader, StreamBrokenError
 from databus.relay.sources.mysql.replication.assembler import Assembler
-from databus.relay.sources.mysql.replication.compiled_assembler import LaneAssembler
+from databus.relay.sources.mysql.replication.compiled_assembler import CompiledAssembler
 from databus.relay.sources.mysql.replication.log_identities import Expected, Identities
 from databus.relay.sources.mysql.replication.log_identity import (
     AnotherLogError,
@@ -33,8 +33,8 @@ from tests.relay.sources.mysql.replication.test_decoder import (
     DIALECT,
     TYPES,
     WRITE,
+    compiled_assembler,
     image,
-    lane_of,
     packets,
     rows,
     stream,
@@ -70,9 +70,11 @@ def read_all(
     return found
 
 
-def pass_through(lane: LaneAssembler, data: bytes, found: list[ReadItem] | None = None) -> None:
+def pass_through(
+    compiled: CompiledAssembler, data: bytes, found: list[ReadItem] | None = None
+) -> None:
     found = [] if found is None else found
-    for item in lane.receive_bytes(data, len(data)):
+    for item in compiled.receive_bytes(data, len(data)):
         found.append(item)
 
 
@@ -140,12 +142,12 @@ def test_the_first_event_is_the_same_in_the_file_and_in_a_copy_of_it() -> None:
     assert first_event_crc(bytes(in_use)) == first_event_crc(copied)
 
 
-def test_the_lane_and_python_know_the_log_by_the_same_digests() -> None:
+def test_the_decoder_and_python_know_the_log_by_the_same_digests() -> None:
     events = a_stream(a_transaction(), a_transaction(8), a_transaction(9))
     wanted = identities_of(events)
-    lane = lane_of()
-    pass_through(lane, packets(events))
-    found = lane.identities.at(wanted[-1].scn)
+    compiled = compiled_assembler()
+    pass_through(compiled, packets(events))
+    found = compiled.identities.at(wanted[-1].scn)
     assert found is not None
     assert (found.begin, found.digest, found.gtid) == (
         wanted[-1].begin,
@@ -161,10 +163,10 @@ def test_a_later_transaction_that_was_kept_is_compared_as_it_is_passed(number: i
     kept = identities_of(read)[number]
     other = a_stream(*[a_transaction(5 if at == number else 7 + at) for at in range(3)])
     for events, is_same in ((read, True), (other, False)):
-        lane = lane_of()
-        lane.identities = Identities("42", expected=[Expected(kept.scn, kept)])
+        compiled = compiled_assembler()
+        compiled.identities = Identities("42", expected=[Expected(kept.scn, kept)])
         with contextlib.nullcontext() if is_same else pytest.raises(AnotherLogError):
-            pass_through(lane, packets(events))
+            pass_through(compiled, packets(events))
         target = strict(Identities("42", expected=[Expected(kept.scn, kept)]))
         with contextlib.nullcontext() if is_same else pytest.raises(AnotherLogError):
             read_all(target, events)
@@ -236,7 +238,7 @@ def test_packets_that_do_not_follow_each_other_break_the_stream_both_ways(change
     data = b"".join([*cut[:at], *new, *cut[at + (2 if change == "swapped" else 1) :]])
     found: list[ReadItem] = []
     with pytest.raises(StreamBrokenError):
-        pass_through(lane_of(), data, found)
+        pass_through(compiled_assembler(), data, found)
     # The table's first window goes alone: with it its rows' schema is registered.
     assert [batch.window_count for batch in found if isinstance(batch, WindowBatch)] == [1, 6]
     reading = PacketReader().receive(data)
@@ -256,7 +258,7 @@ def test_a_packet_longer_than_its_event_breaks_the_stream_and_waits_for_no_more(
     bad = length.to_bytes(3, "little") + cut[at][3:]
     data = b"".join([*cut[:at], bad, *cut[at + 1 :]])
     with pytest.raises(StreamBrokenError):
-        pass_through(lane_of(), data, [])
+        pass_through(compiled_assembler(), data, [])
     with pytest.raises(StreamBrokenError):
         list(PacketReader().receive(data))
 

@@ -6,7 +6,7 @@ and without compression (MariaDB's of events, MySQL's of transactions). What is
 captured is compared with what the server prints, over another driver than the
 one that the relay has; what is absent must be what the image left out. The same
 is read back from the bytes that the relay would append to its ring, which the
-compiled lane writes where it was built.
+compiled decoder writes where it was built.
 
 Not run, for no server here has it: VECTOR (MariaDB 11.7 and MySQL 9 have it).
 """

@@ -36,7 +36,7 @@ def check(file: Path, kind: str | None) -> None:
     kind = kind or kind_of(file)
     model, _ = PAGES[kind]
     load_settings(file, model)
-    click.echo(f"{file}: good settings for a {kind}")
+    click.echo(f"{file}: valid settings for a {kind}")
 
 
 @config.command()

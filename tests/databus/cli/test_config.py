@@ -108,7 +108,7 @@ def test_config_check_says_that_a_file_is_good(tmp_path: Path) -> None:
     (tmp_path / "relay.toml").write_text(GOOD)
     result = databus("config", "check", tmp_path / "relay.toml", "--kind", "relay")
     assert result.exit_code == 0
-    assert result.output.endswith("relay.toml: good settings for a relay\n")
+    assert result.output.endswith("relay.toml: valid settings for a relay\n")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_kind_of_settings_is_seen_by_their_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["relay", "bootstrap", "client"])
 def test_config_check_sees_of_itself_what_a_file_is_for(kind: str) -> None:
     result = databus("config", "check", EXAMPLES / f"{kind}.toml")
-    assert result.output.endswith(f"{kind}.toml: good settings for a {kind}\n")
+    assert result.output.endswith(f"{kind}.toml: valid settings for a {kind}\n")
 
 
 def test_config_reference_of_one_kind_is_for_the_terminal() -> None:

@@ -266,6 +266,7 @@ class DatabusClient:
 
     def silence_of(self, registration: Registration) -> Silence | None:
         """Return since when (`time.time`) no server answers a registration; None if one does."""
+        # Silence is measured on the monotonic clock, and reported in wall time.
         found = registration.silence(self.told.silence)
         if found is None:
             return None
@@ -406,6 +407,7 @@ class DatabusClient:
                 if key not in self._registrations:
                     started.append(self._add(subscription, consumers))
             self._wanted.clear()
+        # After the loop above: an error in one checkpoint starts none of them.
         for registration in started:
             registration.start()
 

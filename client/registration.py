@@ -75,6 +75,7 @@ class Registration:
         """
         self.subscription = subscription
         self._context = context
+        # Before the load: another process may be writing the checkpoint.
         self._let_go = hold_in(context.store, subscription.name, subscription.sources)
         self._holding = threading.Lock()
         try:
@@ -87,6 +88,7 @@ class Registration:
         self.error: DatabusError | None = None  # what stopped the client
         self._buffer: Buffer[BufferItem] = Buffer(settings.buffer_bytes)
         self._puller = self._make_puller(servers, position)
+        # The dispatcher frees room on its own thread; the puller runs on the loop.
         self._buffer.on_room = lambda: context.loop.call(self._puller.wake)
         self._cancel: Callable[[], None] | None = None
         self._is_reading = False
@@ -128,6 +130,7 @@ class Registration:
     def retry(self) -> None:
         """Start reading again if it has stopped."""
         if not self._is_reading:
+            # The error is still in the buffer, and must not suspend the resumed client.
             if self._failed is not None:
                 self._failed.is_retried = True
             self._pull()

@@ -35,6 +35,7 @@ def read_scn(server: str, path: str, body: bytes) -> int:
     """Return the SCN in an answer to `/startSCN` or `/targetSCN`; raise ServerError."""
     try:
         value = json.loads(body)
+        # Some servers send the SCN as a string.
         scn = int(value) if isinstance(value, str) else _number(value)
         if not 0 <= scn <= MAX_SCN:
             raise ValueError(f"{scn} is not an SCN")

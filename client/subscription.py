@@ -75,6 +75,7 @@ def schemas_of(bindings: Bindings) -> frozenset[tuple[int, bytes]]:
     return frozenset(
         (src_id, digest)
         for src_id, bound in bindings.items()
+        # A truncate has no row, so its digest belongs to every source.
         for digest in (NO_ROW_DIGEST, *bound.versions)
     )
 
@@ -115,7 +116,10 @@ def _bind_source(
         codec = _codec(source, version, text)
         if reader is not None:
             check_reader(source, text, reader)
+            # Every version is checked now: a row that cannot be read must not stop the stream
+            # later.
             codec = RowCodec.resolving(text, reader)
+        # Version 1 events name their schema by its MD5, version 2 events by its CRC32.
         for digest in (schema_id(text), crc32(text.encode()).to_bytes(4, "big")):
             codecs[digest], versions[digest] = codec, version
     return SourceBinding(source, src_id, codecs, versions, tuple(schemas))

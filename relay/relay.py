@@ -81,7 +81,9 @@ class Relay:
         self._open_source = open_source or partial(open_kept_source, data_dir=settings.data_dir)
         self._open_log_probe = open_log_probe
         self._clock = clock
+        # Closes everything opened so far if a later step fails.
         with contextlib.ExitStack() as opened:
+            # First: nothing in the folder may be read while another relay writes it.
             opened.callback(_lock(settings.data_dir))
             self.registry = SchemaRegistry(open_store(settings.data_dir, settings.schema_dir))
             self.catalog = self._make_catalog()
@@ -120,6 +122,7 @@ class Relay:
         end = time.monotonic() + timeout_s
         captures = [source.capture for source in self.physical_sources.values()]
         for capture in captures:
+            # Signal all of them first, so that they end in parallel.
             capture.stop(0)
         # A list, because `all` over a generator would stop at the first False.
         ended = [capture.stop(max(0.0, end - time.monotonic())) for capture in captures]
@@ -160,6 +163,7 @@ class Relay:
         """Describe the damage to windows in a physical source's ring; "" without any."""
         reader, watched = self.physical_sources[name].reader, self.ring_watch.watched[name]
         head = reader.head
+        # A dict, to drop duplicates but keep the order.
         found = {str(reader.check.error(damage)): None for damage in reader.check.damages()}
         found |= {str(error): None for damage, error in watched.damages if damage.end > head}
         more = [f"{len(found) - _MOST_SAID} more such"] if len(found) > _MOST_SAID else []
@@ -218,6 +222,7 @@ class Relay:
                     problems[settings.name] = error
                 else:
                     opened.push(files.pop_all())
+        # A relay that can serve none of its sources must not start.
         if not found:
             raise RingError("; ".join(map(str, problems.values())))
         for name, problem in problems.items():

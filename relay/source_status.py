@@ -101,6 +101,7 @@ class SourceStatus:
     def troubles(self) -> Iterator[Trouble]:
         """Yield the problems of capture and of the ring."""
         capture = self.capture
+        # A paused or stopped source is no trouble.
         if not capture.is_well:
             text = self.capture_problem or _NOT_PROVED_YET
             yield Trouble(self.name, capture.state, text, capture.since, capture.next_try_at)

@@ -100,6 +100,7 @@ class FileCheckpoints:
     def path(self, name: str, sources: Sequence[str]) -> Path:
         """Return the file of a registration: a readable prefix and a digest of its identity."""
         identity = json.dumps([name, list(sources)])
+        # The prefix is for people; the digest alone tells registrations apart.
         readable = _READABLE.sub("_", name)[:_READABLE_CHARS].strip(".")
         return self.directory / f"{readable}-{sha256(identity.encode()).hexdigest()}.json"
 
@@ -109,6 +110,7 @@ class FileCheckpoints:
         kept = read_file(path)
         if kept is None:
             return None
+        # A file copied under another name must not move another registration.
         if (kept.name, list(kept.sources)) != (name, list(sources)):
             owner = f"it is the checkpoint of {kept.name!r}, sources {list(kept.sources)!r}"
             raise _damaged(path, ValueError(owner))
@@ -121,6 +123,7 @@ class FileCheckpoints:
             "sources": list(sources),
             "checkpoint": json.loads(checkpoint.to_json()),
         }
+        # Over the parsed values, so that a file reformatted by hand stays valid.
         kept["crc"] = _checksum(kept)
         path = self.path(name, sources)
         try:

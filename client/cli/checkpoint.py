@@ -107,9 +107,11 @@ def set_(
     Example: `databus checkpoint set checkpoints 4294967301 --name default
     --relay http://127.0.0.1:11115`
     """
+    # Before the lock, so that a wrong position changes nothing.
     parse_start(position)
     folder, found = _registration(place, name, sources)
     store = FileCheckpoints(folder)
+    # A running client would overwrite the new checkpoint with its next one.
     let_go = take_lock(store.path(found.name, found.sources).with_suffix(".lock"))
     try:
         # Read again: it may have changed before the lock was taken.
@@ -230,6 +232,7 @@ def _registration(place: Path, name: str | None, sources: tuple[str, ...]) -> tu
             f"{place} has several registrations: {names}; select one with --name, or give its "
             "file as PLACE"
         )
+    # A client finds its file by name and digest only.
     if found[0].file != FileCheckpoints(folder).path(found[0].name, found[0].sources):
         raise CheckpointError(f"{place} is a copy, which no client reads; give the original file")
     return folder, found[0]

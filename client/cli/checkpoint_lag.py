@@ -31,6 +31,7 @@ class RelayRange:
         """Whether reading can continue after window `scn`; None = from the oldest window."""
         if scn is None:
             return True
+        # Reading after the newest overwritten window misses nothing.
         return scn >= self.prev_scn if self.prev_scn >= 0 else scn >= self.min_scn
 
 
@@ -77,6 +78,7 @@ def lag_of(scn: int | None, time_ns: int | None, held: RelayRange) -> Lag:
     behind_s = None
     if behind is not None and behind <= 0:
         behind_s = 0.0
+    # Commit times may be missing from old checkpoints.
     elif behind is not None and time_ns and held.newest_ns:
         behind_s = max(0.0, (held.newest_ns - time_ns) / 1e9)
     return Lag(held.physical_source, held.min_scn, held.max_scn, behind, behind_s, held.holds(scn))

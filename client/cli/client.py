@@ -71,6 +71,7 @@ def tail(
     Example: `databus tail shop.orders --from earliest --count 10`, or
     `databus tail shop.orders --json | jq .row`.
     """
+    # Checked first: a wrong value fails before the client starts.
     parse_start(start)
     _log_to_stderr()
     access = {"token_file": token_file, "tls_ca": tls_ca}
@@ -171,6 +172,7 @@ def run(
 def load_consumer(target: str) -> Consumer | EventCallback:
     """Import `module:object`, also from the working directory; raise SettingsError."""
     module_name, _, attribute = target.partition(":")
+    # An installed command does not have the working directory on its path.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

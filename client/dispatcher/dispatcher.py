@@ -156,8 +156,10 @@ class Dispatcher:
         if not self._has_started:
             self._until_success(lambda: self.dispatch.start().failure)
             self._has_started = True
+        # After a defect the item may have been delivered in part.
         self._until_success(lambda: self._roll_back_item(self._in_hand))
         while True:
+            # `take` needs no lock; `get` waits, at most until a checkpoint is due.
             item = self._in_hand or self._buffer.take() or self._buffer.get(self._due_in_s)
             self._in_hand = item
             if isinstance(item, ReadWindow):
@@ -188,6 +190,7 @@ class Dispatcher:
             self.scn = item.scn
             self._stats.rolled_back()
             self._until_success(self._roll_back_window)
+        # Otherwise `retry` has resumed reading before this item was reached.
         elif not item.is_retried:
             self._suspend(item.error)
 
@@ -198,6 +201,7 @@ class Dispatcher:
     def _deliver_page(self, item: BootstrapPage) -> Failure | None:
         began_s = self._stats.now_s()
         result, failure = self.dispatch.deliver_page(item)
+        # The last page of a phase: a restart must begin with the next phase.
         if item.must_be_kept and result is Result.SUCCESS:
             result = Result.CHECKPOINT
         return self._settle(item, Outcome(result, failure), began_s)
@@ -219,6 +223,7 @@ class Dispatcher:
 
     def _begin_bootstrap(self, item: BootstrapBegun) -> None:
         self._stats.begin_bootstrap(item.is_beginning)
+        # Consumers start with empty tables, so they have seen no schema version.
         if item.is_beginning and item.since_scn < 0:
             self.dispatch.watch.forget()
         if not self._is_bootstrapping:
@@ -268,6 +273,7 @@ class Dispatcher:
             if self._stopping.is_set():
                 raise _StoppedError
             self._stats.rolled_back()
+            # A rollback that fails is retried like the attempt itself.
             failure = (roll_back and roll_back()) or attempt()
         self._back_off.reset()
 

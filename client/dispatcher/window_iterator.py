@@ -83,9 +83,11 @@ class WindowIterator:
     async def windows_async(self) -> AsyncGenerator[DataWindow, None]:
         """Yield windows without blocking the event loop."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        # The buffer calls this on the network thread, which must not touch our event directly.
         self._buffer.on_item = lambda: _set_soon(loop, arrived)
         try:
             while True:
+                # Cleared before the poll, so that an item that arrives after it ends the wait.
                 arrived.clear()
                 is_late, window = self._poll()
                 if window is not None:
@@ -120,6 +122,7 @@ class WindowIterator:
             if isinstance(item, ReadWindow):
                 self._stats.holds(item)
             return self._show(item) if item.window.events else None
+        # The windows before it in the buffer have been yielded by now.
         if isinstance(item, ReadingFailed):
             raise item.error
         self._buffer.done(item)
@@ -156,6 +159,7 @@ class WindowIterator:
         if item is not None:
             self._buffer.done(item)
             self._stats.took(item, self._given_at_s)
+            # The end of a phase of a bootstrap must not be repeated after a restart.
             must_be_kept = isinstance(item, BootstrapPage) and item.must_be_kept
             if isinstance(item, ReadWindow):
                 self.scn = item.window.scn
@@ -178,6 +182,7 @@ class WindowIterator:
 
 
 def _set_soon(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+    # The application may have closed its loop without ending the iteration.
     if not loop.is_closed():
         loop.call_soon_threadsafe(arrived.set)
 

@@ -63,6 +63,7 @@ def check_resumable(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
 
 def settle(checkpoint: Checkpoint, sources: Sequence[str]) -> Checkpoint:
     """Return the checkpoint after every step that needs no request."""
+    # `_advance` returns the same object when a request is needed.
     while (further := _advance(checkpoint, sources)) is not checkpoint:
         checkpoint = further
     return checkpoint
@@ -79,6 +80,7 @@ def step_of(settled: Checkpoint) -> Step:
 
 def has_snapshots_left(checkpoint: Checkpoint, sources: Sequence[str]) -> bool:
     """Whether snapshot rows are still to be read; their ids belong to one store."""
+    # Once the last snapshot is complete, row ids no longer matter.
     is_last = checkpoint.snapshot_source_index == len(sources) - 1
     is_done = checkpoint.mode is ConsumptionMode.CATCHUP or checkpoint.is_snapshot_done
     return checkpoint.bootstrap_start_scn != -1 and not (is_last and is_done)

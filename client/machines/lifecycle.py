@@ -104,6 +104,7 @@ class LifecycleMachine:
         trigger = _TRIGGERS[type(message)]
         if not self._machine.may(trigger):
             return []
+        # Only a suspended client has something to restart at `resume`.
         was = self.state
         self._machine.fire(trigger)
         match message:
@@ -118,4 +119,5 @@ class LifecycleMachine:
             case Suspend(error):
                 self.error = error
                 return [HoldCallbacks(), ReportError(error)]
+        # A client that was never started has no threads to stop.
         return [StopReading()] if was is not Lifecycle.INITIAL else []

@@ -83,6 +83,7 @@ class ServerSetMachine:
                 self._machine.fire("begin_request")
                 return []
             case EndRequest():
+                # Read before the transition, which leads back to IDLE.
                 was_changed = self.state is ServerSet.CHANGED
                 self._machine.fire("end_request")
                 return self._take() if was_changed else []
@@ -101,6 +102,7 @@ class ServerSetMachine:
             case ReplaceServers(servers, must_pick_again):
                 self.servers = servers
                 self._must_pick_again |= must_pick_again
+        # The same set again is no change, unless another server must be picked.
         return self.servers != before or self._must_pick_again
 
     def _take(self) -> list[TakeServers]:

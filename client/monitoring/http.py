@@ -57,6 +57,7 @@ class ClientServer:
 
     async def _serve(self) -> None:
         try:
+            # The event is never set: the end of the loop cancels this task.
             await serve(self._service, asyncio.Event(), self._listening)
         except BaseException as error:
             self._failed = error
@@ -104,6 +105,7 @@ def health_of(client: WatchedClient) -> Health:
     }
     if not client.is_healthy:
         return Health(False, details, "error")
+    # Windows are still delivered, but a crash would repeat more and more of them.
     if any(one.unsaved for one in client.registrations):
         return Health(False, details, "retrying")
     if any(one["silentSince"] is not None for one in registrations):

@@ -122,6 +122,7 @@ class Reporter:
     async def run(self) -> None:
         """Report until cancelled."""
         try:
+            # Not at once: the first requests show which relays are in use.
             await asyncio.sleep(min(FIRST_S, self._every_s))
             while True:
                 await self._tell()
@@ -152,6 +153,7 @@ class Reporter:
 
     async def _tell_one(self, relay: str) -> Told | None:
         """Return the relay's answer; None if it did not accept the report."""
+        # Kept open between reports: a TLS handshake every few seconds would cost more.
         if relay not in self._transports:
             self._transports[relay] = self._make_transport()
         try:
@@ -167,6 +169,7 @@ class Reporter:
             self._failures.append(str(error))
             return None
         self._is_heard = True
+        # A relay of another project or an older version has no such path.
         if answer.status in _NO_SUCH_PATH:
             self._order.refused(relay)
         if answer.status != 200:

@@ -179,6 +179,7 @@ class Puller:
         taken, self._taken = self._taken, None
         if taken is None:
             return pending
+        # No request is in flight between two instructions, so the machine may switch servers.
         instead = self._connection.handle(ServersTaken(taken.servers, taken.must_pick_again))
         if not instead:
             return pending
@@ -202,6 +203,7 @@ class Puller:
                 await self._wait(seconds)
                 return self._connection.handle(Waited())
             case _ if isinstance(instruction, Request):
+                # The servers have changed: `run` asks the machine for another request.
                 if not await self._wait_for_room(instruction):
                     return [instruction]
                 return self._hand_over(await self._request(instruction))
@@ -248,6 +250,7 @@ class Puller:
         server, instructions = self.server, self._connection.handle(message)
         if isinstance(message, StreamAnswered | PointNotFound):
             self.relay = server
+        # An answer that the machine rejects does not prove that the server is well.
         is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
         if is_good and isinstance(message, StreamAnswered | PointNotFound | PageAnswered):
             self.reach.answered()
@@ -276,6 +279,7 @@ class Puller:
 
     async def _request(self, request: Request) -> ConnectionStateMessage:
         """Make a request and return the message for the machine."""
+        # From here to EndRequest a change of the server set is deferred.
         self._servers.handle(BeginRequest())
         try:
             return await self._requests.make(request)
@@ -296,6 +300,7 @@ class Puller:
 
     def _tell(self, error: DatabusError) -> None:
         """Log a problem once: a server that is down is retried many times."""
+        # A server that stays down would fill the log with the same line.
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
         if self.server is not None:

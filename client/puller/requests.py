@@ -112,6 +112,7 @@ class ServerRequests:
             server, path, parameters, timeout_s=timeout_s, max_bytes=max_bytes, on_chunk=on_chunk
         )
         error = read_error(server, scn, answer.status, answer.headers)
+        # Raised also for status 200: Databus puts some errors into headers only.
         if error is not None:
             raise error
         return answer
@@ -131,6 +132,7 @@ class ServerRequests:
             if isinstance(request, GetStream):
                 return await self._get_stream(request)
             return await self._get_page(request)
+        # Not an error of the server: a table was altered after the registration.
         except UnknownSchemaError as unknown:
             return SchemaUnknown(unknown.schema_id, self._window_decoder.progress)
         except WindowTooLargeError as large:
@@ -146,6 +148,7 @@ class ServerRequests:
             server,
             "/stream",
             self._stream_parameters(request),
+            # The relay may hold the request for `wait` before it answers.
             self._settings.request_timeout_s + self._settings.wait_ms / 1000,
             _most_bytes(request.size_bytes),
             self._take_chunk,

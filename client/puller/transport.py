@@ -105,6 +105,7 @@ class Transport:
         self, request: _Request, timeout_s: float, max_bytes: int, on_chunk: OnChunk | None
     ) -> Answer:
         server, path = request.server, request.path
+        # One connection at a time: the machine leaves a server before it picks another one.
         if server != self._server:
             self.close()
             self._server = server
@@ -195,6 +196,7 @@ class Transport:
             raise ServerError(server, str(error)) from error
         except (OSError, StreamClosedError) as error:
             raise ServerError(server, explain_tls(error) or f"cannot connect: {error}") from error
+        # A request is one small packet, which must not wait for an acknowledgement.
         stream.set_nodelay(True)
         return stream
 

@@ -57,6 +57,7 @@ class WindowDecoder:
                 self._check(item, last_scn)
                 items.append(ReadWindow(item, self._bindings, since))
                 last, last_scn = item, item.scn
+            # The relay announces that it goes back: the windows after its SCN are sent again.
             elif item.event.is_scn_regress:
                 since, last = _went_back(item, last_scn), None
                 last_scn = since.floor_scn
@@ -88,6 +89,7 @@ class WindowDecoder:
         return ReadWindow(window, self._bindings, position)
 
     def _check(self, window: RowWindow, last_scn: int) -> None:
+        # A window that comes twice, or out of order, would corrupt what consumers have stored.
         if window.scn <= last_scn:
             raise ProtocolError(f"window {window.scn} after window {last_scn}")
         if window.unknown:
@@ -101,6 +103,7 @@ class WindowDecoder:
         for _, told in window.ddl:
             for name, digits in told.schemas.items():
                 bound = by_name.get(name)
+                # Once per version: a relay that does not list it would otherwise be asked for ever.
                 if bound is None or digits in self._asked:
                     continue
                 self._asked.add(digits)

@@ -256,6 +256,7 @@ class RelayApi:
         """Empty the ring and capture again after an SCN."""
         source = self._find(call)
         await _in_thread(self._relay.control.restart, source, call.body.scn)
+        # The ring was emptied: the reader must reopen it before it is asked again.
         source.reader.follow()
         self._relay.monitor.clients.forget_positions(source.name)
         source.notifier.notify()  # held requests read the new ring
@@ -302,6 +303,7 @@ class RelayApi:
         client = self._relay.monitor.clients.reported(caller, report, now_s)
         client.kept = kept_places(self._relay, client, report, call.asker.host)
         for registration in report.registrations:
+            # Reports repeat a problem every few seconds; it is recorded once.
             if registration.problem and registration.problem != client.last_error:
                 self._relay.monitor.clients.failed(client, now_s, registration.problem)
                 self._relay.monitor.problems.note_text(

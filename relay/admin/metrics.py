@@ -157,6 +157,7 @@ class RelayCollector(Collector):
             "databus_relay_source_state", "1 for the current state", labels=[*_LABELS, "state"]
         )
         now = {status.name: status.capture.state for status in statuses}
+        # Unusable sources have no status but must still be alerted on.
         for name, is_in in (now | dict.fromkeys(self._relay.unusable, State.ERROR)).items():
             for state in State:
                 states.add_metric([name, state.value], float(state is is_in))
@@ -267,6 +268,7 @@ def _collect(relay: Relay) -> tuple[dict[str, _ClientStats], dict[ClientState, i
 def _worst(
     choose: Callable[[float, float], float], before: float | None, value: float | None
 ) -> float | None:
+    # An unknown value must not hide a known one.
     if value is None or before is None:
         return before if value is None else value
     return choose(before, value)

@@ -85,7 +85,9 @@ class NewestRows:
                 break
             if event.src_id == self._src_id:
                 found.append((index, decode(data, at)[0]))
+                # Only the newest rows of the block are needed.
                 del found[: -self._limit]
+            # Rows are numbered within their window.
             index = 0 if event.is_eop else index + 1
             at += event.length
             if at - yielded_at >= _STEP_BYTES:

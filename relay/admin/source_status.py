@@ -100,6 +100,7 @@ def _drain_view(status: SourceStatus, clients: ClientTable, now_s: float) -> Dra
     """Return the progress of a drain; None without one."""
     if not status.is_draining:
         return None
+    # Capture is paused, so the newest window does not change during a drain.
     scn = status.ring.max_scn
     waiting = clients.waiting_for(status.name, scn, status.ring.tail, now_s)
     is_done = status.capture.state in RESTING and not waiting

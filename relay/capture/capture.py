@@ -214,6 +214,7 @@ class Capture:
         source.write_with(self._encoder)
         try:
             begin = self._begin_scn()
+            # Before `open`, which compares the log with these marks.
             self._expect_log(source)
             self.place.begin(begin, max(self._ring.max_scn, self._max_scn.load() or -1))
             self._is_unfinished = False
@@ -233,6 +234,7 @@ class Capture:
                 self._save_when_due()
                 self._note_proof(is_at_end=not captured and source.is_at_end)
         finally:
+            # From here on the state of the database is unknown again.
             self.place.is_proved = False
             try:
                 source.close()

@@ -92,6 +92,7 @@ class LogMonitor:
         self._stopped.set()
         if self._probe is None or self._thread is None:
             return True
+        # The probe may be waiting for a server that never answers.
         self._probe.cancel()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -111,6 +112,7 @@ class LogMonitor:
                 return before
             log.exception("probing the log of %s failed", self._name, extra=self._about())
             found = LogStatus(warning=f"internal error: {error!r}; see the log")
+        # A probe cancelled by `stop` has found nothing.
         if not self._stopped.is_set():
             self._status, self._probed_at = found, began_at
             self._say(before, found)
@@ -133,6 +135,7 @@ class LogMonitor:
         place, left_s = self._reading_at(), self._every_s
         while left_s > 0 and not self._stopped.wait(min(self._quiet_every_s, left_s)):
             before, place = place, self._reading_at()
+            # The stream has brought nothing for a whole interval.
             if place is not None and place == before:
                 return
             left_s -= self._quiet_every_s

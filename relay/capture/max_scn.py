@@ -108,6 +108,7 @@ class FileMaxScn:
         found = _LINE.fullmatch(content.decode("ascii", errors="replace"))
         if found is None or int(found["scn"]) > _LARGEST:
             raise self._damaged(content)
+        # A line written by hand has no checksum, and then it may have no log mark.
         is_checked = found["crc"] is not None
         if found["log"] and not is_checked:
             raise self._damaged(content)
@@ -170,9 +171,11 @@ class SqliteMaxScn:
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         try:
+            # Before SQLite creates it with the permissions of the umask.
             make_private(self._path)
             connection = sqlite3.connect(self._path, timeout=_BUSY_S)
             with as_sqlite_errors(), closing(connection) as database:
+                # A saved MaxSCN survives a power failure.
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute(_CREATE)
                 _widen(database)

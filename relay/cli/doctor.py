@@ -132,12 +132,14 @@ def _checks(settings: Settings, machine: Machine) -> list[Check]:
 
 def check_relay(settings: RelaySettings, machine: Machine) -> Iterator[Check]:
     """Check a relay's port, folder, secrets and databases."""
+    # The port of a running daemon is in use by itself.
     is_running = bool(holder_of(settings.data_dir / LOCK_FILE))
     yield check_port(settings.http, "relay", is_running=is_running)
     yield from check_http(settings.http, machine)
     rings = [
         (settings.data_dir / f"{p.name}.ring", p.ring_bytes) for p in settings.physical_sources
     ]
+    # Ring files are sparse: only the blocks not yet allocated are still needed.
     missing = sum(max(0, size - _allocated_bytes(path)) for path, size in rings)
     growth = Growth(missing, f"{len(rings)} rings")
     yield from check_folder("data_dir", settings.data_dir, growth, machine)
@@ -199,6 +201,7 @@ def check_http(http: HttpSettings, machine: Machine) -> Iterator[Check]:
         if file is not None:
             yield check_secret_file(f"http.{kind}_tokens_file", file, is_refused=True)
     yield from errors("http tokens", _token_problems(http), "good" if http.has_tokens else "")
+    # A server that only this machine can reach may be open.
     if is_loopback(http.host):
         return
     if not http.has_tokens:

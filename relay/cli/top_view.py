@@ -84,6 +84,7 @@ def draw(url: str, picture: Picture | None, trouble: str = "", height: int = 0) 
     parts += ["", _sources(picture.sources, style), *_warnings(picture.sources)]
     problems = picture.problems[:PROBLEMS_SHOWN]
     lines = len(picture.sources) + len(problems) + 3 * len(picture.relay.troubles) + _FRAME_LINES
+    # The rest of the screen is for clients, but always for a few of them.
     most = max(LEAST_CLIENTS_SHOWN, height - lines) if height else len(picture.clients)
     parts += ["", *_clients(picture.clients, most, style)]
     if problems:
@@ -180,6 +181,7 @@ def state_words(client: ClientView) -> str:
     """Return a client's state, with "paused" or "suspended" if it is lagging out as well."""
     state = client.state.value
     halt = "" if client.report is None else client.report.state
+    # A paused client lags out all the same, and both facts matter.
     is_both = client.state in (ClientState.FALLING, ClientState.FALLEN) and halt in HALTS
     return f"{state}, {halt}" if is_both else state
 

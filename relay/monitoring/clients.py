@@ -151,6 +151,7 @@ class Client:
 
     def stream(self, key: StreamKey, now_s: float) -> Stream:
         """Return a stream, and record the time of its request."""
+        # Inserted again below, so that the first key is the least recently requested.
         found = self.streams.pop(key, None) or Stream()
         if len(self.streams) >= MOST_STREAMS:
             del self.streams[next(iter(self.streams))]  # the least recently requested one
@@ -289,6 +290,7 @@ class ClientTable:
         )
 
     def _seen(self, caller: Caller, now_s: float) -> Client:
+        # Removed and inserted again, which keeps the dict in order of last contact.
         client = self._clients.pop(caller.id, None)
         if client is None:
             client = Client(caller, now_s, now_s)

@@ -55,6 +55,7 @@ class ProblemLog:
         text = text[:MOST_TEXT]
         key = (physical_source, client, text)
         with self._lock:
+            # Inserted again at the end: the order is by last occurrence.
             before = self._noted.pop(key, None)
             count = 1 if before is None else before.count + 1
             self._noted[key] = Noted(at, physical_source, client, scn, place, text, count)

@@ -121,6 +121,7 @@ class StreamHandler(RelayHandler):
                 return
             for name, value in response_headers(response).items():
                 self.set_header(name, value)
+            # Before the send, which may fail: what was read may have reached the client.
             self._tracker.serves(len(response.body))
             await self.send(response.body, request.form.content_type)
 
@@ -140,6 +141,7 @@ class StreamHandler(RelayHandler):
 
     async def _respond(self, request: StreamRequest) -> Response:
         jobs = self._make_jobs(request)
+        # Without waiting no subscription is needed.
         if not request.wait_ms:
             return await self.in_time(self._read(jobs, request))
         end = time.monotonic() + request.wait_ms / 1000
@@ -332,6 +334,7 @@ class ControlSourcesHandler(RelayHandler):
         if path[0] != "status":
             act = self._act(path[0])
             loop = asyncio.get_running_loop()
+            # On threads: control actions block for up to some seconds.
             await asyncio.gather(*(loop.run_in_executor(None, act, one) for one in chosen))
         status = self.relay.status()
         await self.send_json({name: status[name]} if name else status)

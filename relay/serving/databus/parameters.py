@@ -122,6 +122,7 @@ def _parse_until(parameters: Mapping[str, str], checkpoints: Mapping[str, Checkp
             "SCNs of several physical sources cannot be compared",
         )
     for checkpoint in checkpoints.values():
+        # Otherwise the answer would be empty for ever, and the reader could not tell why.
         if checkpoint.window_scn > until_scn:
             raise InvalidParameterError(
                 Parameter.UNTIL_SCN,
@@ -162,6 +163,7 @@ def _wanted_ids(parameters: Mapping[str, str], catalog: Catalog) -> dict[str, fr
         ids = set(_parse_subscriptions(parameters[Parameter.SUBSCRIPTIONS], catalog))
     else:
         raise InvalidParameterError(Parameter.SOURCES, "", "this or `subs` is required")
+    # Physical sources in the order of the settings, whatever the order of the request.
     by_source = {
         name: frozenset(ids & set(catalog.src_ids_of(name).values())) for name in catalog.members
     }
@@ -188,6 +190,7 @@ def _ids_of_subscription(
 ) -> Iterable[int]:
     source = _object_at(_object_at(subscription, "logicalPartition"), "source")
     name, src_id = source.get("name"), source.get("id")
+    # The original Databus writes a wildcard in several ways.
     if name in (None, "", "*") and src_id in (None, -1):
         return _ids_of_physical_source(subscription, text, catalog)
     if isinstance(src_id, int) and src_id > 0:
@@ -239,6 +242,7 @@ def _parse_checkpoint_mult(
 ) -> dict[str, Checkpoint]:
     by_partition = CheckpointMult.from_json(text).by_partition
     given = {_partition_name(partition): found for partition, found in by_partition.items()}
+    # Without a checkpoint a source would silently start at its oldest window.
     missing = [name for name in wanted if name not in given]
     if missing:
         raise InvalidParameterError(
@@ -276,4 +280,5 @@ def _parse_filters(
 
 
 def _unless_all(ids: frozenset[int], all_ids: Iterable[int]) -> frozenset[int] | None:
+    # None lets the relay copy whole windows instead of selecting events.
     return None if ids == frozenset(all_ids) else ids

@@ -193,6 +193,7 @@ class StreamJob:
             is_ahead = self._asked is not None and self._asked[0] > max(self._reader.max_scn, 0)
             return StreamResponse(b"", self._asked, is_ahead=is_ahead, is_caught_up=True)
         try:
+            # Otherwise the ring was emptied since `start`: look the position up again.
             if self._opening == self._reader.opening:
                 return self._read_on(*self._place)
             self.start()
@@ -239,6 +240,7 @@ class StreamJob:
         asked = self._asked
         if asked is None:
             return self._reader.head, None
+        # Before the lookup: an SCN of another log may exist in this one by chance.
         self._check_mark()
         found = self._reader.find(*asked)
         return None if found is None else (found, asked)
@@ -346,6 +348,7 @@ class _Walk:
         """Read one step; return the response if it is complete."""
         step_bytes = STEP_BYTES if self._sieve.plan is None else COMPILED_STEP_BYTES
         room_bytes = self._size_bytes - self._piece_bytes
+        # Nothing after the end of the selection is read.
         if self._last is not None:
             step_bytes = min(step_bytes, self._last.position - self.position)
         try:

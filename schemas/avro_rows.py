@@ -163,7 +163,7 @@ class RowCodec:
         return RowError(self.source, extra[0], "is in the row and not in the table's schema")
 
     def _find_misfit(self, values: dict[str, Any], error: Exception) -> RowError:
-        """Say which column it was: the first that cannot be written alone."""
+        """Return the error with its column: the first that cannot be written alone."""
         for field in self._schema["fields"]:
             name = field["name"]
             alone = {"type": "record", "name": "Alone", "fields": [field]}

@@ -20,7 +20,7 @@ from databus.schemas.scn import MAX_SCN
 
 
 class ConsumptionMode(StrEnum):
-    """What a consumer is doing."""
+    """The phase of a consumer's reading."""
 
     INIT = "INIT"
     SNAPSHOT = "BOOTSTRAP_SNAPSHOT"
@@ -60,7 +60,7 @@ _MAX_TEXT_CHARS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a consumer is. -1 = not known; for `window_offset` = the whole window."""
+    """The position of a consumer. -1 = not known; for `window_offset` = the whole window."""
 
     mode: ConsumptionMode = ConsumptionMode.INIT
     window_scn: int = -1

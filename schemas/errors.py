@@ -79,7 +79,7 @@ class ProtocolError(DatabusError):
 
 
 class WindowTooLargeError(ProtocolError):
-    """A window is larger than the reader was told to put together in memory."""
+    """A window is larger than the reader's `max_window_bytes`."""
 
     def __init__(self, size_bytes: int, max_window_bytes: int, offset: int = 0) -> None:
         super().__init__(
@@ -90,7 +90,7 @@ class WindowTooLargeError(ProtocolError):
 
 
 class RequestError(DatabusError):
-    """What a peer asked for cannot be answered as asked.
+    """A request cannot be answered as it stands.
 
     A client raises the class that the server raised (`schemas/error_headers.py`).
     """
@@ -176,7 +176,7 @@ class TooSlowError(RequestError):
 
 
 class ControlRefusedError(RequestError):
-    """What an admin wants cannot be done now; the text says why, and nothing was changed."""
+    """An admin command is not possible now; the text says why, and nothing was changed."""
 
     status = 409
 
@@ -341,7 +341,7 @@ class IncompatibleSchemaError(SchemaError):
 
 
 class ReloadNeededError(SchemaError):
-    """What rows at rest are after a schema change cannot be told: they must be read again.
+    """The values of stored rows after a schema change are unknown: read the rows again.
 
     `scn` is of the change: they are to be read as of it, or later; 0 where it is not known.
     """
@@ -481,7 +481,7 @@ class SettingsError(DatabusError):
 
 
 class ReadAgainError(SettingsError):
-    """What is read has changed since the reading began: begin the reading again."""
+    """The data has changed since the reading began: begin the reading again."""
 
 
 def _window_text(scn: int, timestamp_ns: int) -> str:

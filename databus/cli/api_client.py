@@ -73,7 +73,7 @@ class ApiClient:
         return ApiAnswer(value, _seconds(response.headers.get("date")))
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that prove who asks."""
+        """Return the headers that carry the token."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def tls(self) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""What the commands that run a daemon share: their options, and what those do to the settings."""
+"""The options shared by the commands that run a daemon, and their effect on the settings."""
 
 from __future__ import annotations
 

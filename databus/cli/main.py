@@ -18,7 +18,7 @@ from databus.schemas.errors import DatabusError
 
 
 class CommandAt(NamedTuple):
-    """Where a command is (`module:attribute`), and its line in the group's help."""
+    """The location of a command (`module:attribute`), and its line in the group's help."""
 
     target: str
     help: str

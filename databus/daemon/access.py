@@ -1,4 +1,4 @@
-"""Who may ask a daemon what: tokens, and the roles they give. Pure.
+"""Access control of a daemon: tokens, and the roles they grant. Pure.
 
 A daemon without tokens trusts whoever reaches it, which is this host alone
 unless its settings say otherwise. With tokens a request names one:
@@ -27,7 +27,7 @@ _SCHEME = "bearer"
 
 
 class Role(IntEnum):
-    """What somebody may do; each role may do what those before it may."""
+    """A role; each one includes the rights of those before it."""
 
     NOBODY = 0  # has shown no token that is known
     READER = 1  # read everything: rows, figures, schemas
@@ -66,7 +66,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What a request says of who sends it; None = no such header."""
+    """The headers of a request that decide about access; None = no such header."""
 
     scheme: str
     host: str  # with the port

@@ -1,4 +1,4 @@
-"""What a client tells of itself: shown by its own API, and sent to the relay that it reads from.
+"""A client's report on itself: shown by its own API, and sent to the relay that it reads from.
 
 It changes nothing: a relay that does not get a report, or a client that cannot
 send one, goes on all the same.

@@ -1,4 +1,4 @@
-"""What a client shows to servers, and what it takes them by: made from `ServerAccessSettings`."""
+"""A client's credentials and trust for servers, made from `ServerAccessSettings`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from databus.daemon.tokens import read_token
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """How to come to servers.
+    """The token and the TLS context for connections to servers.
 
     Files and variables are read for each connection, so that a new token is
     taken without a restart: after a 401 the next connection shows it.

@@ -21,7 +21,7 @@ _UNKNOWN_OPEN = 64
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as it may, not only as many as the shell gave it."""
+    """Raise the limit of open files from the shell's to the most that the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:

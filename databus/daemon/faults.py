@@ -86,7 +86,7 @@ _NO_THREAD = "can't start new thread"  # a RuntimeError without a number, where 
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether it may pass by itself, so that it is to be tried again for ever."""
+    """Return whether an error may pass by itself, so that a retry for ever is right."""
     for one in _chain(error):
         if isinstance(one, SourceStoppedError):
             return False
@@ -119,12 +119,12 @@ def _is_full(error: BaseException) -> bool:
 
 
 def is_of_this_machine(error: BaseException) -> bool:
-    """Say whether it is this machine that lacks something: room, rights, descriptors, memory."""
+    """Return whether this machine lacks something: disk space, rights, descriptors, memory."""
     return any(_is_resource(one) for one in _chain(error))
 
 
 def is_passing_code(error: sqlite3.Error) -> bool:
-    """Say whether what SQLite says passes by itself."""
+    """Return whether an error of SQLite passes by itself."""
     return sqlite_code(error) in _RESOURCE_CODES | _PASSING_CODES
 
 

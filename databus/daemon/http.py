@@ -1,4 +1,4 @@
-"""What every handler of the project's HTTP daemons shares: errors, bounded work, bounded sending.
+"""The base of all HTTP handlers of the daemons: errors, bounded work, bounded sending.
 
 A stranger may send anything, stop reading, or never finish a request; none of
 it costs more than a fixed amount of memory or disturbs another connection. How
@@ -96,12 +96,12 @@ class ApiHandler(RequestHandler):
 
     @property
     def fair_queue(self) -> FairQueue:
-        """How this server's requests share its loop."""
+        """The fair queue in which this server's requests share its loop."""
         found: FairQueue = self.application.settings["fair_queue"]
         return found
 
     def role(self) -> Role:
-        """Return what the one who asks may do."""
+        """Return the role of the requester."""
         return self.access.role_of(self.request.headers.get("Authorization"))
 
     def role_needed(self) -> Role:
@@ -339,7 +339,7 @@ def decode_parameters(arguments: Mapping[str, Sequence[bytes]]) -> dict[str, str
 
 
 def accepts_gzip(header: str) -> bool:
-    """Say whether an Accept-Encoding header asks for gzip (`q=0` forbids it)."""
+    """Return whether an Accept-Encoding header accepts gzip (`q=0` forbids it)."""
     for item in header.lower().split(","):
         coding, _, quality = item.partition(";")
         if coding.strip() == "gzip":

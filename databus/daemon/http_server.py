@@ -162,7 +162,7 @@ class BoundedServer(HTTPServer):
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return len(self._connections) - len(self._dropped)
 
     async def drain(self, deadline_s: float) -> None:

@@ -11,7 +11,7 @@ from prometheus_client import (
 
 
 def add_process_metrics(metrics: CollectorRegistry) -> None:
-    """Have a registry tell of this process; once for each registry."""
+    """Add the metrics of this process to a registry; call it once for each registry."""
     ProcessCollector(registry=metrics)
     PlatformCollector(registry=metrics)
     GCCollector(registry=metrics)

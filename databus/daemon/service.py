@@ -48,7 +48,7 @@ OWN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a daemon is; `details` go into the answer as they are.
+    """The health of a daemon; `details` go into the answer unchanged.
 
     `word` says in what way all is not well, where there is more than one.
     """
@@ -81,7 +81,7 @@ class Service:
 
 
 class Phase(StrEnum):
-    """Where a service is in its life, as its shell knows it."""
+    """The phase of a service's life, as its shell knows it."""
 
     STARTING = "starting"
     SERVING = "serving"

@@ -45,7 +45,7 @@ def client_context(tls_ca: Path | None) -> ssl.SSLContext:
 
 
 def explain_tls(error: BaseException) -> str:
-    """Say what to do about a connection that came to nothing; empty when TLS is not why."""
+    """Return advice for a failed connection; empty when TLS is not the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}; name the authority that "

@@ -1,4 +1,4 @@
-"""Where tokens come from: files that nobody else may read, and the environment.
+"""Tokens, read from files that nobody else may read, or from the environment.
 
 No error repeats what stands there, and no log.
 """

@@ -1,4 +1,4 @@
-"""What `databus doctor` finds: one line for each thing that was looked at. Pure.
+"""The findings of `databus doctor`: one line for each check. Pure.
 
 A check is ok, a warning (it works, and somebody should know), or an error (it
 will not work); those that are not ok say what to do.
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """How a thing is."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -54,7 +54,7 @@ def errors(subject: str, problems: Iterable[str], well: str) -> list[Check]:
 
 
 def has_errors(checks: Iterable[Check]) -> bool:
-    """Say whether something will not work."""
+    """Return whether any check found an error."""
     return any(check.verdict is Verdict.ERROR for check in checks)
 
 

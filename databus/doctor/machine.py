@@ -1,4 +1,4 @@
-"""What `databus doctor` looks at on this machine: packages, ports, disks, files, certificates.
+"""The checks of `databus doctor` on this machine: packages, ports, disks, files, certificates.
 
 Only looks: a port that is tried is let go of, a folder that is not there yet is
 not made.

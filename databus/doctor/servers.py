@@ -1,4 +1,4 @@
-"""What `databus doctor` asks relays and bootstrap servers: do they answer, what do they have."""
+"""The checks of `databus doctor` on relays and bootstrap servers: health, sources, clocks."""
 
 from __future__ import annotations
 

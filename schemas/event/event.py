@@ -23,7 +23,7 @@ NO_SCHEMA_ID = bytes(MD5_BYTES)
 
 
 class Opcode(IntEnum):
-    """What an event says; the numbers are those of version 2."""
+    """The fields of an event; the numbers are those of version 2."""
 
     CONTROL = 0
     UPSERT = 1

@@ -1,4 +1,4 @@
-"""What an event says beyond its row: where in the source's log it stands, and why.
+"""The metadata of an event: its position in the source's log, and its cause.
 
 Databus has no such fields; it is what consumers in the manner of Canal, Ptubes
 and Debezium need. The bytes are Avro, the schema is

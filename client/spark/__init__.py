@@ -1,4 +1,4 @@
-"""Spark: the change stream and the tables behind it as DataFrames, and jobs on them.
+"""Spark: change streams and tables as DataFrames, and jobs that keep targets up to date.
 
     from databus.client.spark import register
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("databus")` known to a session.
+    """Register `format("databus")` in a session.
 
-    Where the package is installed with pip Spark finds it by itself; from a
-    checkout, and in a session that was begun before, this is needed.
+    Spark finds the format by itself if the package was installed with pip before the
+    session started. In a checkout, and in an older session, call this.
     """
     from databus.client.spark.source.data_source import DatabusDataSource
 

@@ -1,7 +1,6 @@
-"""The options of `format("databus")`, as Spark hands them over: texts, names in any case.
+"""Parse the options of `format("databus")`. Spark passes texts, and ignores the case of names.
 
-What comes out is valid in itself; everything wrong is refused here with the
-option's name, the rule, and the options that there are.
+An error names the option and the rule; for an unknown option it lists the known ones.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ TLS_CA_VARIABLE = "DATABUS_TLS_CA"
 
 
 class Mode(StrEnum):
-    """What `spark.read` reads."""
+    """The kinds of rows that `spark.read` can read."""
 
-    TABLE = "table"  # as of an SCN, from a bootstrap server
-    CHANGES = "changes"  # between two SCNs
-    DATABASE = "database"  # the tables themselves
+    TABLE = "table"  # a table as of an SCN, from a bootstrap server
+    CHANGES = "changes"  # the changes between two SCNs
+    DATABASE = "database"  # a table, from its own database
 
 
 class Named(StrEnum):
-    """Where a query begins that has no checkpoint, in words."""
+    """The named starts of a query without a checkpoint."""
 
     EARLIEST = "earliest"  # the oldest window that a relay holds
-    LATEST = "latest"  # after the newest
-    BEGINNING = "beginning"  # the whole table as it is, then its changes
+    LATEST = "latest"  # after the newest window
+    BEGINNING = "beginning"  # the whole current table, then its changes
 
 
 Start = Named | int | datetime  # a word, an SCN, or a time
@@ -63,12 +62,14 @@ def _parse_start(value: Any) -> Start:
         time = datetime.fromisoformat(text)
     except ValueError:
         words = ", ".join(Named)
-        raise ValueError(f"is one of {words}, an SCN, or a time as 2026-11-21T10:00:00Z") from None
+        raise ValueError(
+            f"must be one of {words}, an SCN, or a time like 2026-11-21T10:00:00Z"
+        ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _parse_filters(value: Any) -> dict[str, EventFilter]:
-    """Return filters by source; their JSON is the wire's, with names in place of ids."""
+    """Return filters by source; the JSON is that of the protocol, with names instead of ids."""
     if isinstance(value, dict):
         return value
     try:
@@ -76,7 +77,7 @@ def _parse_filters(value: Any) -> dict[str, EventFilter]:
         names = list(by_source)
         found = parse_filters(json.dumps({i + 1: by_source[name] for i, name in enumerate(names)}))
     except (ValueError, TypeError, DatabusError) as error:
-        raise ValueError(f"is a JSON map from source to filter: {error}") from None
+        raise ValueError(f"must be a JSON map from source to filter: {error}") from None
     return {names[number - 1]: one for number, one in found.items()}
 
 
@@ -84,7 +85,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class SourceOptions(Settings):
-    """What `format("databus")` takes."""
+    """The options of `format("databus")`."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
@@ -99,102 +100,111 @@ class SourceOptions(Settings):
         "then its changes), `earliest`, `latest`, an SCN, or a time",
     )
     filters: Annotated[dict[str, Any], BeforeValidator(_parse_filters)] = Field(
-        default={}, description="JSON: by source, the wire's MOD or RANGE filter of its keys"
+        default={},
+        description="JSON map from source to a MOD or RANGE filter of its keys, as in the protocol",
     )
     layout: Literal["columns", "structs"] | None = Field(
         default=None,
-        description="`columns`: the table's columns at the top; `structs`: one struct a source. "
-        "Left out: `columns` when all sources have the same",
+        description="`columns`: the table's columns at top level; `structs`: one struct per "
+        "source. Default: `columns` if all sources have the same columns",
     )
-    before_images: bool = Field(default=True, description="Whether `_databus.before` is there")
+    before_images: bool = Field(default=True, description="Include `_databus.before`")
     columns_as_text: Names = Field(
-        default=(), description="Columns to deliver as text, whatever their types were"
+        default=(), description="Columns to read as text, whatever their types are"
     )
     on_new_column: Literal["fail", "ignore"] = Field(
         default="fail",
-        description="A column that came after the query was started: end the query (its restart "
-        "takes the column in), or leave the column out",
+        description="When a column is added while the query runs: `fail` ends the query, and its "
+        "restart adds the column; `ignore` leaves the column out",
     )
     on_stopped_source: Literal["fail", "warn"] = Field(
         default="fail",
-        description="Who reads up to the newest (`availableNow`, `changes` without `until`) while "
-        "the relay does not capture the source (starting, in error, unreachable, paused): read "
-        "what there is and then end with an error, or with a warning",
+        description="When a query reads up to the newest change (`availableNow`, `changes` without "
+        "`until`) and the relay is not capturing the source (starting, in error, unreachable, "
+        "paused): read what the relay has, then end with an error (`fail`) or a warning (`warn`)",
     )
     max_rows_per_trigger: int = Field(
-        default=200_000, ge=1, description="Rows of a micro-batch; a larger transaction comes whole"
+        default=200_000,
+        ge=1,
+        description="Most rows of a micro-batch; a larger transaction is still read whole",
     )
     max_bytes_per_trigger: int = Field(
-        default=256 << 20, ge=1, description="Bytes of a micro-batch, as events"
+        default=256 << 20, ge=1, description="Most bytes of events in a micro-batch"
     )
     shards: int = Field(
         default=2,
         ge=1,
         le=1024,
-        description="Tasks that share the rows of a micro-batch; few rows are read by one",
+        description="Most tasks that share a micro-batch; a small one is read by one task",
     )
     batch_rows: int = Field(
-        default=20_000, ge=1, le=1_000_000, description="Rows of an Arrow batch"
+        default=20_000, ge=1, le=1_000_000, description="Most rows of an Arrow batch"
     )
-    fetch_bytes: int = Field(default=4 << 20, ge=4096, description="Bytes of one answer")
+    fetch_bytes: int = Field(default=4 << 20, ge=4096, description="Bytes of one response")
     retry_seconds: float = Field(
-        default=60.0, ge=0, description="How long to try again when no server answers"
+        default=60.0, ge=0, description="How long to retry while no server answers"
     )
     mode: Mode = Field(
         default=Mode.CHANGES,
-        description="`changes`; `spark.read` alone: a `table` as of an SCN from a bootstrap "
-        "server, or of the `database` itself",
+        description="What to read: `changes`, or with `spark.read` also a `table` as of an SCN "
+        "from a bootstrap server, or a table from its `database`",
     )
-    as_of: int | None = Field(default=None, ge=0, description="`table`: the SCN; none = the newest")
-    after: int | None = Field(default=None, ge=0, description="`changes`: those after this SCN")
+    as_of: int | None = Field(default=None, ge=0, description="`table`: the SCN; default: newest")
+    after: int | None = Field(
+        default=None, ge=0, description="`changes`: read changes after this SCN"
+    )
     until: int | None = Field(
-        default=None, ge=0, description="`changes`: up to and with this SCN; none = the newest"
+        default=None,
+        ge=0,
+        description="`changes`: read changes up to and including this SCN; default: newest",
     )
-    columns: Names = Field(default=(), description="`table`, `database`: these columns alone")
+    columns: Names = Field(default=(), description="`table`, `database`: read only these columns")
     where: str = Field(
-        default="", description="`table`, `database`: the rows that fulfil this condition"
+        default="", description="`table`, `database`: read only rows that fulfil this condition"
     )
     scn: bool = Field(
-        default=False, description="`table`: the row's SCN as a last column `_databus_scn`"
+        default=False, description="`table`: add the row's SCN as last column, `_databus_scn`"
     )
     partitions: int | None = Field(
-        default=None, ge=1, le=4096, description="`table`, `database`: how many tasks read"
+        default=None, ge=1, le=4096, description="`table`, `database`: number of reading tasks"
     )
     token_file: Path | None = Field(
         default=None,
-        description="File with the token for relays and bootstrap servers, first line; on the "
-        "driver and on each worker, readable by their user alone",
+        description="File whose first line is the token for relays and bootstrap servers; on the "
+        "driver and on each worker, readable only by their user",
     )
     token_env: str | None = Field(
-        default=None, description="… or the environment variable with it, there too"
+        default=None,
+        description="Environment variable with that token, on the driver and on each worker",
     )
     tls_ca: Path | None = Field(
-        default=None, description="CA certificates, PEM, that vouch for servers at `https://`"
+        default=None, description="CA certificates (PEM) for servers at `https://`"
     )
     settings: Path | None = Field(
-        default=None, description="`database`: a relay's settings file, for its URI and passwords"
+        default=None,
+        description="`database`: a relay's settings file with the database's URI and password",
     )
 
     @property
     def access(self) -> ServerAccess:
-        """What is shown to servers."""
+        """The credentials for servers."""
         shown = {"token_file": self.token_file, "token_env": self.token_env, "tls_ca": self.tls_ca}
         return ServerAccess(ServerAccessSettings.model_validate(shown))
 
 
 def option_names() -> list[str]:
-    """Return the options' names as they are documented."""
+    """Return the documented names of all options."""
     return [to_camel(name) for name in SourceOptions.model_fields]
 
 
 def parse_options(
     options: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> SourceOptions:
-    """Return valid options; raises SettingsError that lists the right ones.
+    """Return validated options; raises SettingsError.
 
-    `path` is what `load("shop.orders")` gives: the sources. The token's file and
-    the CA that no option names may stand in the environment (the process's when
-    `environ` is None), for the jobs of `databus spark`.
+    `load("shop.orders")` sets the option `path`, which names the sources. Token file
+    and CA default to the environment variables DATABUS_TOKEN_FILE and DATABUS_TLS_CA,
+    for the jobs of `databus spark`; `environ` replaces the process's environment.
     """
     by_lower = {name.lower(): name for name in option_names()}
     given = {key.lower(): value for key, value in options.items()}
@@ -211,14 +221,14 @@ def parse_options(
     parsed = build_settings(values, SourceOptions, "options of format databus")
     strange = sorted({*parsed.filters} - {*parsed.sources})
     if strange:
-        raise SettingsError(f"filters: {', '.join(strange)} is not among the option sources")
+        raise SettingsError(f"option filters: {', '.join(strange)} is not in option sources")
     if parsed.token_file and parsed.token_env:
         raise SettingsError("give option tokenFile or tokenEnv, not both")
     return parsed
 
 
 def _access_of(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return what the environment says of token and CA, where the options say nothing."""
+    """Return token file and CA from the environment, unless the options give them."""
     found = {}
     if environ.get(TOKEN_FILE_VARIABLE) and not given.keys() & {"tokenFile", "tokenEnv"}:
         found["tokenFile"] = environ[TOKEN_FILE_VARIABLE]
@@ -228,14 +238,14 @@ def _access_of(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str
 
 
 def need_relays(options: SourceOptions) -> None:
-    """Raise SettingsError when no relay is given."""
+    """Raise SettingsError if no relay is given."""
     if not options.relays:
         raise SettingsError("option relays is missing: the URLs of relays, separated by commas")
 
 
 def need_bootstrap(options: SourceOptions) -> None:
-    """Raise SettingsError when no bootstrap server is given."""
+    """Raise SettingsError if no bootstrap server is given."""
     if not options.bootstrap_servers:
         raise SettingsError(
-            "option bootstrapServers is missing: the URLs of bootstrap servers, with commas"
+            "option bootstrapServers is missing: the URLs of bootstrap servers, separated by commas"
         )

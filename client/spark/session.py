@@ -1,4 +1,4 @@
-"""The Spark session of jobs and tests: this process's Python everywhere, and UTC."""
+"""The Spark session of jobs and tests: workers use this process's Python, and UTC."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-# Spark looks for an interruption in the text of a query's error with a regular expression
-# that needs stack for each character: with Java's default a long traceback ends the query's
-# thread with a StackOverflowError, and the error is never seen.
+# Spark searches the text of a query's error with a regular expression whose stack depth grows
+# with the text. With Java's default stack a long traceback ends the query's thread with a
+# StackOverflowError, and the real error is lost.
 STACK = "-Xss8m"
 _SETTINGS = {
     "spark.driver.extraJavaOptions": STACK,
@@ -20,11 +20,11 @@ _SETTINGS = {
 
 
 def job_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the running session, or a new one as `spark-submit` or SPARK_CONF_DIR set it up.
+    """Return the active session, or a new one with the settings of spark-submit or SPARK_CONF_DIR.
 
-    Without a master it is all cores of this machine. Workers run this process's
-    Python, unless PYSPARK_PYTHON says another: `python3` of the PATH, which
-    Spark takes by itself, is seldom the one with the packages.
+    Without a master it uses all cores of this machine. Workers run this process's
+    Python unless PYSPARK_PYTHON is set: Spark's default, the `python3` on the PATH,
+    seldom has the packages.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

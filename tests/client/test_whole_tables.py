@@ -35,7 +35,7 @@ LACKING = RowChange(
 
 @pytest.fixture(autouse=True, scope="module", params=["compiled", "python"])
 def take_rows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Read once with the compiled cutter going ahead and once without it."""
+    """Read once with the compiled decoder going ahead and once without it."""
     ahead = row_cutter.take_rows if request.param == "compiled" else None
     with patch.object(row_reader, "take_rows", ahead):
         yield

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from databus.bootstrap.service import make_service as make_pair
 from databus.client import DatabusClient
 from databus.client.monitoring.metrics import make_metrics as client_metrics
-from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics as spark_metrics
+from databus.client.spark.monitoring.metrics import QueryStats, make_metrics as spark_metrics
 from databus.conf.settings import BootstrapHttpSettings, ClientHttpSettings, HttpSettings
 from databus.relay.service import make_service as make_relay
 from tests.bootstrap.serving import ServedStore
@@ -119,7 +119,7 @@ def _of_bootstrap(folder: Path) -> Exposed:
 
 
 def _of_spark() -> Exposed:
-    figures = QueryFigures()
+    figures = QueryStats()
     return shown_by(spark_metrics(figures))
 
 

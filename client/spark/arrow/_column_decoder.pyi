@@ -8,7 +8,7 @@ class Held:
 
 Buffers = tuple[Held | None, Held | None, Held]  # validity, offsets, values
 
-class ColumnCutter:
+class ColumnDecoder:
     def __init__(
         self, *, has_before: bool, as_snapshot: bool, batch_rows: int, batch_bytes: int
     ) -> None: ...

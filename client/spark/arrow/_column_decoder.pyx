@@ -1,19 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""The plain row events of a response, straight into the buffers of Arrow arrays.
+"""Decode plain row events of a response directly into the buffers of Arrow arrays.
 
-`event_batches` has the rules, and reads everything itself where this module was
-not built: this one only goes ahead of it. It takes version 2 row events with
-the metadata of a relay of this project and without notes on the row, and ends
-of windows, and stops in front of whatever else comes: an unknown schema, a
-truncated table, damage, a value that its column's type does not allow. Nothing
-is read beyond the bytes given.
+`event_batches` defines the rules, and decodes everything itself if this module was
+not built. This module decodes ends of windows, and version 2 row events with the
+metadata of a relay of this project and without notes on the row. It stops before
+any other event: an unknown schema, a truncate, damage, a value that its column's
+type does not allow. No byte beyond the given ones is read.
 
-Of a row that turns out not to be plain halfway nothing has to be taken back: a
-value is written at its row's place, and the place counts once the row is whole.
+A row that turns out not to be plain needs no undo: its values are written at the
+row's index, and the row count grows only after the whole row.
 
-An array is what Arrow says: a bitmap of the values that are not null, and the
-values, those of varying length as int32 offsets and bytes. The buffers are
-handed over as they are, and begun anew.
+The buffers follow Arrow's columnar format: a validity bitmap and the values, those
+of variable length as int32 offsets and bytes. They are handed over without a copy.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -40,7 +38,7 @@ cdef enum:
     DELETE = 2
     SNAPSHOT = 3
     TRUNCATE = 4
-    # Rows that a piece has room for at first, and bytes of a column of varying length.
+    # Rows that a batch has room for at first, and bytes of a column of variable length.
     FIRST_ROWS = 64
     FIRST_BYTES = 1024
     MOST_FIRST_BYTES = 1 << 22
@@ -942,10 +940,10 @@ cdef void _free_plan(Plan* plan) noexcept:
     free(plan)
 
 
-cdef class ColumnCutter:
-    """Rows of responses, by the schema versions that wrote them; one thread.
+cdef class ColumnDecoder:
+    """Decodes rows of responses, one plan per schema version; for one thread.
 
-    A piece is full with `batch_rows` rows, or events of `batch_bytes`.
+    A plan is full with `batch_rows` rows, or events of `batch_bytes`.
     """
 
     cdef Plans _plans
@@ -975,16 +973,16 @@ cdef class ColumnCutter:
         free(self._plans.slots)
 
     def add(self, int32_t src_id, bytes digest not None, columns):
-        """Take rows of this schema from now on; return its number.
+        """Add a plan for rows of this schema; return its number.
 
-        `columns` are `AvroColumn`s. Raises ValueError when it is known already.
+        `columns` are `AvroColumn`s. Raises ValueError for a schema that is already known.
         """
         cdef Plan* plan
         cdef int n
         if len(digest) != 16 or _find_plan(&self._plans, src_id, <const uint8_t*>digest) >= 0:
             raise ValueError(f"schema {digest.hex()} of source id {src_id} cannot be added")
         if any(len(column.branches) > MOST_BRANCHES for column in columns):
-            raise ValueError("a union of so many branches is no column")
+            raise ValueError("a column's union has too many branches")
         self._make_slots()
         plan = <Plan*>calloc(1, sizeof(Plan))
         if plan == NULL:
@@ -1015,7 +1013,7 @@ cdef class ColumnCutter:
         return self._plans.count - 1
 
     cdef _make_slots(self):
-        """Make room for one more plan, half of the slots always being free."""
+        """Make room for one more plan; half of the slots stay free."""
         cdef int room = max(2 * self._plans.room, 8)
         cdef int n
         cdef void* moved
@@ -1043,13 +1041,12 @@ cdef class ColumnCutter:
         self._plans.slots[slot] = number
 
     def take(self, const uint8_t[::1] data not None, Py_ssize_t offset, int64_t scn, bint is_mixed):
-        """Take events from `offset` on.
+        """Decode events from `offset` on.
 
-        `scn` is that of the window that has not ended, -1 = there is none;
-        `is_mixed`: events of others are in it. Return where the first event
-        begins that is not taken, the number of the piece that is full, or -1,
-        then the two as they are now, and SCN and time (ns) of the last window
-        that ended meanwhile, or -1.
+        `scn` is that of the open window, -1 = none; `is_mixed`: it has events of
+        other windows. Return the offset of the first event that was not decoded, the
+        number of a full plan or -1, the new `scn` and `is_mixed`, and SCN and time
+        (ns) of the last window that ended, or -1.
         """
         cdef Cursor cursor
         cdef Verdict verdict
@@ -1077,21 +1074,21 @@ cdef class ColumnCutter:
         )
 
     def rows(self, int number):
-        """Return how many rows a piece has."""
+        """Return the number of rows of a plan."""
         return self._plan(number).rows
 
     def finish(self, int number):
-        """Return a piece that has rows, and begin it anew.
+        """Return a plan's rows, of which there are some, and start an empty batch.
 
-        Its rows, the buffers of the head's columns, of the row's, of the row's
-        before (None = there is none), and the bitmap of the rows that have one
-        before (None = all, or none).
+        They are the number of rows, the buffers of the head's columns, of the row's and
+        of the before image's (None = no row has one), and the bitmap of the rows with a
+        before image (None = all, or none).
         """
         cdef Plan* plan = self._plan(number)
         cdef int64_t rows = plan.rows
         cdef object before = None, before_valid = None
         if rows == 0:
-            raise ValueError("a piece without rows")
+            raise ValueError("a plan without rows")
         if plan.befores:
             if not _fill_before(plan, rows):
                 raise MemoryError
@@ -1110,7 +1107,7 @@ cdef class ColumnCutter:
 
     cdef Plan* _plan(self, int number) except NULL:
         if not 0 <= number < self._plans.count:
-            raise IndexError(f"no piece {number}")
+            raise IndexError(f"no plan {number}")
         return self._plans.plans[number]
 
 

@@ -1,8 +1,8 @@
-"""The columns of an Avro row schema: their names, and what kind of value each holds.
+"""The columns of an Avro row schema: their names, and the kind of value of each.
 
-For whoever makes other columns of them: Spark's types (`row_types`), Arrow's
-arrays (`event_batches`). Only what `schemas.table_schema` writes is known here,
-and unions with null in either order, as other relays have them.
+Spark's types (`row_types`) and Arrow's arrays (`event_batches`) are derived from
+them. Supported are the types that `schemas.table_schema` writes, and unions with
+null in either order, as other relays send them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGEST_DECIMAL: Final = 38  # digits of a decimal in Spark and in Arrow's 128 b
 
 
 class Kind(StrEnum):
-    """What a column's values are."""
+    """The kind of a column's values."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -33,14 +33,14 @@ class Kind(StrEnum):
     DECIMAL = "decimal"  # of at most 38 digits
     WIDE_DECIMAL = "wide decimal"  # of more
     DATE = "date"
-    TIME = "time"  # microseconds, may be negative or beyond a day
-    DATETIME = "datetime"  # of no zone
+    TIME = "time"  # microseconds, may be negative or longer than a day
+    DATETIME = "datetime"  # without a zone
     TIMESTAMP = "timestamp"
-    ANY = "any"  # a union of several kinds, as SQLite's NUMERIC
+    ANY = "any"  # a union of several kinds, like SQLite's NUMERIC
 
 
 class WriterSchema(NamedTuple):
-    """One version of a source's schema, as a server's `/register` tells it."""
+    """One version of a source's schema, from a server's `/register`."""
 
     source: str  # e.g. `shop.orders`
     src_id: int
@@ -49,7 +49,7 @@ class WriterSchema(NamedTuple):
 
 
 class AvroColumn(NamedTuple):
-    """One column. `branches` are those of its union, `null` among them; empty = no union."""
+    """One column. `branches`: those of its union, including `null`; empty = no union."""
 
     name: str
     kind: Kind
@@ -61,7 +61,7 @@ class AvroColumn(NamedTuple):
 
     @property
     def type_text(self) -> str:
-        """The type in the words that an error has: the kind, and the SQL type it came from."""
+        """The type as shown in errors: the kind, and the SQL type it came from."""
         digits = f"({self.precision},{self.scale})" if "decimal" in self.kind else ""
         return f"{self.kind}{digits}" + (f" ({self.sql_type})" if self.sql_type else "")
 
@@ -73,7 +73,7 @@ _PLAIN = {
         *(Kind.STRING, Kind.BYTES),
     )
 }
-# By logical type: the type that it is written as, and what it is.
+# By logical type: the underlying Avro type, and the kind.
 _LOGICAL = {
     "date": ("int", Kind.DATE),
     "time-micros": ("long", Kind.TIME),
@@ -85,17 +85,17 @@ _ANY_BRANCHES = frozenset({"null", "long", "double", "string", "bytes"})
 
 @lru_cache(maxsize=4096)
 def columns_of(schema: WriterSchema) -> tuple[AvroColumn, ...]:
-    """Return a schema's columns in their order.
+    """Return a schema's columns in order.
 
-    Raises SchemaError naming source, version and column when a type is none
-    that a column can have, or when two names differ in nothing but their case.
+    Raises SchemaError with source, version and column for a type that is not
+    supported, and for two names that differ only in case.
     """
     try:
         fields = json.loads(schema.text)["fields"]
         columns = tuple(_column(schema, field) for field in fields)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SchemaError(
-            f"{schema.source}: schema version {schema.version} is not that of a record: {error!r}"
+            f"{schema.source}: schema version {schema.version} is not a record schema: {error!r}"
         ) from error
     seen: dict[str, str] = {}
     for column in columns:
@@ -103,7 +103,7 @@ def columns_of(schema: WriterSchema) -> tuple[AvroColumn, ...]:
         if other is not column.name:
             raise SchemaError(
                 f"{schema.source}: columns {other!r} and {column.name!r} of schema version "
-                f"{schema.version} have one name for Spark, which does not look at its case"
+                f"{schema.version} differ only in case, which Spark ignores"
             )
     return columns
 
@@ -163,10 +163,10 @@ def _branch_name(branch: Any) -> str:
 
 
 def choose_columns(rows: StructType, names: Sequence[str]) -> StructType:
-    """Return the columns of these names in this order, all when there are none.
+    """Return the columns of these names in this order; all columns if `names` is empty.
 
-    Names are taken in any case, as Spark does. Raises SettingsError for a name that
-    is no column's, and for one that comes twice.
+    The case of names is ignored, as in Spark. Raises SettingsError for a name that no
+    column has, and for a repeated name.
     """
     if not names:
         return rows

@@ -1,8 +1,8 @@
-"""Rows of one schema version to a `Piece`: decoded one by one, or of compiled buffers.
+"""Build a `RowBatch` from rows of one schema version, in Python or from compiled buffers.
 
-One by one is the way that knows everything: rows with notes, from relays that
-send no metadata, of types that the compiled `_column_decoder` leaves alone; and
-all rows where that was not built.
+The Python builder handles every row: rows with notes, rows from relays that send
+no metadata, types that the compiled `_column_decoder` skips, and all rows if that
+module was not built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
 from databus.client.spark.arrow.column_plan import (
     HEAD_TYPES,
-    Piece,
+    RowBatch,
     any_text,
     stored_type,
     wide_decimal_text,
@@ -24,11 +24,11 @@ from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from databus.client.spark.arrow._column_decoder import Buffers, ColumnCutter
+    from databus.client.spark.arrow._column_decoder import Buffers, ColumnDecoder
 
 
 class Head(NamedTuple):
-    """What is said of one row beside its columns. `time_us` is since the epoch."""
+    """The fields of one row's `_databus`. `time_us` is since the epoch."""
 
     op: str
     scn: int
@@ -37,7 +37,7 @@ class Head(NamedTuple):
     gtid: str | None
 
 
-class PieceBuilder:
+class BatchBuilder:
     """Collects rows. `columns` are those of `codec`'s schema, in its order."""
 
     def __init__(self, codec: RowCodec, columns: tuple[AvroColumn, ...]) -> None:
@@ -55,9 +55,9 @@ class PieceBuilder:
         self._has_before: list[bool] = []
 
     def append(self, head: Head, row: bytes, before: bytes | None, size_bytes: int) -> None:
-        """Add a row from its Avro bytes; raises ProtocolError, and then it is not added.
+        """Add a row from its Avro bytes; if that raises ProtocolError, the row is not added.
 
-        `size_bytes` is counted and nothing else.
+        `size_bytes` is only counted.
         """
         values = self._values(row)
         values_before = None if before is None else self._values(before)
@@ -74,12 +74,12 @@ class PieceBuilder:
         row = self._codec.decode(data)
         return [_stored(column, row[column.name]) for column in self._columns]
 
-    def finish(self) -> Piece:
-        """Return what was collected, and begin anew."""
+    def finish(self) -> RowBatch:
+        """Return the collected rows, and start an empty batch."""
         has_before, valid = any(self._has_before), None
         if has_before and not all(self._has_before):
             valid = pa.array(self._has_before, pa.bool_()).buffers()[1]
-        piece = Piece(
+        batch = RowBatch(
             self.rows,
             head_arrays(self._heads),
             self._arrays(self._row),
@@ -87,7 +87,7 @@ class PieceBuilder:
             valid,
         )
         self._begin()
-        return piece
+        return batch
 
     def _arrays(self, columns: list[list[Any]]) -> list[pa.Array]:
         return [
@@ -97,7 +97,7 @@ class PieceBuilder:
 
 
 def head_arrays(heads: list[Head]) -> tuple[pa.Array, ...]:
-    """Return the heads' columns, as HEAD_TYPES has them."""
+    """Return the heads as columns of HEAD_TYPES."""
     columns = zip(*heads, strict=True) if heads else ((),) * len(HEAD_TYPES)
     return tuple(
         pa.array(values, data_type)
@@ -105,24 +105,26 @@ def head_arrays(heads: list[Head]) -> tuple[pa.Array, ...]:
     )
 
 
-def cut_piece(cutter: ColumnCutter, number: int, columns: tuple[AvroColumn, ...]) -> Piece:
-    """Return a piece that was cut, which has rows; its buffers are the arrays' own."""
-    rows, head, row, before, before_valid = cutter.finish(number)
-    return Piece(
+def decoded_rows(decoder: ColumnDecoder, number: int, columns: tuple[AvroColumn, ...]) -> RowBatch:
+    """Return the rows of the decoder's plan `number`, without copying its buffers."""
+    rows, head, row, before, before_valid = decoder.finish(number)
+    return RowBatch(
         rows,
         tuple(map(_array, HEAD_TYPES.values(), [rows] * len(head), head)),
-        _cut_arrays(columns, rows, row),
-        None if before is None else _cut_arrays(columns, rows, before),
+        _decoded_arrays(columns, rows, row),
+        None if before is None else _decoded_arrays(columns, rows, before),
         None if before_valid is None else pa.py_buffer(before_valid),
     )
 
 
-def _cut_arrays(columns: tuple[AvroColumn, ...], rows: int, cut: list[Buffers]) -> list[pa.Array]:
+def _decoded_arrays(
+    columns: tuple[AvroColumn, ...], rows: int, decoded: list[Buffers]
+) -> list[pa.Array]:
     return [
         _wide_decimals(column, _array(pa.binary(), rows, buffers))
         if column.kind is Kind.WIDE_DECIMAL
         else _array(stored_type(column), rows, buffers)
-        for column, buffers in zip(columns, cut, strict=True)
+        for column, buffers in zip(columns, decoded, strict=True)
     ]
 
 
@@ -144,12 +146,12 @@ def _wide_decimals(column: AvroColumn, array: pa.Array) -> pa.Array:
 
 
 def _stored(column: AvroColumn, value: Any) -> Any:
-    """Return a value as the column's array takes it; raises ProtocolError when it does not fit."""
+    """Return a value in the column's Arrow type; raises ProtocolError if it does not fit."""
     if value is None:
         return None
     if column.kind in (Kind.ANY, Kind.WIDE_DECIMAL):
         return any_text(value)
-    if column.kind is Kind.TIME and isinstance(value, time):  # of a relay that is not ours
+    if column.kind is Kind.TIME and isinstance(value, time):  # from another project's relay
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return seconds * 1_000_000 + value.microsecond
     if column.kind is Kind.DECIMAL:
@@ -159,7 +161,9 @@ def _stored(column: AvroColumn, value: Any) -> Any:
     else:
         fits = True
     if not fits:
-        raise ProtocolError(f"column {column.name!r} has {value}, which is no {column.type_text}")
+        raise ProtocolError(
+            f"column {column.name!r} has {value}, which does not fit {column.type_text}"
+        )
     return value
 
 

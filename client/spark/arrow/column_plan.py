@@ -1,10 +1,10 @@
-"""From the columns of one schema version to batches of the target's columns.
+"""Convert the columns of one schema version to batches of the target's columns.
 
-What the readers of events make is a `Piece`: Arrow arrays of the writer's own
-types. Here they become exactly what Spark was promised: widened, as text, null
-where the writer had no such column, with the constants of `_databus` beside
-them. All of it per piece and vectorised; nothing here is done per row but
-texts of values that have no vectorised one.
+A decoder yields a `RowBatch`: Arrow arrays of the writer's own types. This module
+converts them to the schema that Spark expects: it widens types, makes texts, fills
+columns that the writer did not have with nulls, and adds the constants of
+`_databus`. All conversions are vectorised, except texts of types for which Arrow
+has no suitable cast.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from databus.schemas.errors import ReloadNeededError, RestartNeededError, Schema
 _EXACT = Context(prec=10_000)
 
 
-class Piece(NamedTuple):
-    """Rows that one schema version wrote.
+class RowBatch(NamedTuple):
+    """Rows of one schema version.
 
-    `head` has the columns that HEAD_TYPES names; `row` and `before` are in the
-    writer's order. `before` None: no row has one.
-    `before_valid` is the bitmap of those that have; None: all.
+    `head` has the columns of HEAD_TYPES; `row` and `before` have the writer's order.
+    `before` is None if no row has a before image. `before_valid` is the bitmap of
+    the rows that have one; None: all.
     """
 
     rows: int
@@ -78,14 +78,14 @@ Convert = Callable[[pa.Array], pa.Array]
 
 
 def stored_type(column: AvroColumn) -> pa.DataType:
-    """Return the Arrow type of a column as its writer has it."""
+    """Return the Arrow type of a column in its writer's schema."""
     if column.kind is Kind.DECIMAL:
         return pa.decimal128(column.precision, column.scale)
     return _STORED[column.kind]
 
 
 def any_text(value: Any) -> str | None:
-    """Return the text of a value of SQLite's: digits, as Python writes a double, x'hex'."""
+    """Return the text of a SQLite value: digits, a double as Python prints it, x'hex'."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -102,9 +102,9 @@ def wide_decimal_text(data: bytes, scale: int) -> str:
 
 
 class Frame:
-    """What batches of the target have beside the rows: their columns' places, the constants.
+    """The layout of the target's batches, and their constant columns.
 
-    Raises ValueError when the target is not one of `changes_schema`.
+    Raises ValueError if the target does not come from `changes_schema`.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Frame:
         self._constants: dict[Any, pa.Array] = {}
 
     def row_fields(self, source: str) -> list[pa.Field]:
-        """Return the fields of a source's rows; raises SchemaError when the target has none."""
+        """Return the fields of a source's rows; raises SchemaError if the target has none."""
         if self.layout == "columns":
             return [field for field in self.target if field.name != CHANGE_COLUMN]
         if source not in self.target.names or source == CHANGE_COLUMN:
@@ -134,23 +134,23 @@ class Frame:
         return list(self.target.field(source).type)
 
     def nulls(self, data_type: pa.DataType, rows: int) -> pa.Array:
-        """Return so many nulls."""
+        """Return an array of nulls."""
         return self._constant(("null", data_type), rows, lambda n: pa.nulls(n, data_type))
 
     def batch(
         self,
         source: str,
         schema_version: int | None,
-        piece: Piece,
+        rows: RowBatch,
         row: list[pa.Array] | None,
         before: list[pa.Array] | None,
     ) -> pa.RecordBatch:
         """Return a batch of the target.
 
-        `row` and `before` are of `row_fields(source)`; None = null in each row.
+        `row` and `before` have the fields of `row_fields(source)`; None = all null.
         """
-        n = piece.rows
-        head = dict(zip(HEAD_TYPES, piece.head, strict=True))
+        n = rows.rows
+        head = dict(zip(HEAD_TYPES, rows.head, strict=True))
         change = {
             **head,
             "physical_source": self._repeat(self._physical_source, pa.string(), n),
@@ -162,13 +162,13 @@ class Frame:
         }
         if self._before is not None:
             change["before"] = self._before_array(
-                self._before, source, n, before, piece.before_valid
+                self._before, source, n, before, rows.before_valid
             )
         arrays = [change[field.name] for field in self._change]
-        told = pa.Array.from_buffers(self._change, n, [None], 0, children=arrays)
+        changes = pa.Array.from_buffers(self._change, n, [None], 0, children=arrays)
         columns = self._row_arrays(source, n, row)
         place = self.target.names.index(CHANGE_COLUMN)
-        columns.insert(place, told)
+        columns.insert(place, changes)
         return pa.RecordBatch.from_arrays(columns, schema=self.target)
 
     def _row_arrays(self, source: str, n: int, row: list[pa.Array] | None) -> list[pa.Array]:
@@ -201,7 +201,7 @@ class Frame:
         arrays: list[pa.Array],
         valid: pa.Buffer | None,
     ) -> list[pa.Array]:
-        """Return one struct a source, those of the others null."""
+        """Return one struct per source; those of other sources are null."""
         return [
             pa.Array.from_buffers(field.type, n, [valid], children=arrays)
             if field.name == source
@@ -216,7 +216,7 @@ class Frame:
         return self._constant(("value", value, data_type), n, lambda n: pa.repeat(scalar, n))
 
     def _constant(self, key: Any, n: int, make: Callable[[int], pa.Array]) -> pa.Array:
-        """Return the beginning of an array that is made once for all batches of its size."""
+        """Return a slice of a cached array, which is made again only for more rows."""
         held = self._constants.get(key)
         if held is None or len(held) < n:
             held = self._constants[key] = make(n)
@@ -224,11 +224,11 @@ class Frame:
 
 
 class ColumnPlan:
-    """How rows that one schema version wrote become batches of the target.
+    """Converts rows of one schema version to batches of the target.
 
-    Raises SchemaError naming source, column and version when the target has no
-    place for a column (unless new ones are to be ignored), or none that fits.
-    `known`: all versions of the source that are known by now.
+    Raises SchemaError with source, column and version if the target lacks a column
+    (unless `on_new_column` is `ignore`), or has it with a type that does not fit.
+    `known`: all known versions of the source.
     """
 
     def __init__(
@@ -255,14 +255,14 @@ class ColumnPlan:
             raise RestartNeededError(
                 f"{schema.source}, column {new.name!r}: it is new in schema version "
                 f"{schema.version}, and the query was started without it: restart the query to "
-                "take it in, or set onNewColumn=ignore to leave it out"
+                "add it, or set onNewColumn=ignore to leave it out"
             )
 
-    def batch(self, piece: Piece) -> pa.RecordBatch:
-        """Return a piece's rows as a batch of the target."""
-        row = self._converted(piece.row, piece.rows)
-        before = None if piece.before is None else self._converted(piece.before, piece.rows)
-        return self._frame.batch(self.schema.source, self.schema.version, piece, row, before)
+    def batch(self, rows: RowBatch) -> pa.RecordBatch:
+        """Return rows as a batch of the target."""
+        row = self._converted(rows.row, rows.rows)
+        before = None if rows.before is None else self._converted(rows.before, rows.rows)
+        return self._frame.batch(self.schema.source, self.schema.version, rows, row, before)
 
     def _converted(self, arrays: Sequence[pa.Array], n: int) -> list[pa.Array]:
         return [
@@ -277,7 +277,7 @@ class ColumnPlan:
     def _convert(
         self, column: AvroColumn, target: pa.DataType, as_text: Collection[str]
     ) -> Convert | None:
-        """Return what makes the target's values of the writer's; None = they are the same."""
+        """Return the conversion from the writer's type to the target's; None = the same type."""
         stored = stored_type(column)
         if stored == target:
             return None
@@ -288,9 +288,9 @@ class ColumnPlan:
         if not self._fits_a_new_start(column, stored, as_text):
             raise ReloadNeededError(
                 f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
-                f"version {self.schema.version} and {target} since, which does not hold it: rows "
-                "from before must be read again. Start the query with another checkpoint folder, "
-                f"or take the column as text with option columnsAsText={column.name}"
+                f"version {self.schema.version} and {target} since, which cannot hold its values: "
+                "older rows must be read again. Start the query with another checkpoint folder, or "
+                f"read the column as text with option columnsAsText={column.name}"
             )
         raise RestartNeededError(
             f"{self.schema.source}, column {column.name!r}: it is {column.type_text} in schema "
@@ -301,7 +301,7 @@ class ColumnPlan:
     def _fits_a_new_start(
         self, column: AvroColumn, stored: pa.DataType, as_text: Collection[str]
     ) -> bool:
-        """Whether a query that were started now would have a type that holds these values."""
+        """Return whether a query started now would have a type that holds these values."""
         try:
             fields = arrow_schema(row_schema(self._known or [self.schema], as_text))
         except SchemaError:
@@ -322,9 +322,9 @@ def _is_wider(stored: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _text_convert(column: AvroColumn) -> Convert:
-    """Return what makes texts of a column's values, as `row_types` says them."""
+    """Return the conversion of a column's values to the texts that `row_types` describes."""
     if column.kind is Kind.FLOAT:
-        # The shortest digits of a float, not those of the double that is nearest.
+        # Through text, for the shortest digits of the float and not those of its double.
         return lambda array: _texts(array.cast(pa.string()).cast(pa.float64()))
     if column.kind in (Kind.DOUBLE, Kind.DECIMAL, Kind.BYTES):
         return _texts

@@ -1,20 +1,18 @@
-"""A response's bytes to Arrow record batches of the target: no object per row.
+"""Decode the bytes of a response into Arrow record batches of the target.
 
-The compiled `_column_decoder` takes the plain row events, which are nearly all;
-what it stops at is read here, event by event, and so is everything where it
-was not built. One place has the rules: what is damage, what a window is, which
-op a row has. Both CRCs of each event are checked.
+The compiled `_column_decoder` decodes plain row events, which are nearly all
+events. It stops at any other event, which is then decoded here; if it was not
+built, all events are decoded here. This module defines the rules: what counts as
+damage, what a window is, which op a row has. Both CRCs of each event are checked.
 
-A row whose source logged only some of its columns is refused. Where that is so
-of the row before an update alone, the update comes without the one before: it
-is not known what it was.
+A row for which the source logged only some columns is refused. If only the before
+image is incomplete, the update is delivered without one.
 
-An event from a relay that sends no metadata has no gtid and no row before it,
-its op is `update` or `delete` as the wire has it, and its index counts such
-events of its window.
+An event from a relay that sends no metadata has no gtid and no before image; its op
+is `update` or `delete`, and its index counts such events in its window.
 
-Rows of different schema versions come in different batches, so the order of
-batches, and of rows in several of them, says nothing; `_databus` does.
+Rows of different schema versions are in different batches, so the order of batches
+and of rows across batches has no meaning; `_databus` has the order.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from zlib import crc32
 import pyarrow as pa
 
 from databus.client.spark.arrow.avro_columns import WriterSchema
-from databus.client.spark.arrow.batch_builder import Head, PieceBuilder, cut_piece, head_arrays
-from databus.client.spark.arrow.column_plan import ColumnPlan, Frame, Piece
+from databus.client.spark.arrow.batch_builder import BatchBuilder, Head, decoded_rows, head_arrays
+from databus.client.spark.arrow.column_plan import ColumnPlan, Frame, RowBatch
 from databus.client.spark.arrow.row_types import Layout, row_schema
 from databus.schemas.avro_rows import row_codec, schema_id
 from databus.schemas.checkpoint import Checkpoint
@@ -40,27 +38,27 @@ from databus.schemas.event.metadata import METADATA_DIGESTS, EventMetadata, Op, 
 from databus.schemas.stream.stream_reader import decode_event
 
 if TYPE_CHECKING:
-    from databus.client.spark.arrow._column_decoder import ColumnCutter
+    from databus.client.spark.arrow._column_decoder import ColumnDecoder
 
 try:
-    from databus.client.spark.arrow import _column_decoder as column_cutter
-except ImportError:  # not built: every event is read here
-    new_cutter = None
+    from databus.client.spark.arrow import _column_decoder as column_decoder
+except ImportError:  # not built: every event is decoded here
+    new_decoder = None
 else:
-    new_cutter = column_cutter.ColumnCutter
+    new_decoder = column_decoder.ColumnDecoder
 
 Buffer = event_v2.Buffer
-BATCH_BYTES = 64 << 20  # of events; a batch ends at the first that makes it so large
+BATCH_BYTES = 64 << 20  # of events; the event that reaches it is the last of its batch
 SNAPSHOT_END = "snapshot_end"
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
-_STAY = frozenset({Op.DELETE, Op.TRUNCATE})  # of a snapshot's rows: what is not how a row stands
+_STAY = frozenset({Op.DELETE, Op.TRUNCATE})  # keep their op in a snapshot, too
 
 
 class UnknownSchemaError(SchemaError):
-    """A row of a schema that was not given: ask `/register` again, and `add_schemas`.
+    """A row has an unknown schema: ask `/register` again, then call `add_schemas`.
 
-    `consumed` bytes of what was given came before its event and were taken.
+    `consumed`: the bytes before the row's event, which were taken.
     """
 
     def __init__(self, src_id: int, digest: bytes, consumed: int) -> None:
@@ -73,13 +71,13 @@ class UnknownSchemaError(SchemaError):
         self.consumed = consumed
 
 
-class EventColumns:
-    """Collects the rows of responses; one thread.
+class EventBatches:
+    """Collects the rows of responses; for one thread.
 
     `target` is `arrow_schema(changes_schema(…))` with the same `layout`. With
-    `as_snapshot` rows are how they stand: their op is `snapshot`, but a delete
-    or a truncate is one. `as_text` is option columnsAsText, `on_new_column`
-    `fail` or `ignore`. No batch has more than `batch_rows` rows.
+    `as_snapshot` the op of rows is `snapshot`, except for deletes and truncates.
+    `as_text` is option columnsAsText, `on_new_column` is `fail` or `ignore`. No
+    batch has more than `batch_rows` rows.
     """
 
     def __init__(
@@ -103,15 +101,15 @@ class EventColumns:
         self._on_new_column = on_new_column
         self._as_text = frozenset(as_text)
         self._batch_rows = batch_rows
-        self._cutter: ColumnCutter | None = None
-        if new_cutter is not None:
-            self._cutter = new_cutter(
+        self._decoder: ColumnDecoder | None = None
+        if new_decoder is not None:
+            self._decoder = new_decoder(
                 has_before=self._frame.has_before,
                 as_snapshot=as_snapshot,
                 batch_rows=batch_rows,
                 batch_bytes=BATCH_BYTES,
             )
-        self._cut_plans: list[_OpenPlan] = []  # by their number at the cutter
+        self._decoder_plans: list[_OpenPlan] = []  # by their number in the decoder
         self._schemas: dict[tuple[int, bytes], WriterSchema] = {}
         self._sources: dict[int, str] = {}
         self._plans: dict[tuple[int, bytes], _OpenPlan] = {}
@@ -119,34 +117,34 @@ class EventColumns:
         self._ready: list[pa.RecordBatch] = []
         self._ready_rows = 0
         self._scn: int | None = None  # of the window that has not ended yet
-        self._is_mixed = False  # with events of several SCNs, as a page of a snapshot is
-        self._bare_scn: int | None = None  # of the window with the last event without metadata
-        self._bare_rows = 0  # how many of them it has
+        self._is_mixed = False  # events of several SCNs, as in a page of a snapshot
+        self._bare_scn: int | None = None  # window of the last event without metadata
+        self._bare_rows = 0  # number of such events in that window
         self.add_schemas(schemas)
 
     def add_schemas(self, schemas: Iterable[WriterSchema]) -> None:
-        """Take more schemas; those that are known already change nothing."""
+        """Add schemas; schemas that are already known are ignored."""
         for schema in schemas:
             self._schemas.setdefault((schema.src_id, schema_id(schema.text)), schema)
             self._sources[schema.src_id] = schema.source
 
     @property
     def rows(self) -> int:
-        """How many rows are held."""
+        """The number of rows held."""
         held = sum(plan.rows for plan in self._plans.values())
         return self._ready_rows + held + sum(map(len, self._marks.values()))
 
     def take(self, data: Buffer) -> int:
-        """Take whole events; return how many bytes of `data` they are: the rest is a cut one.
+        """Decode the complete events of `data`; return their size: the rest is an incomplete one.
 
-        Raises ProtocolError for damage, error events and windows mixed up;
-        UnknownSchemaError; SchemaError when a row has no place in the target;
-        RowError for one of which only some columns were logged.
+        Raises ProtocolError for damage, error events and mixed windows;
+        UnknownSchemaError; SchemaError for a row that does not fit the target;
+        RowError for a row for which only some columns were logged.
         """
         offset, end = 0, len(data)
         while offset < end:
-            if self._cutter is not None:
-                offset = self._cut(self._cutter, data, offset)
+            if self._decoder is not None:
+                offset = self._decode(self._decoder, data, offset)
                 if offset == end:
                     break
             try:
@@ -162,28 +160,28 @@ class EventColumns:
             offset = after
         return offset
 
-    def _cut(self, cutter: ColumnCutter, data: Buffer, offset: int) -> int:
-        """Let the compiled way go ahead; return where it stops for good."""
+    def _decode(self, decoder: ColumnDecoder, data: Buffer, offset: int) -> int:
+        """Run the compiled decoder; return the offset of the event that it does not decode."""
         full = 0
         while full >= 0:
             scn = -1 if self._scn is None else self._scn
-            offset, full, scn, self._is_mixed, window_scn, time_ns = cutter.take(
+            offset, full, scn, self._is_mixed, window_scn, time_ns = decoder.take(
                 data, offset, scn, self._is_mixed
             )
             self._scn = None if scn < 0 else scn
             if window_scn >= 0:
                 self.window_scn, self.window_time_ns = window_scn, time_ns
             if full >= 0:
-                self._make_ready(self._cut_plans[full].finish())
+                self._make_ready(self._decoder_plans[full].finish())
         return offset
 
     def add_mark(self, scn: int, source: str, time_ns: int | None = None) -> None:
-        """Add the record that says that a whole snapshot of the source, as of `scn`, is over."""
+        """Add the record that marks the end of a complete snapshot of a source as of `scn`."""
         time_us = None if time_ns is None else time_ns // 1000
         self._add_mark(source, Head(SNAPSHOT_END, scn, None, time_us, None))
 
     def flush(self) -> list[pa.RecordBatch]:
-        """Return all rows held as batches of the target, and hold none."""
+        """Return all held rows as batches of the target, and hold none."""
         for plan in self._plans.values():
             self._make_ready(plan.finish())
         for source, heads in self._marks.items():
@@ -212,10 +210,10 @@ class EventColumns:
         text = event.value.decode("utf-8", "replace")
         if event.is_error:
             raise ProtocolError(f"the server sent error event {event.src_id}: {text}", after)
-        raise ProtocolError(f"control event {event.src_id} has no place here: {text}", after)
+        raise ProtocolError(f"unexpected control event {event.src_id}: {text}", after)
 
     def _note_scn(self, scn: int) -> None:
-        """Note that an event of this window came."""
+        """Record the window of an event."""
         if scn != self._scn:
             self._is_mixed = self._scn is not None
             self._scn = scn
@@ -227,7 +225,7 @@ class EventColumns:
     # -- row events -------------------------------------------------------------------------
 
     def _take_row_event(self, event: Event, offset: int, size_bytes: int) -> bool:
-        """Take a row; return False when the compiled way knows its schema from now on."""
+        """Take a row, unless the compiled decoder, which now has its schema, can: then False."""
         source = self._sources.get(event.src_id)
         if source is None:
             raise UnknownSchemaError(event.src_id, event.schema_id, offset)
@@ -243,13 +241,13 @@ class EventColumns:
             self._add_mark(source, self._head(event, metadata, Op.TRUNCATE))
             return True
         if event.payload is None:
-            raise ProtocolError("a row is lost: its event has no payload")
+            raise ProtocolError("a row event has no payload")
         if metadata is not None and metadata.op is Op.TRUNCATE:
-            raise ProtocolError("the table is said to be emptied by the event of a row")
+            raise ProtocolError("a row event has op truncate")
         plan = self._plans.get((event.src_id, event.payload.digest))
         if plan is None:
             plan = self._open_plan(event.src_id, event.payload.digest, offset)
-            if self._cutter is not None:
+            if self._decoder is not None:
                 return False
         before = self._before(plan, event, metadata)
         self._note_scn(event.scn)
@@ -263,7 +261,7 @@ class EventColumns:
         schema = self._schemas.get((src_id, digest))
         if schema is None:
             raise UnknownSchemaError(src_id, digest, offset)
-        # Here, too, the versions must have one type: it is what a restart would need.
+        # Checks that all versions up to this one have a common type, which a restart needs.
         row_schema(
             [
                 other
@@ -279,10 +277,10 @@ class EventColumns:
             self._as_text,
             known=[one for one in self._schemas.values() if one.src_id == schema.src_id],
         )
-        plan = self._plans[src_id, digest] = _OpenPlan(columns, self._cutter)
-        if self._cutter is not None:
-            plan.number = self._cutter.add(src_id, digest, columns.columns)
-            self._cut_plans.append(plan)
+        plan = self._plans[src_id, digest] = _OpenPlan(columns, self._decoder)
+        if self._decoder is not None:
+            plan.number = self._decoder.add(src_id, digest, columns.columns)
+            self._decoder_plans.append(plan)
         return plan
 
     def _head(self, event: Event, metadata: EventMetadata | None, op: str) -> Head:
@@ -292,14 +290,14 @@ class EventColumns:
         return Head(op, event.scn, metadata.row_index, time_us, metadata.gtid)
 
     def _bare_index(self, scn: int) -> int:
-        """Return the index of an event without metadata, and count it."""
+        """Count an event without metadata, and return its index."""
         if scn != self._bare_scn:
             self._bare_scn, self._bare_rows = scn, 0
         self._bare_rows += 1
         return self._bare_rows - 1
 
     def _op(self, event: Event, metadata: EventMetadata | None) -> str:
-        """Return what happened; without metadata an insert cannot be told from an update."""
+        """Return a row's op; without metadata inserts look like updates."""
         if metadata is not None:
             op = metadata.op
         else:
@@ -309,7 +307,7 @@ class EventColumns:
     def _before(
         self, plan: _OpenPlan, event: Event, metadata: EventMetadata | None
     ) -> bytes | None:
-        """Return the row before an update; raises RowError when the row itself has gaps."""
+        """Return the before image of an update; raises RowError if the row itself is partial."""
         if metadata is None:
             return None
         notes = metadata.notes
@@ -323,8 +321,8 @@ class EventColumns:
                 "binlog_row_image=FULL on its server, or read from the bootstrap server, "
                 "which has whole rows",
             )
-        is_told = self._frame.has_before and metadata.op is Op.UPDATE and not self._as_snapshot
-        if not is_told or (notes is not None and notes.before_absent):
+        is_wanted = self._frame.has_before and metadata.op is Op.UPDATE and not self._as_snapshot
+        if not is_wanted or (notes is not None and notes.before_absent):
             return None
         return metadata.before
 
@@ -334,9 +332,9 @@ class EventColumns:
         self._marks.setdefault(source, []).append(head)
 
     def _mark_batch(self, source: str, heads: list[Head]) -> pa.RecordBatch:
-        self._frame.row_fields(source)  # a source of the target
-        piece = Piece(len(heads), head_arrays(heads), [], None, None)
-        return self._frame.batch(source, None, piece, None, None)
+        self._frame.row_fields(source)  # raises if the target does not have the source
+        rows = RowBatch(len(heads), head_arrays(heads), [], None, None)
+        return self._frame.batch(source, None, rows, None, None)
 
     def _make_ready(self, batches: list[pa.RecordBatch]) -> None:
         self._ready += batches
@@ -346,44 +344,44 @@ class EventColumns:
 class _OpenPlan:
     """A schema version's plan, and its rows that are in no batch yet.
 
-    Those that were read one by one are in `builder`, the others at the cutter.
+    Rows decoded in Python are in `builder`, the others in the decoder.
     """
 
-    number: int  # at the cutter
+    number: int  # in the decoder
 
-    def __init__(self, columns: ColumnPlan, cutter: ColumnCutter | None) -> None:
+    def __init__(self, columns: ColumnPlan, decoder: ColumnDecoder | None) -> None:
         self.columns = columns
-        self.builder = PieceBuilder(row_codec(columns.schema.text), columns.columns)
-        self._cutter = cutter
+        self.builder = BatchBuilder(row_codec(columns.schema.text), columns.columns)
+        self._decoder = decoder
 
     @property
     def rows(self) -> int:
-        """How many rows are held."""
-        return self.builder.rows + (0 if self._cutter is None else self._cutter.rows(self.number))
+        """The number of rows held."""
+        return self.builder.rows + (0 if self._decoder is None else self._decoder.rows(self.number))
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Return the rows' batches, and hold none."""
-        pieces = [self.builder.finish()] if self.builder.rows else []
-        if self._cutter is not None and self._cutter.rows(self.number):
-            pieces.append(cut_piece(self._cutter, self.number, self.columns.columns))
-        return [self.columns.batch(piece) for piece in pieces]
+        """Return the held rows as batches, and hold none."""
+        batches = [self.builder.finish()] if self.builder.rows else []
+        if self._decoder is not None and self._decoder.rows(self.number):
+            batches.append(decoded_rows(self._decoder, self.number, self.columns.columns))
+        return [self.columns.batch(rows) for rows in batches]
 
 
 def _metadata_of(event: Event) -> EventMetadata | None:
-    """Return what a relay of this project says of the event; None from another."""
+    """Return the metadata of an event from a relay of this project; None from other relays."""
     if event.metadata is None or event.metadata.digest not in METADATA_DIGESTS:
         return None
     metadata = decode_metadata(event.metadata.data, event.metadata.digest)
     if not _INT_MIN <= metadata.row_index <= _INT_MAX:
-        raise ProtocolError(f"a row cannot be the {metadata.row_index}th of its window")
+        raise ProtocolError(f"row index {metadata.row_index} is out of range")
     return metadata
 
 
 def _is_cut(data: Buffer, offset: int) -> bool:
-    """Say of what is no whole event whether it may be the beginning of one.
+    """Return whether bytes that are not a complete event may be the beginning of one.
 
-    A length is believed as soon as the header is there that it belongs to, for
-    that has a CRC; without it a damaged one would wait for bytes that never come.
+    A length counts only once its whole header is there, whose CRC protects it: with
+    a damaged length the reader would wait for bytes that never come.
     """
     left = len(data) - offset
     begin = bytes(data[offset : offset + event_v2.SMALLEST_BYTES])

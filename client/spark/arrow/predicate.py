@@ -1,9 +1,9 @@
-"""The condition of option `where`: a piece of SQL, made a filter of Arrow batches.
+"""The condition of option `where`: an SQL expression, compiled to a filter of Arrow batches.
 
-There is no Spark where the rows are read, so this is its own, small reading of
-SQL: columns and literals compared, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT,
-with SQL's three values. What it does not know it refuses by name, for which the
-way out is `DataFrame.where`, which runs a step later and knows everything.
+Rows are read in Python workers, without Spark SQL, so this module supports a small
+subset of SQL: comparisons of columns and literals, IN, BETWEEN, LIKE, IS NULL, AND,
+OR and NOT, with three-valued logic. Anything else is refused by name;
+`DataFrame.where` supports it, one step later.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], pc.Expression]] = {
 class RowCondition:
     """A condition over the columns of a schema.
 
-    Raises SettingsError, with the option's name, for what is not in the language
-    described above and for columns that there are not.
+    Raises SettingsError, with the option's name, for unsupported SQL and for unknown
+    columns.
     """
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
@@ -47,20 +47,20 @@ class RowCondition:
         try:
             parsed: Any = sqlglot.parse_one(text, dialect=DIALECT)
         except SqlglotError as error:
-            raise self._refusal(f"is no condition in SQL: {error}") from error
+            raise self._refusal(f"is not an SQL condition: {error}") from error
         self.expression = self._truth(parsed)
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns it looks at."""
+        """The columns that the condition uses."""
         return frozenset(self._names)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows for which it is true."""
+        """Return the rows for which the condition is true."""
         return batch.filter(self.expression)
 
     def _truth(self, node: exp.Expr) -> pc.Expression:
-        # What a version of sqlglot says in a way that is not known here must not get lost.
+        # An argument that a newer sqlglot adds must be refused, not ignored.
         if {name for name, value in node.args.items() if value} - _UNDERSTOOD:
             raise self._unknown(node)
         found = self._positive(node)
@@ -163,12 +163,13 @@ class RowCondition:
             return pc.scalar(_scalar(value, of_type))
         except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
             shown = node.sql(DIALECT)
-            raise self._refusal(f"{shown} is no value for {column}, a {of_type}") from error
+            raise self._refusal(f"{shown} is not a value of {column}, a {of_type}") from error
 
     def _unknown(self, node: exp.Expr) -> SettingsError:
         return self._refusal(
-            f"cannot take {node.sql(DIALECT)}: it may have columns compared with literals, AND, "
-            "OR, NOT, IN, BETWEEN, LIKE and IS NULL; for more use DataFrame.where"
+            f"does not support {node.sql(DIALECT)}: a condition may compare columns with "
+            "literals, and may use AND, OR, NOT, IN, BETWEEN, LIKE and IS NULL; for more use "
+            "DataFrame.where"
         )
 
     def _refusal(self, problem: str) -> SettingsError:
@@ -180,7 +181,7 @@ def _is_text(of_type: pa.DataType) -> bool:
 
 
 def _scalar(value: str | bytes | int | Decimal, of_type: pa.DataType) -> pa.Scalar:
-    """Return a literal as a value that compares with a column; raises ValueError, TypeError."""
+    """Return a literal in a type comparable to the column's; raises ValueError, TypeError."""
     types = pa.types
     if _is_text(of_type) or types.is_binary(of_type):
         if isinstance(value, str) and types.is_binary(of_type):
@@ -191,7 +192,7 @@ def _scalar(value: str | bytes | int | Decimal, of_type: pa.DataType) -> pa.Scal
     if types.is_date(of_type) or types.is_timestamp(of_type):
         return _moment(value, of_type)
     if isinstance(value, str | bytes):
-        raise TypeError("no number")
+        raise TypeError("not a number")
     number = Decimal(value)
     if types.is_floating(of_type):
         return pa.scalar(float(number), pa.float64())
@@ -206,7 +207,7 @@ def _exact(number: Decimal) -> pa.Scalar:
 
 def _moment(value: object, of_type: pa.DataType) -> pa.Scalar:
     if not isinstance(value, str):
-        raise TypeError("no time")
+        raise TypeError("not a time")
     if pa.types.is_date(of_type):
         return pa.scalar(date.fromisoformat(value), of_type)
     moment = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""The keys of a DataFrame of changes, and updates that move a row from one key to another."""
+"""The keys of a DataFrame of changes, and updates that change a row's key."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from pyspark.sql.types import StructField, StructType
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, KEY
 from databus.schemas.errors import SettingsError
 
-# Where a key column is: its name, or the source's name and its own in layout `structs`.
+# The path of a key column: its name, or in layout `structs` the source's name and its own.
 Path = tuple[str, ...]
 
 
 def key_columns(schema: StructType) -> tuple[str, ...]:
-    """Name the primary key's columns, in the key's order; () of a table without one."""
+    """Return the primary key's columns in the key's order; () without a primary key."""
     keyed = [field for field in schema if KEY in field.metadata]
     return tuple(field.name for field in sorted(keyed, key=lambda field: field.metadata[KEY]))
 
 
 def checked_keys(changes: DataFrame, keys: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the keys that are asked for, or the primary key; raise SettingsError without any."""
+    """Return the given keys, or else the primary key; raises SettingsError if there is neither."""
     found = tuple(keys or key_columns(changes.schema))
     if not found:
         raise SettingsError(
-            "no key columns: the source has no primary key that is known here; "
+            "no key columns: the source has no known primary key; "
             "name the columns that make a row unique with keys=[…]"
         )
     missing = [key for key in found if key not in changes.columns]
     if missing:
         raise SettingsError(
             f"key column {', '.join(map(repr, missing))} is not in the batch; it has "
-            f"{', '.join(changes.columns)} (of several sources, take one with rows_of)"
+            f"{', '.join(changes.columns)} (select one of several sources with rows_of)"
         )
     return found
 
 
 def key_paths(changes: DataFrame, keys: Sequence[str] | None = None) -> list[Path]:
-    """Return where the key columns of all sources are, in either layout.
+    """Return the paths of all sources' key columns, in either layout.
 
-    `keys` are those of layout `columns`. Raises SettingsError for a source without any.
+    `keys` applies to layout `columns`. Raises SettingsError for a source without a key.
     """
     structs = [field for field in changes.schema if is_row(field)]
     if not structs:
@@ -55,9 +55,9 @@ def key_paths(changes: DataFrame, keys: Sequence[str] | None = None) -> list[Pat
 
 
 def split_moves(changes: DataFrame, keys: Sequence[Path], *, as_inserts: bool) -> DataFrame:
-    """Add to each update that moves a row to another key a delete of the old one.
+    """Add a delete of the old key to each update that changes the key.
 
-    `as_inserts`: the update itself is then the insert of the new one.
+    `as_inserts`: the update then becomes an insert of the new key.
     """
     if "before" not in meta_type(changes).names:
         return changes
@@ -80,10 +80,10 @@ def split_moves(changes: DataFrame, keys: Sequence[Path], *, as_inserts: bool) -
 
 
 def meta_type(changes: DataFrame) -> StructType:
-    """Return the type of `_databus`; raise SettingsError for a DataFrame without it."""
+    """Return the type of `_databus`; raises SettingsError for a DataFrame without it."""
     if CHANGE_COLUMN not in changes.columns:
         raise SettingsError(
-            f"no column {CHANGE_COLUMN}: these are no changes as format('databus') gives them"
+            f"no column {CHANGE_COLUMN}: these are not changes from format('databus')"
         )
     meta = changes.schema[CHANGE_COLUMN].dataType
     assert isinstance(meta, StructType)
@@ -91,7 +91,7 @@ def meta_type(changes: DataFrame) -> StructType:
 
 
 def is_row(field: StructField) -> bool:
-    """Say whether a column is the row of one source, as in layout `structs`."""
+    """Return whether a column is the row of one source, as in layout `structs`."""
     return isinstance(field.dataType, StructType) and field.name != CHANGE_COLUMN
 
 
@@ -101,5 +101,5 @@ def at(path: Path) -> Column:
 
 
 def quoted(name: str) -> str:
-    """Return a name as Spark reads it, whatever is in it."""
+    """Return a name as a quoted identifier of Spark SQL, whatever characters it has."""
     return f"`{name.replace('`', '``')}`"

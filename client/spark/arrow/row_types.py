@@ -1,26 +1,26 @@
-"""The Spark types of rows and of changes, made from the versions of a table's Avro schema.
+"""The Spark types of rows and of changes, derived from the versions of a table's Avro schema.
 
     Avro                            Spark
     boolean, int, long              boolean, int, bigint
     float, double                   float, double
     string, bytes                   string, binary
-    decimal(p,s)                    decimal(p,s); of more than 38 digits: string
+    decimal(p,s)                    decimal(p,s); string with more than 38 digits
     date                            date
-    time-micros                     bigint, microseconds: a TIME may be negative or of days
+    time-micros                     bigint, microseconds: a TIME may be negative or over 24 h
     local-timestamp-micros          timestamp_ntz
     timestamp-micros                timestamp
-    several of them (SQLite's       string: a long's digits, a double as Python writes it,
-    NUMERIC and ANY)                bytes as x'hex', text as it is
+    a union of several              string: a long's digits, a double as Python prints it,
+    (SQLite's NUMERIC and ANY)      bytes as x'hex', text unchanged
 
-A table's versions give one type: int and bigint are bigint, float, int and double
-are double, decimals are as wide as needed, for an integer that became one too.
-Of any other change of a column's type that a statement made the newer one counts, and
-a row from before it is refused. Where no statement is known the types are: no type
-holds both. Such a column can be had as text.
+All versions of a column are merged to one type. int and bigint become bigint; float,
+int and double become double; decimals, and an integer that became a decimal, get
+as many digits as needed. After any other change of type by a DDL statement the newer
+type counts, and older rows are refused. If the statement is not known, no type holds
+both, and that is an error. Such a column can be read as text.
 
-What a text is, of a value that is none: digits of numbers and decimals without
-an exponent, doubles as Python writes them, dates and times as
-`2026-11-21 10:00:00.000000` (of a zone: in UTC, with a Z), bytes as x'hex'.
+The text of a value that is not a string: numbers and decimals as digits without an
+exponent, doubles as Python prints them, dates and times as
+`2026-11-21 10:00:00.000000` (with a zone: in UTC, with a Z), bytes as x'hex'.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ __all__ = [
     "row_schema",
 ]
 
-CHANGE_COLUMN: Final = "_databus"  # the column that says of a record what happened
-KEY: Final = "databus.key"  # of a field's metadata: its place in the primary key, from 0
-SQL_TYPE: Final = "databus.sqlType"  # the type in the table's own words
-# Of the metadata of `_databus`: the schemas' texts by source and version, which say what rows
-# of one version are in another.
+CHANGE_COLUMN: Final = "_databus"  # the column that describes the change
+KEY: Final = "databus.key"  # in a field's metadata: its place in the primary key, from 0
+SQL_TYPE: Final = "databus.sqlType"  # in a field's metadata: the column's SQL type
+# In the metadata of `_databus`: the schemas' texts by source and version, with which rows of
+# one version are converted to another.
 SCHEMAS: Final = "databus.schemas"
 
 Layout = Literal["columns", "structs"]
 NOT_APPLIED = (
-    "into a target (apply_changes, `databus spark sync`, with any layout) such a table cannot be "
-    f"followed, for there {CHANGE_COLUMN} says what each change is: rename the column"
+    "such a table cannot be followed into a target (apply_changes, `databus spark sync`, with any "
+    f"layout), where {CHANGE_COLUMN} describes each change: rename the column"
 )
 
 _TYPES: dict[Kind, DataType] = {
@@ -110,7 +110,7 @@ _DIGITS = {Kind.INT: 10, Kind.LONG: 19}
 
 
 class _Seen(NamedTuple):
-    """A column as the versions so far have it, and which version had it last."""
+    """A column, merged over the versions so far, and the last version that has it."""
 
     column: AvroColumn
     version: int
@@ -118,15 +118,14 @@ class _Seen(NamedTuple):
 
 
 def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) -> StructType:
-    """Return the type of a source's rows, whichever of the versions wrote them.
+    """Return the type that holds a source's rows of all versions.
 
-    Its columns are those of the newest version in their order, then those that
-    were dropped since. `as_text` are names of columns, also as
-    `source.column`, that are to be strings. Raises SchemaError when a column's
-    types have none in common; ValueError without versions.
+    Its columns are those of the newest version in order, then the dropped ones.
+    `as_text`: columns to read as strings, as `column` or `source.column`. Raises
+    SchemaError if no type holds all versions of a column; ValueError without versions.
     """
     if not versions:
-        raise ValueError("a row's type is made of one schema version or more")
+        raise ValueError("row_schema needs at least one schema version")
     seen: dict[str, _Seen] = {}
     ordered = sorted(versions, key=lambda schema: schema.version)
     for schema in ordered:
@@ -143,13 +142,13 @@ def row_schema(versions: Sequence[WriterSchema], as_text: Collection[str] = ()) 
 
 
 def is_as_text(source: str, column: str, as_text: Collection[str]) -> bool:
-    """Say whether a column is among those to be delivered as text."""
+    """Return whether a column is to be read as text."""
     names = {name.lower() for name in as_text}
     return column.lower() in names or f"{source}.{column}".lower() in names
 
 
 def check_text_columns(schemas: Sequence[WriterSchema], as_text: Collection[str]) -> None:
-    """Raise SettingsError when a name of option columnsAsText is that of no column."""
+    """Raise SettingsError if a name in option columnsAsText matches no column."""
     known = [(schema.source, column.name) for schema in schemas for column in columns_of(schema)]
     for name in as_text:
         if not any(is_as_text(source, column, (name,)) for source, column in known):
@@ -167,7 +166,7 @@ def spark_type(column: AvroColumn) -> DataType:
 
 
 def change_type(before: StructType | None) -> StructType:
-    """Return the type of the column `_databus`; without `before` there is no such field."""
+    """Return the type of the column `_databus`; None for `before` leaves that field out."""
     fields: list[tuple[str, DataType]] = [
         ("op", StringType()),
         ("scn", LongType()),
@@ -185,7 +184,7 @@ def change_type(before: StructType | None) -> StructType:
 
 
 def choose_layout(by_source: Mapping[str, StructType]) -> Layout:
-    """Return the layout that is taken when none is asked for."""
+    """Return the default layout for these sources."""
     return "structs" if _difference(by_source) else "columns"
 
 
@@ -196,9 +195,9 @@ def changes_schema(
 ) -> StructType:
     """Return the type of a DataFrame of changes of these sources.
 
-    `layout` None: `columns` when all have equal columns. Raises SettingsError
-    when layout `columns` is asked for and they have not, or when a table has
-    a column `_databus` itself.
+    `layout` None: `columns` if all sources have equal columns, else `structs`.
+    Raises SettingsError for layout `columns` of sources with different columns, and
+    for a table that has a column `_databus` itself.
     """
     if layout is None:
         layout = choose_layout(by_source)
@@ -215,15 +214,15 @@ def changes_schema(
 
 
 def taken_name(source: str, row: StructType) -> str:
-    """Say that a row has a column of the name under which its change is told; empty if not."""
+    """Return a message if a row has a column named `_databus`; "" if not."""
     names = [field.name for field in row if field.name.lower() == CHANGE_COLUMN]
     return f"{source} has a column {names[0]!r} itself" if names else ""
 
 
 def arrow_schema(spark_schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that a record batch must have, to the letter, for Spark to take it.
+    """Return the exact Arrow schema that Spark requires of a record batch.
 
-    Instants are microseconds in UTC.
+    Timestamps are microseconds in UTC.
     """
     return to_arrow_schema(spark_schema, timezone="UTC")
 
@@ -244,12 +243,12 @@ def _field(column: AvroColumn, *, is_key: bool) -> StructField:
 
 
 def _merge(source: str, old: _Seen, new: _Seen) -> _Seen:
-    """Return the newer column with a type that holds the older one's values too."""
+    """Return the newer column with a type that also holds the older column's values."""
     merged = _common(old.column, new.column)
     if merged is not None:
         return new._replace(column=merged)
     if change_of(new.text) is not None:
-        # Of a statement: rows of before are read again, if any come at all.
+        # The change comes from a DDL statement: older rows are refused, if any come.
         return new
     name = new.column.name
     raise SchemaError(
@@ -269,7 +268,7 @@ def _common(old: AvroColumn, new: AvroColumn) -> AvroColumn | None:
     if old.kind is new.kind:
         return new
     if new.kind is Kind.DECIMAL and old.kind in _DIGITS:
-        # An integer that became a decimal; not the other way, which rounds.
+        # From integer to decimal only: the other direction rounds.
         whole = max(_DIGITS[old.kind], new.precision - new.scale)
         return _decimal(new, whole, new.scale)
     wider = _WIDER.get(frozenset({old.kind, new.kind}))
@@ -283,7 +282,7 @@ def _decimal(column: AvroColumn, whole: int, scale: int) -> AvroColumn | None:
 
 
 def _difference(by_source: Mapping[str, StructType]) -> str:
-    """Return in what the first source that differs does so; empty when none does."""
+    """Return the first difference between the sources' columns; "" if there is none."""
     (first, columns), *others = by_source.items()
     for source, row in others:
         mine, theirs = _shape(columns), _shape(row)

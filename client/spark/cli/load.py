@@ -1,4 +1,4 @@
-"""`databus spark load`: tables, or a query over them, copied into targets."""
+"""`databus spark load`: copy tables, or a query over them, into targets."""
 
 from __future__ import annotations
 
@@ -23,27 +23,31 @@ from databus.client.spark.session import job_session
 
 @click.command()
 @click.argument("places", metavar="SOURCE TARGET [SOURCE TARGET]...", nargs=-1, required=True)
-@click.option("--bootstrap", "bootstraps", multiple=True, help="A bootstrap server's URL.")
-@click.option("--columns", default="", help="Columns to copy, with commas; the key's among them.")
-@click.option("--where", default="", help="A condition in Spark SQL: which rows to copy.")
-@click.option("--as-of", type=click.IntRange(min=0), help="The SCN; the newest when left out.")
-@click.option("--partitions", type=click.IntRange(min=1), help="Tasks that read at a time.")
+@click.option(
+    "--bootstrap", "bootstraps", multiple=True, help="A bootstrap server's URL; repeatable."
+)
+@click.option(
+    "--columns", default="", help="Columns to copy, separated by commas, including the key."
+)
+@click.option("--where", default="", help="Copy only rows that fulfil this Spark SQL condition.")
+@click.option("--as-of", type=click.IntRange(min=0), help="The SCN; default: the newest.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of reading tasks.")
 @click.option(
     "--chunk-rows",
     type=click.IntRange(min=1),
     default=CHUNK_ROWS,
     show_default=True,
-    help="Rows written in one commit; the driver has them in memory.",
+    help="Rows written in one commit; the driver holds them in memory.",
 )
-@click.option("--from-database", is_flag=True, help="Read the database itself; needs --settings.")
+@click.option("--from-database", is_flag=True, help="Read the database; needs --settings.")
 @click.option(
     "--settings",
     type=click.Path(path_type=Path),
     help="A relay's settings file, for --from-database.",
 )
-@click.option("--sql", help="A SELECT over sources; then TARGET is the one argument.")
+@click.option("--sql", help="A SELECT over sources; then TARGET is the only argument.")
 @click.option("--keys", default="", help="With --sql: the columns that make a row unique.")
-@click.option("--again", is_flag=True, help="Begin anew, where a load was left unfinished.")
+@click.option("--again", is_flag=True, help="Start over, instead of resuming a killed load.")
 def load(
     places: tuple[str, ...],
     bootstraps: tuple[str, ...],
@@ -58,10 +62,10 @@ def load(
     keys: str,
     again: bool,
 ) -> None:
-    """Copy tables into targets, as of an SCN; a load that was killed goes on where it was.
+    """Copy tables into targets, as of an SCN; a killed load is resumed.
 
     A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. Rows of
-    it that the table does not have are removed.
+    the target that the table does not have are removed.
 
     Example: `databus spark load shop.orders delta:lake/orders --bootstrap http://127.0.0.1:11116`
     """
@@ -86,7 +90,7 @@ def load(
 
 def _load_tables(places: Sequence[str], **how: Any) -> None:
     if len(places) % 2:
-        raise click.UsageError("give each SOURCE with its TARGET")
+        raise click.UsageError("give a TARGET for each SOURCE")
     spark = job_session("databus load")
     with shown_progress() as report:
         for source, target in zip(places[::2], places[1::2], strict=True):
@@ -112,5 +116,9 @@ def _names(text: str) -> list[str]:
 
 
 def _outcome(loaded: Loaded) -> str:
-    rest = f", {loaded.skipped} of {loaded.chunks} chunks were there" if loaded.skipped else ""
+    rest = (
+        f", {loaded.skipped} of {loaded.chunks} chunks were already written"
+        if loaded.skipped
+        else ""
+    )
     return f"{loaded.source} → {loaded.target}: {loaded.rows} rows as of scn {loaded.scn}{rest}"

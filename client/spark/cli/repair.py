@@ -24,17 +24,17 @@ from databus.conf.settings import RelaySettings
     type=click.Choice([str(how) for how in How]),
     default=str(How.TARGET),
     show_default=True,
-    help="`target`: write the database's rows there. `touch`: update them in the database, so "
-    "that the stream brings them; rows that only the target has are deleted there.",
+    help="`target`: write the database's rows to the target. `touch`: update them in the database, "
+    "so that the stream brings them; rows that only the target has are deleted.",
 )
-@click.option("--touch-column", default="", help="The column that `touch` writes the time into.")
+@click.option("--touch-column", default="", help="The column into which `touch` writes the time.")
 @click.option(
     "--patience",
     "patience_s",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds that the stream has to bring touched rows.",
+    help="Seconds to wait for touched rows to arrive in the target.",
 )
 def repair(
     report: Path,
@@ -47,10 +47,10 @@ def repair(
     touch_column: str,
     patience_s: float,
 ) -> None:
-    """Make the rows right that `databus spark verify` wrote to REPORT.
+    """Repair the rows that `databus spark verify` wrote to REPORT.
 
-    A value that the stream has brought since is newer, and stays. Then the same
-    rows are compared again. Exits with 1 when some still differ.
+    Values that the stream has brought since are newer, and stay. Then the same rows
+    are compared again. The exit status is 1 if some still differ.
 
     Example: `databus spark repair differences.jsonl --settings relay.toml
     --relay http://127.0.0.1:11115`
@@ -72,12 +72,12 @@ def repair(
 
 
 def outcome(done: Repaired) -> str:
-    """Say what was done."""
+    """Return the result of a repair in one line."""
     parts = [f"{done.compared.source}: {done.keys:,} rows"]
     if done.how is How.TOUCH:
         parts.append(f"{done.touched:,} touched in the source")
     else:
         parts.append(f"{done.written:,} written in the target")
-    parts.append(f"{done.deleted:,} deleted in the target, which the source has not")
-    parts.append("all right now" if done.is_same else "some still differ")
+    parts.append(f"{done.deleted:,} deleted in the target")
+    parts.append("no differences left" if done.is_same else "some still differ")
     return ", ".join(parts)

@@ -24,13 +24,13 @@ PIPE_COLUMNS = 200
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--available-now", is_flag=True, help="End when all is applied that is there now.")
-@click.option("--explain", is_flag=True, help="Say what the job would do, and end.")
+@click.option("--available-now", is_flag=True, help="End when all changes up to now are applied.")
+@click.option("--explain", is_flag=True, help="Print what the job would do, and end.")
 @metrics_option
 def run(file: Path, available_now: bool, explain: bool, metrics_port: int | None) -> None:
     """Keep a table equal to the SELECT of a job file, until SIGTERM or Ctrl-C.
 
-    Started again it goes on where it was.
+    A restarted job continues from its checkpoint.
 
     Example: `databus spark run open_orders.sql`, where the file has
 
@@ -62,7 +62,7 @@ def _run_with_progress(job: SqlJob, *, available_now: bool, metrics_port: int | 
         task = progress.add_task("starting Spark", total=None)
         spark = job_session(f"databus {job.name}")
         stack.enter_context(watching(spark, metrics_port=metrics_port))
-        # Only now: Spark takes Ctrl-C for itself when it starts.
+        # After Spark has started, which installs its own handler for Ctrl-C.
         stop = stack.enter_context(_set_by_signals())
 
         def show(done: BatchDone) -> None:
@@ -95,14 +95,14 @@ def _listed(summary: RunSummary) -> str:
 
 @contextmanager
 def _set_by_signals() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and Ctrl-C set; a second signal does what it does by default.
+    """Yield an event that SIGTERM and Ctrl-C set; a second signal has its default effect.
 
-    A batch under way is left: it comes again at the next start.
+    An unfinished batch is abandoned, and comes again at the next start.
     """
     stop = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
 
-    def end(number: int, frame: object) -> None:  # noqa: ARG001 - the shape of a handler
+    def end(number: int, frame: object) -> None:  # noqa: ARG001 - a handler's signature
         stop.set()
         for each in numbers:
             signal.signal(each, signal.SIG_DFL)

@@ -9,7 +9,7 @@ from databus.cli.main import CommandAt, LazyGroup
 COMMANDS = {
     "load": CommandAt("databus.client.spark.cli.load:load", "Copy tables, or a query."),
     "repair": CommandAt(
-        "databus.client.spark.cli.repair:repair", "Make the rows right that verify reported."
+        "databus.client.spark.cli.repair:repair", "Repair the rows that verify reported."
     ),
     "run": CommandAt("databus.client.spark.cli.run:run", "Keep a table equal to a SELECT."),
     "sync": CommandAt("databus.client.spark.cli.sync:sync", "Copy a table, then follow it."),

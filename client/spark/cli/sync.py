@@ -1,4 +1,4 @@
-"""`databus spark sync`: a table copied into a target, then kept equal to it."""
+"""`databus spark sync`: copy a table into a target, then keep the target equal to it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from databus.client.spark.session import job_session
 @click.argument("source")
 @click.argument("target")
 @click.option("--relay", "relays", multiple=True, required=True, help="A relay's URL; repeatable.")
-@click.option("--bootstrap", "bootstraps", multiple=True, help="A bootstrap server's URL.")
 @click.option(
-    "--checkpoint", required=True, help="A folder of this job alone, where it notes how far it is."
+    "--bootstrap", "bootstraps", multiple=True, help="A bootstrap server's URL; repeatable."
 )
-@click.option("--available-now", is_flag=True, help="End when what is the newest now is applied.")
+@click.option("--checkpoint", required=True, help="A folder for this job's position only.")
+@click.option("--available-now", is_flag=True, help="End when all changes up to now are applied.")
 @click.option(
     "--every",
     "every_s",
@@ -52,9 +52,9 @@ def sync(
 ) -> None:
     """Fill TARGET with the table SOURCE, then follow its changes, until Ctrl-C.
 
-    A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. What
-    `databus spark load` has filled is followed from there. A new column is taken
-    in; servers that are away are waited for.
+    A TARGET is delta:PATH, parquet:PATH or an SQLAlchemy URL with #TABLE. A target
+    that `databus spark load` has filled is followed from the load's SCN. New columns
+    are added to the target; while servers are unavailable, the job waits.
 
     Example: `databus spark sync shop.orders delta:lake/orders --relay http://127.0.0.1:11115
     --bootstrap http://127.0.0.1:11116 --checkpoint checkpoints/orders`
@@ -91,26 +91,26 @@ def sync(
 
 
 def words_of(source: str, progress: SyncProgress) -> str:
-    """Say how far it is, in one line."""
+    """Return the progress in one line."""
     words = [f"{source}: {progress.rows:,} rows in {progress.batches:,} batches"]
     for physical, scn in progress.scns.items():
         newest = progress.newest_scns.get(physical, scn)
         words.append(f"{physical} at scn {scn}" + (f" of {newest}" if newest > scn else ""))
     for physical, state in progress.stopped.items():
-        words.append(f"{physical} is {state_words(state)}: what is the newest is not known")
+        words.append(f"{physical} is {state_words(state)}: the newest SCN is not known")
     if progress.lag_s is not None:
         words.append(f"{progress.lag_s:.1f} s behind")
     if progress.reload:
-        words.append(f"the rows are read again: {progress.reload}")
+        words.append(f"reading all rows again: {progress.reload}")
     if progress.reloads:
-        words.append(f"read again {progress.reloads} times")
+        words.append(f"read all rows again {progress.reloads} times")
     if progress.restarts:
-        words.append(f"started again {progress.restarts} times")
+        words.append(f"restarted {progress.restarts} times")
     return ", ".join(words)
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.UsageError(f"--option {text}: is NAME=VALUE")
+        raise click.UsageError(f"--option {text}: must be NAME=VALUE")
     return name, value

@@ -21,21 +21,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def comparing_options(command: Command) -> Command:
-    """Add the options that say where changes come from, and how rows are compared."""
+    """Add the options for settings, servers and comparison functions."""
     for option in (
         click.option(
             "--settle",
             "settle_s",
             type=click.FloatRange(min=0),
-            help="Look again after so many seconds at what differs, instead of replaying changes; "
-            "for a target that notes no position.",
+            help="Read differing rows again after so many seconds, instead of replaying changes; "
+            "for a target that records no position.",
         ),
         click.option(
             "--compare",
             multiple=True,
             metavar="[COLUMN=]MODULE:FUNCTION",
-            help="Your own comparison: takes the source's row and the target's, says whether "
-            "they (or the column) are the same; repeatable.",
+            help="Your own comparison: takes the source's row and the target's, and returns "
+            "whether they (or the column) are the same; repeatable.",
         ),
         click.option("--bootstrap", multiple=True, help="URL of a bootstrap server; repeatable."),
         click.option("--relay", multiple=True, help="URL of a relay; repeatable."),
@@ -44,7 +44,7 @@ def comparing_options(command: Command) -> Command:
             "settings_file",
             required=True,
             type=click.Path(path_type=Path, dir_okay=False),
-            help="The relay's settings file: where the database is, and its password.",
+            help="The relay's settings file, with the database's URI and password.",
         ),
     ):
         command = option(command)
@@ -55,14 +55,14 @@ def comparing_options(command: Command) -> Command:
 @click.argument("source")
 @click.argument("target")
 @comparing_options
-@click.option("--columns", default="", help="Compare these columns only, separated by commas.")
-@click.option("--where", default="", help="Compare the rows that fulfil this SQL condition only.")
+@click.option("--columns", default="", help="Compare only these columns, separated by commas.")
+@click.option("--where", default="", help="Compare only rows that fulfil this SQL condition.")
 @click.option(
     "--chunk-rows",
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Rows that are digested together, and fetched when they differ.",
+    help="Rows of a chunk, which are digested together.",
 )
 @click.option(
     "--report",
@@ -92,11 +92,11 @@ def verify(
     examples: int,
     is_json: bool,
 ) -> None:
-    """Compare SOURCE in its database with TARGET, while both go on.
+    """Compare SOURCE in its database with TARGET, while both are being written.
 
-    Digests of chunks are made where the rows are; rows are fetched of the chunks
-    that differ. Changes that are on their way to the target are no difference.
-    Exits with 1 when something differs.
+    Each side digests its rows in chunks, and only rows of differing chunks are
+    fetched. Changes on their way to the target do not count as differences. The exit
+    status is 1 if rows differ.
 
     Example: `databus spark verify shop.orders delta:lake/orders --settings relay.toml
     --relay http://127.0.0.1:11115 --report differences.jsonl`

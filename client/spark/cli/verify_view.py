@@ -21,7 +21,7 @@ MOST_VALUE_CHARS = 40
 
 
 def shown(report: Report) -> Iterator[RenderableType]:
-    """Yield a table of the counts, then one of the first differing rows."""
+    """Yield a table of the counts, then a table of the first differing rows."""
     table = Table(
         "source", "target", "rows", "chunks", "fetched", *map(str, Kind), "moving", "unsettled"
     )

@@ -1,1 +1,1 @@
-"""Changes applied in foreachBatch: in which order, by which rules."""
+"""Consumption of changes in foreachBatch: order, application to targets, restarts."""

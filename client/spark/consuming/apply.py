@@ -1,4 +1,4 @@
-"""What a foreachBatch consumer does with a batch of changes: sort it out, and apply it.
+"""Functions for foreachBatch consumers: select a source's changes, and apply them to a target.
 
     def consume(batch, batch_id):
         apply_changes(rows_of(batch, "shop.orders"), batch_id, orders)
@@ -7,8 +7,8 @@
     orders, person = open_target("delta:/lake/orders"), open_target("delta:/lake/person")
     changes.writeStream.foreachBatch(consume).start()
 
-Each action on a batch reads it from the relay again, so who has several for one
-batch persists it first and lets go of it at the end. `apply_changes` has one.
+Each Spark action on a batch reads it from the relay again. For several actions,
+persist the batch first and unpersist it at the end. `apply_changes` is one action.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from databus.client.spark.arrow.row_keys import (
     split_moves,
 )
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, NOT_APPLIED, SCHEMAS, taken_name
-from databus.client.spark.consuming.order_modes import stages
+from databus.client.spark.consuming.order_modes import ordered_groups
 from databus.client.spark.targets.changes import MARK_OPS, changes_of, snapshots_in
-from databus.client.spark.targets.following import Following, Texts, key_in, widen
+from databus.client.spark.targets.following import SchemaFollower, Texts, key_in, widen
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 from databus.schemas.errors import SettingsError
 
-__all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "rows_of", "stages"]
+__all__ = ["Applied", "apply_changes", "key_columns", "latest_per_key", "ordered_groups", "rows_of"]
 
 # Set by Spark on the thread that runs a query's batches.
 _QUERY_ID = "sql.streaming.queryId"
-# What of `_databus` is needed to apply a change.
+# The fields of `_databus` that are needed to apply a change.
 _NEEDED = ("op", "scn", "index", "as_of", "source", "physical_source", "schema_version")
 
 
 def rows_of(batch: DataFrame, source: str) -> DataFrame:
     """Return one source's changes with the table's columns at top level, then `_databus`.
 
-    `batch` has one of the two layouts; of `columns` only the source's rows are
-    taken. Raises SettingsError for a source that the batch has no column of.
+    `batch` may have either layout. Raises SettingsError if layout `structs` has no
+    column for the source.
     """
     mine = batch.where(sf.col(f"{CHANGE_COLUMN}.source") == source)
     structs = [field.name for field in batch.schema if is_row(field)]
@@ -67,18 +67,18 @@ def rows_of(batch: DataFrame, source: str) -> DataFrame:
         sf.col(f"{quoted(source)}.{quoted(field.name)}").alias(field.name, metadata=field.metadata)
         for field in row
     ]
-    told = batch.schema[CHANGE_COLUMN].metadata
-    return mine.select(*columns, meta.alias(CHANGE_COLUMN, metadata=told))
+    schemas = batch.schema[CHANGE_COLUMN].metadata
+    return mine.select(*columns, meta.alias(CHANGE_COLUMN, metadata=schemas))
 
 
 def latest_per_key(changes: DataFrame, keys: Sequence[str] | None = None) -> DataFrame:
-    """Return the newest change of each key, in the columns that it had before.
+    """Return the newest change of each key, with the same columns.
 
-    `changes`: one source's, or several of equal columns, as `rows_of` gives
-    them. `keys`: the columns that make a row unique; without them the primary
-    key. An update that moved a row to another key gives a delete of the old one,
-    too, unless that has something newer. Truncates and ends of snapshots are all
-    kept: a row that is older than one of its source has to give way to it.
+    `changes`: of one source, or of several with equal columns, as from `rows_of`.
+    `keys`: the columns that make a row unique; the default is the primary key. An
+    update that changed the key also yields a delete of the old key, unless that has
+    a newer change. All truncates and ends of snapshots are kept, as they remove older
+    rows.
 
     Raises SettingsError without keys.
     """
@@ -87,7 +87,7 @@ def latest_per_key(changes: DataFrame, keys: Sequence[str] | None = None) -> Dat
     rows = split_moves(changes, [(key,) for key in keys], as_inserts=False)
     is_mark = meta["op"].isin(*MARK_OPS)
     place = sf.when(is_mark, sf.struct(meta["op"], meta["scn"], meta["index"]))
-    # A row of a snapshot is what its window left, whichever change of it that was.
+    # A snapshot row is the state at the end of its window, so it counts as the last change.
     index = sf.when(meta["op"] != "snapshot", meta["index"])
     newest = sf.struct(meta["scn"], sf.coalesce(index, sf.lit(2**31 - 1)))
     grouped = rows.groupBy(*(sf.col(quoted(key)) for key in keys), meta["source"], place)
@@ -110,18 +110,18 @@ def apply_changes(
     app_id: str | None = None,
     takes_over: bool = False,
 ) -> Applied:
-    """Apply a batch of one source (or several of equal columns) to a table, once.
+    """Apply a batch of one source (or of several with equal columns) to a table, exactly once.
 
-    The batch is read once and comes to the driver, which needs memory for one
-    batch: `maxRowsPerTrigger` and `maxBytesPerTrigger` are the bound. (A
-    batch with few keys is made small with `latest_per_key` before.) `keys`: the
-    columns that make a row unique; without them those of the target, or the
-    primary key. `app_id`: whose batch numbers these are, one for each checkpoint;
-    without it the id of the streaming query that this runs in. `takes_over`: the
-    target is the batch's source's from now on, whosever it was.
+    The batch is read once, and collected on the driver, which needs memory for one
+    batch: `maxRowsPerTrigger` and `maxBytesPerTrigger` limit it. (`latest_per_key`
+    shrinks a batch with few keys before.) `keys`: the columns that make a row unique;
+    the default is the target's key, or the primary key. `app_id` identifies the
+    sequence of batch numbers, one for each checkpoint; the default is the id of the
+    streaming query that runs the function. `takes_over`: the target belongs to the
+    batch's source from now on, even if it has another source's rows.
 
-    Raises SettingsError for keys or an app_id that are not to be found and for a
-    target that has the rows of another source, and what `Target.apply` raises.
+    Raises SettingsError if there are no keys or no app_id, and for a target with the
+    rows of another source; also the errors of `Target.apply`.
     """
     app = app_id or _query_id(batch)
     last = target.applied(app)
@@ -131,7 +131,8 @@ def apply_changes(
     changes = changes_of(table, key, source_column=target.source_column)
     changes = replace(changes, source=source)
     if last is None:
-        # Begins with a snapshot, of a selection of its own: what others saw says nothing.
+        # A new checkpoint begins with a snapshot, whose rows may be another selection: as-of
+        # SCNs that other checkpoints have set prove nothing.
         for source in snapshots_in(table):
             target.forget_as_of(source)
     return target.apply(app, batch_id, changes)
@@ -140,9 +141,10 @@ def apply_changes(
 def _followed(
     batch: DataFrame, target: Target, keys: Sequence[str] | None, *, takes_over: bool
 ) -> tuple[pa.Table, tuple[str, ...], str | None]:
-    """Return the batch's rows as they fit the target, which follows their schema, and the key.
+    """Return the batch's rows converted for the target, the key, and the source.
 
-    Third, their source, where the target has no column of it.
+    The target is reshaped to the rows' schema. The source is None if the target has a
+    column for it.
     """
     schemas = schemas_of(batch)
     held = tuple(key for key in target.keys if key in batch.columns)
@@ -155,13 +157,13 @@ def _followed(
     if source is not None and not takes_over:
         check_same_source(target, source)
     if source in schemas:
-        return *Following(source, schemas[source], table).lead(target, keys), source
+        return *SchemaFollower(source, schemas[source], table).lead(target, keys), source
     widen(target, table, key)
     return table, key, source
 
 
 def _read(batch: DataFrame, images: Sequence[str]) -> pa.Table:
-    """Return a batch with what of `_databus` is needed, and these columns of images before."""
+    """Return a batch with the needed fields of `_databus`, and these columns of before images."""
     names = meta_type(batch).names
     meta = [
         sf.col(f"{CHANGE_COLUMN}.{name}") if name in names else sf.lit(None).cast("int").alias(name)
@@ -176,11 +178,11 @@ def _read(batch: DataFrame, images: Sequence[str]) -> pa.Table:
 
 
 def schemas_of(batch: DataFrame) -> dict[str, Texts]:
-    """Return the schemas that a batch says its rows have, by source and version."""
-    told = batch.schema[CHANGE_COLUMN].metadata.get(SCHEMAS, {})
+    """Return the schemas in a batch's metadata, by source and version."""
+    schemas = batch.schema[CHANGE_COLUMN].metadata.get(SCHEMAS, {})
     return {
         source: {int(number): text for number, text in texts.items()}
-        for source, texts in told.items()
+        for source, texts in schemas.items()
     }
 
 
@@ -188,7 +190,7 @@ def _query_id(batch: DataFrame) -> str:
     found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not found:
         raise SettingsError(
-            "whose batch this is cannot be found out, for no streaming query runs here: "
-            "give app_id, one for each run of batches that are numbered together"
+            "no streaming query runs here, so the batch's application is not known: give app_id, "
+            "one for each sequence of batch numbers"
         )
     return str(found)

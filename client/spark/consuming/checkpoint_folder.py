@@ -1,4 +1,4 @@
-"""A query's checkpoint folder, on whatever Spark keeps it: a disk, HDFS, an object store."""
+"""A query's checkpoint folder, on any file system of Spark: a disk, HDFS, an object store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAMAGED = "org.apache.hadoop.fs.ChecksumException"
 
 
 class CheckpointFolder:
-    """What Spark has noted in the folder, and notes of one's own beside that."""
+    """Reads what Spark has stored in the folder, and stores notes beside it."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         java: _Java = spark
@@ -27,17 +27,17 @@ class CheckpointFolder:
         self._next: dict[str, int] = {}  # the number of the next note, by name
 
     def has_planned(self) -> bool:
-        """Say whether Spark has planned a batch: from then on it goes on from the folder."""
+        """Return whether Spark has planned a batch; then a query resumes from the folder."""
         return self._has_numbers("offsets")
 
     def has_committed(self) -> bool:
-        """Say whether Spark knows of a batch that was applied."""
+        """Return whether Spark has recorded a finished batch."""
         return self._has_numbers("commits")
 
     def query_id(self) -> str | None:
         """Return the id that Spark gave the query; None before its first start.
 
-        Raises CheckpointError when it cannot be made out.
+        Raises CheckpointError if it cannot be read.
         """
         text = self._read("metadata")
         if text is None:
@@ -46,18 +46,18 @@ class CheckpointFolder:
             return str(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"{self.path}/metadata is not what Spark writes: {error!r}"
+                f"{self.path}/metadata is not in Spark's format: {error!r}"
             ) from error
 
     def read_note(self, name: str) -> dict[str, Any] | None:
-        """Return the newest note of a name that is whole; None when there is none."""
+        """Return the newest complete note of a name, or None."""
         found = [note for slot in (0, 1) if (note := self._note(name, slot)) is not None]
         return max(found, key=lambda note: int(note["number"]), default=None)
 
     def write_note(self, name: str, note: dict[str, Any]) -> None:
-        """Write a note. Of a write that is cut off the note before it is left.
+        """Write a note; after an interrupted write the previous note remains.
 
-        A folder need not be able to replace a file at once: two take turns.
+        Not every file system can replace a file atomically, so two files alternate.
         """
         if name not in self._next:
             before = self.read_note(name)
@@ -80,7 +80,7 @@ class CheckpointFolder:
         return found if isinstance(found, dict) and "number" in found else None
 
     def _read(self, name: str) -> str | None:
-        """Return a file's text; None when it is not there, or was cut off."""
+        """Return a file's text; None if it does not exist or is truncated."""
         place = self._at(name)
         if not self._files.exists(place):
             return None

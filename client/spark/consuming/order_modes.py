@@ -1,29 +1,29 @@
 """The four orders in which a batch of changes can be consumed.
 
-| mode | what is kept | what may go in parallel |
+| mode | what is ordered | what may run in parallel |
 |---|---|---|
-| `transaction` | the order of transactions | physical sources |
-| `single-table` | transactions of several tables whole and in their place | tables, between those |
-| `table` | the order within a table | tables |
-| `row` | the order within a key | everything else |
+| `transaction` | transactions | physical sources |
+| `single-table` | transactions of several tables, which stay whole | tables, between those |
+| `table` | the changes of a table | tables |
+| `row` | the changes of a key | everything else |
 
-A stage begins when the one before it is done; the DataFrames of one stage may
-go in parallel. Inside a DataFrame the rows of a partition are in order, and
-partitions may go in parallel:
+A group starts when the one before it is done; the DataFrames of one group may be
+processed in parallel. Within a DataFrame, the rows of a partition are in order, and
+partitions may be processed in parallel:
 
     def consume(batch, batch_id):
-        for stage in stages(batch, "table"):
-            with ThreadPoolExecutor(len(stage)) as pool:
-                list(pool.map(lambda part: part.foreachPartition(write), stage))
+        for group in ordered_groups(batch, "table"):
+            with ThreadPoolExecutor(len(group)) as pool:
+                list(pool.map(lambda part: part.foreachPartition(write), group))
 
     # transaction: one DataFrame per physical source, of one partition
     # [[shop, billing]]
     # single-table: [[orders, person], [a transaction of both], [orders]]
     # table: [[orders, person]]
-    # row: [[all rows, partitioned by key]], with truncates in a stage of their own
+    # row: [[all rows, partitioned by key]], with truncates in a group of their own
 
-Without Spark's help a consumer sees the rows of a partition one after another
-with `part.toLocalIterator()`, or `part.foreachPartition(function)`.
+`part.toLocalIterator()` and `part.foreachPartition(function)` iterate over the rows
+of a partition in order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from databus.client.spark.targets.changes import LOG_OPS, MARK_OPS
 from databus.schemas.errors import SettingsError
 
 Mode = Literal["transaction", "single-table", "table", "row"]
-Stage = list[DataFrame]
+Group = list[DataFrame]
 # A place in the log of a physical source: SCN, and index in its window.
 Place = tuple[int, int]
 
@@ -49,15 +49,17 @@ _FIRST: Final[Place] = (-1, -1)
 _LAST: Final[Place] = (2**63 - 1, _LAST_INDEX)
 
 
-def stages(batch: DataFrame, mode: Mode, keys: Sequence[str] | None = None) -> Iterator[Stage]:
-    """Cut a batch into stages, each a list of DataFrames that may go in parallel.
+def ordered_groups(
+    batch: DataFrame, mode: Mode, keys: Sequence[str] | None = None
+) -> Iterator[Group]:
+    """Split a batch into groups, each a list of DataFrames that may be processed in parallel.
 
     `batch`: changes in either layout. `keys`: for mode `row` in layout
-    `columns`, instead of the primary key. The batch is kept in Spark's cache
-    from the first stage to the end of the iteration, so it is read once.
+    `columns`, instead of the primary key. The batch stays in Spark's cache from the
+    first group to the end of the iteration, so it is read once.
 
-    In mode `row` an update that moves a row to another key is a delete of the
-    old one and an insert of the new one: each comes in its own key's order.
+    In mode `row` an update that changes the key becomes a delete of the old key and an
+    insert of the new one, each in its own key's order.
 
     Raises SettingsError for an unknown mode, and in mode `row` without keys.
     """
@@ -71,8 +73,8 @@ def stages(batch: DataFrame, mode: Mode, keys: Sequence[str] | None = None) -> I
     return _cached(batch, mode, [])
 
 
-def _cached(batch: DataFrame, mode: Mode, by_key: Sequence[Column]) -> Iterator[Stage]:
-    """Cut a batch that is kept until the last stage was taken, or the iteration is given up."""
+def _cached(batch: DataFrame, mode: Mode, by_key: Sequence[Column]) -> Iterator[Group]:
+    """Split a batch, which is cached until the iteration ends or is abandoned."""
     is_mine = not (batch.storageLevel.useMemory or batch.storageLevel.useDisk)
     held = batch.persist() if is_mine else batch
     try:
@@ -89,15 +91,15 @@ def _cached(batch: DataFrame, mode: Mode, by_key: Sequence[Column]) -> Iterator[
             held.unpersist()
 
 
-def _each(batch: DataFrame, field: str) -> Stage:
-    """Return a DataFrame for each physical source, or source, in order."""
+def _each(batch: DataFrame, field: str) -> Group:
+    """Return an ordered DataFrame for each physical source, or each source."""
     name = sf.col(f"{CHANGE_COLUMN}.{field}")
     found = sorted(row[0] for row in batch.select(name).distinct().collect())
     return [_ordered(batch.where(name == value)) for value in found]
 
 
-def _between_transactions_of_several(batch: DataFrame) -> Iterator[Stage]:
-    """Cut where transactions of several tables begin and end."""
+def _between_transactions_of_several(batch: DataFrame) -> Iterator[Group]:
+    """Split where transactions of several tables begin and end."""
     meta = sf.col(CHANGE_COLUMN)
     of_log = sf.when(meta["op"].isin(*LOG_OPS), meta["source"])
     grouped = batch.groupBy(meta["physical_source"].alias("physical"), meta["scn"].alias("scn"))
@@ -110,14 +112,14 @@ def _between_transactions_of_several(batch: DataFrame) -> Iterator[Stage]:
         for physical, found in groupby(windows, key=lambda window: window["physical"])
     ]
     for parts in zip_longest(*runs, fillvalue=()):
-        yield [part for stage in parts for part in stage]
+        yield [part for group in parts for part in group]
 
 
-def _runs(batch: DataFrame, physical: str, windows: list[dict[str, Any]]) -> list[Stage]:
-    """Return the stages of one physical source, of which `windows` are in order."""
-    found: list[Stage] = []
-    for is_several, group in groupby(windows, key=lambda window: window["of_log"] > 1):
-        run = list(group)
+def _runs(batch: DataFrame, physical: str, windows: list[dict[str, Any]]) -> list[Group]:
+    """Return the groups of one physical source; `windows` are its windows in order."""
+    found: list[Group] = []
+    for is_several, same_kind in groupby(windows, key=lambda window: window["of_log"] > 1):
+        run = list(same_kind)
         after, last = (run[0]["scn"] - 1, _LAST_INDEX), (run[-1]["scn"], _LAST_INDEX)
         rows = _between(batch, physical, after, last)
         if is_several:
@@ -129,8 +131,8 @@ def _runs(batch: DataFrame, physical: str, windows: list[dict[str, Any]]) -> lis
     return found
 
 
-def _between_marks(batch: DataFrame, by_key: Sequence[Column]) -> Iterator[Stage]:
-    """Cut at truncates and ends of snapshots, which concern all keys."""
+def _between_marks(batch: DataFrame, by_key: Sequence[Column]) -> Iterator[Group]:
+    """Split at truncates and ends of snapshots, which concern all keys."""
     meta = sf.col(CHANGE_COLUMN)
     names = ("op", "physical_source", "scn", "index")
     marks = batch.where(meta["op"].isin(*MARK_OPS)).select(*(meta[name] for name in names))
@@ -143,30 +145,30 @@ def _between_marks(batch: DataFrame, by_key: Sequence[Column]) -> Iterator[Stage
         return
     physical_source = meta["physical_source"]
     rest = batch.where(~physical_source.isin(*places))
-    pieces = [
+    runs = [
         [
-            stage
+            group
             for after, mark in pairwise([_FIRST, *sorted(set(found)), _LAST])
-            for stage in _around(batch, by_key, physical, after, mark)
+            for group in _around(batch, by_key, physical, after, mark)
         ]
         for physical, found in sorted(places.items())
     ]
-    for parts in zip_longest([[_by_key(rest, by_key)]], *pieces, fillvalue=()):
-        yield [part for stage in parts for part in stage]
+    for parts in zip_longest([[_by_key(rest, by_key)]], *runs, fillvalue=()):
+        yield [part for group in parts for part in group]
 
 
 def _around(
     batch: DataFrame, by_key: Sequence[Column], physical: str, after: Place, mark: Place
-) -> list[Stage]:
-    """Return the rows up to a mark by key, and the mark."""
-    piece = _between(batch, physical, after, mark)
+) -> list[Group]:
+    """Return the group of the rows up to a mark, by key, and the group of the mark."""
+    run = _between(batch, physical, after, mark)
     is_mark = sf.col(f"{CHANGE_COLUMN}.op").isin(*MARK_OPS)
-    rows: Stage = [_by_key(piece.where(~is_mark), by_key)]
-    return [rows] if mark == _LAST else [rows, [_ordered(piece.where(is_mark))]]
+    rows: Group = [_by_key(run.where(~is_mark), by_key)]
+    return [rows] if mark == _LAST else [rows, [_ordered(run.where(is_mark))]]
 
 
 def _between(batch: DataFrame, physical: str, after: Place, last: Place) -> DataFrame:
-    """Return a physical source's rows of (after, last]."""
+    """Return a physical source's rows in (after, last]."""
     scn, index = _place()
     (first_scn, first_index), (last_scn, last_index) = after, last
     is_after = (scn > first_scn) | ((scn == first_scn) & (index > first_index))
@@ -176,13 +178,13 @@ def _between(batch: DataFrame, physical: str, after: Place, last: Place) -> Data
 
 
 def _ordered(rows: DataFrame) -> DataFrame:
-    """Return rows as one partition in the order of the log."""
+    """Return rows as one partition, in the order of the log."""
     return rows.coalesce(1).sortWithinPartitions(*_place())
 
 
 def _by_key(rows: DataFrame, by_key: Sequence[Column]) -> DataFrame:
     """Return rows in partitions by key, each in the order of the log."""
-    # A number, or Spark would put small partitions together into one.
+    # With an explicit number Spark does not merge small partitions.
     count = rows.sparkSession.sparkContext.defaultParallelism
     return rows.repartition(count, *by_key).sortWithinPartitions(*_place())
 

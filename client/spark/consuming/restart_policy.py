@@ -1,13 +1,13 @@
-"""When a query that failed is started again: the rules, by the class of the error. Pure.
+"""Decide from the class of an error whether to restart a failed query. Pure.
 
-Of an error in one of Spark's processes only the traceback's text arrives, so the class is
-read from the line that names it, never guessed from the message. A schema change
-that the next start takes in is followed by that start at once. After servers
-that are away, or that have forgotten what a batch was to read (the next start
-reads a snapshot instead), and whatever went wrong within Spark itself (a worker that was
-lost, a disk for a moment full), the query is started a while later. Without a
-batch in between that ends after so many times. What this package says of
-anything else is final, and so is what a target's database says of a value.
+Only the traceback's text of an error in one of Spark's processes reaches the driver.
+The class is read from the line that names it, never guessed from the message. After
+a schema change that a restart takes in, the query is restarted at once. It is
+restarted after a pause when servers are unavailable, when they no longer have the
+rows of a batch (the next start reads a snapshot instead), and after any failure of
+Spark itself (a lost worker, a full disk). The number of restarts without a batch in
+between is limited. Any other error of this package is final, and so is a value that
+the target's database refuses.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from databus.schemas.errors import (
     RestartNeededError,
 )
 
-# The last line of a Python traceback, of an error that no start cures unless its class says so.
+# The last line of a Python traceback; such an error is final unless its class says otherwise.
 _RAISED = re.compile(r"(databus\.[\w.]+\.\w+Error|ImportError|sqlalchemy\.exc\.DataError): (.+)")
 _PASSING = (BootstrapTooOldError, BootstrapTooYoungError, NoAnswerError, ReadAgainError)
 
 
 class Failure(NamedTuple):
-    """Why a query ended: the class of the error where it is the project's own, and its text.
+    """The reason why a query ended: the error's class, if it is this project's, and its text.
 
-    `is_final` says that the error is of a kind that another start does not cure.
+    `is_final`: a restart cannot help.
     """
 
     kind: type[DatabusError] | None
@@ -43,14 +43,14 @@ class Failure(NamedTuple):
     is_final: bool
 
     def is_a(self, kind: type[DatabusError]) -> bool:
-        """Say whether the error is of a class, or of one derived from it."""
+        """Return whether the error's class is `kind` or derived from it."""
         return self.kind is not None and issubclass(self.kind, kind)
 
 
 def read_failure(text: str) -> Failure:
-    """Return what ended a query, given all that Spark says of it.
+    """Return the failure that Spark's error text describes.
 
-    An error that was raised from another stands behind it: the last one counts.
+    A traceback prints an error after the one that caused it, so the last one counts.
     """
     raised = _RAISED.findall(text)
     if not raised:
@@ -63,7 +63,7 @@ def read_failure(text: str) -> Failure:
 
 
 class Restarts:
-    """Counts the failures of one job; `most` in a row are followed by another start."""
+    """Counts the failures of one job; allows `most` restarts in a row."""
 
     def __init__(self, most: int, back_off: BackOff) -> None:
         self._most = most
@@ -71,15 +71,14 @@ class Restarts:
         self._failures = 0
 
     def progressed(self) -> None:
-        """Note that a batch was applied."""
+        """Record that a batch was applied."""
         self._failures = 0
         self._back_off.reset()
 
     def wait_s(self, text: str, source: str, scn: int) -> float:
-        """Return after which time to start again; raises ConsumerError when not to.
+        """Return the pause before a restart; raises ConsumerError if there must be none.
 
-        `text` is all that Spark says of the failure. `scn` is where the job was: it is
-        said in the error.
+        `text` is Spark's error text. `scn` is the job's position, for the error.
         """
         failure = read_failure(text)
         self._failures += 1

@@ -1,10 +1,10 @@
-"""That a checkpoint goes on with the target that its batches went to, and with no other.
+"""Check that a checkpoint is used only with the target that its batches went to.
 
-Spark's checkpoint says how far a query is, and nothing of where the rows went.
-With another target, one that was removed, or one that was put back from a
-backup, a query would go on from there, and the rows from before would be
-missing for good. So a note beside Spark's own files says which batch was the
-last that the target noted, and the target must have noted that one, or a later.
+Spark's checkpoint records how far a query is, but not where its rows went. If the
+target is another one, or was removed or restored from a backup, the query would
+continue without the earlier rows. So a note beside Spark's own files records the
+last batch in the target's commit log, and the target must have that batch or a later
+one.
 
     proof = TargetProof(spark, "/checkpoints/orders", orders)
     proof.check()
@@ -13,9 +13,10 @@ last that the target noted, and the target must have noted that one, or a later.
         with proof.batch():
             apply_changes(batch, batch_id, orders)
 
-A batch is first in the target, then in the note, then in Spark's checkpoint:
-killed in between, the target is ahead, which is right. Batches without a change
-leave no trace in a target, so Spark's numbers alone do not say what it must have.
+A batch is recorded first in the target, then in the note, then in Spark's
+checkpoint. So after a crash the target is ahead, which is allowed. Batches without a
+change are not recorded in a target, so Spark's numbers alone do not tell which batch
+it must have.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _NONE_YET = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What a checkpoint says of its target.
+class TargetNote:
+    """A checkpoint's note about its target.
 
-    `batch`: the last one that it noted, -1 before one. `begun_at`: its positions
-    before the first batch.
+    `batch`: the last batch in the target's commit log, -1 before the first.
+    `begun_at`: the target's positions before the first batch.
     """
 
     target: str
@@ -49,18 +50,18 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a target says. `batch`: the last one of this checkpoint; None without any."""
+class TargetState:
+    """The state of a target. `batch`: the last one of this checkpoint, or None."""
 
     has_table: bool
     batch: int | None
     positions: Mapping[str, int]
 
 
-def is_as_left(left: Left | None, found: Found) -> bool:
-    """Say whether a target is the one that a checkpoint was left with, or ahead of that.
+def is_as_left(left: TargetNote | None, found: TargetState) -> bool:
+    """Return whether a target is in the state that the checkpoint's note records, or ahead.
 
-    `left` is None of a checkpoint that has batches and no note: of an earlier version.
+    `left` is None for a checkpoint of an earlier version, with batches but no note.
     """
     if left is None or found.batch is not None:
         return found.batch is not None and (left is None or found.batch >= left.batch)
@@ -75,9 +76,9 @@ class TargetProof:
     """One checkpoint and one target; for the process that runs the query.
 
     `checkpoint` is the query's `checkpointLocation`. `app_id` is that of
-    `apply_changes`, where it was given one. `name` tells several targets of one
-    checkpoint apart. `whole` is the folder to be removed by who wants to begin anew,
-    where the checkpoint is a part of it.
+    `apply_changes`, if it was given one. `name` distinguishes several targets of one
+    checkpoint. `whole` is the folder to remove for a new start, if the checkpoint is
+    only a part of it.
     """
 
     def __init__(
@@ -95,76 +96,78 @@ class TargetProof:
         self._app_id = app_id
         self._note = f"{NOTE}-{name}" if name else NOTE
         self._whole = whole or checkpoint
-        self._left: Left | None = None
+        self._left: TargetNote | None = None
 
     def check(self) -> None:
-        """Raise OtherTargetError unless the target is as the checkpoint left it, or ahead.
+        """Raise OtherTargetError unless the target has the noted batch or a later one.
 
-        To be called before the query starts: one that finds nothing new has no batch.
+        Call it before the query starts, as a query that finds nothing new has no batch.
         """
         if self._left is None:
             self._left = self._known()
         last = self._last_batch()
         if self._left is not None and last is not None and last >= self._left.batch:
             return  # the usual case, and before each batch
-        found = Found(self._target.schema() is not None, last, self._target.positions())
+        found = TargetState(self._target.schema() is not None, last, self._target.positions())
         if not is_as_left(self._left, found):
             raise _other(self._whole, self._target.uri, self._left, found)
         if self._left is None and last is not None:
-            self._write(Left(self._target.uri, last))
+            self._write(TargetNote(self._target.uri, last))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Check the target, have a batch applied, and note that it is."""
+        """Check the target, apply a batch in the `with` block, and record it in the note."""
         self.check()
         yield
         last = self._last_batch()
         if self._left is not None and last is not None and last > self._left.batch:
             self._write(replace(self._left, target=self._target.uri, batch=last))
 
-    def _known(self) -> Left | None:
-        """Return what the checkpoint says; of a new one, what the target is now."""
+    def _known(self) -> TargetNote | None:
+        """Return the checkpoint's note; for a new checkpoint, a note of the target's state."""
         note = self._folder.read_note(self._note)
         is_new = not self._folder.has_planned()
         if is_new or (note is None and not self._folder.has_committed()):
-            return self._write(Left(self._target.uri, _NONE_YET, self._target.positions()))
-        return None if note is None else _left_of(note, self._folder.path)
+            return self._write(TargetNote(self._target.uri, _NONE_YET, self._target.positions()))
+        return None if note is None else _note_of(note, self._folder.path)
 
     def _last_batch(self) -> int | None:
-        # Spark gives a new query its id when it starts.
+        # A new query has no id before Spark starts it.
         self._app_id = self._app_id or self._folder.query_id()
         return None if self._app_id is None else self._target.applied(self._app_id)
 
-    def _write(self, left: Left) -> Left:
+    def _write(self, left: TargetNote) -> TargetNote:
         self._folder.write_note(self._note, asdict(left))
         self._left = left
         return left
 
 
-def _left_of(note: Mapping[str, Any], path: str) -> Left:
+def _note_of(note: Mapping[str, Any], path: str) -> TargetNote:
     try:
         positions = {str(name): int(scn) for name, scn in note["begun_at"].items()}
-        return Left(str(note["target"]), int(note["batch"]), positions)
+        return TargetNote(str(note["target"]), int(note["batch"]), positions)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"the note of its target in checkpoint {path} makes no sense: {note!r}: {error!r}; "
+            f"checkpoint {path} has a malformed note about its target: {note!r}: {error!r}; "
             "start the query with another checkpoint folder"
         ) from error
 
 
-def _other(checkpoint: str, uri: str, left: Left | None, found: Found) -> OtherTargetError:
+def _other(
+    checkpoint: str, uri: str, left: TargetNote | None, found: TargetState
+) -> OtherTargetError:
     return OtherTargetError(
         checkpoint,
         uri,
-        f"checkpoint {checkpoint} goes on only with the target that its batches went to, else "
-        f"rows would be missing for good: it says that {_words_left(left)}, and target {uri} "
-        f"{_words_found(found)}. Give that target, as it was left; or begin anew: "
-        f"rm -r {checkpoint}, then the same command (sync follows a target from the target's own "
-        "position and fills one that is empty; run reads all rows again)",
+        f"checkpoint {checkpoint} goes on only with the target that its batches went to, or "
+        f"rows would be missing: it records that {_note_words(left)}, but target {uri} "
+        f"{_state_words(found)}. Use that target, in the state in which the query left it; or "
+        f"start again: rm -r {checkpoint}, then the same command (sync continues from the "
+        "target's own position and fills an empty target; run reads all rows again)",
     )
 
 
-def _words_left(left: Left | None) -> str:
+def _note_words(left: TargetNote | None) -> str:
     if left is None:
         return "batches were applied"
     if left.batch > _NONE_YET:
@@ -172,7 +175,7 @@ def _words_left(left: Left | None) -> str:
     return f"it began with {left.target} {_at(left.begun_at)}"
 
 
-def _words_found(found: Found) -> str:
+def _state_words(found: TargetState) -> str:
     if not found.has_table:
         return "has no table"
     if found.batch is not None:

@@ -1,1 +1,1 @@
-"""Jobs that load tables and follow them."""
+"""Jobs that load tables into targets and keep them up to date."""

@@ -1,13 +1,13 @@
-"""A table, or a query over tables, copied into a target: in chunks, and restartable.
+"""Copy a table into a target, in chunks; a killed load can be resumed.
 
-A load is of one SCN. It writes a chunk at a time, and with each, in one commit,
-that it has: a load that was killed and is started with the same arguments goes
-on with the next chunk, as of the same SCN. When all are written, rows of the
-target that no chunk brought are removed, and the target's position is the
-load's SCN: `verify` compares from there, and `sync` goes on from there.
+A load copies the table as of one SCN. Each chunk is one commit, which also records the
+chunk's number. A killed load that is started again with the same arguments continues
+with the next chunk, as of the same SCN. After the last chunk, rows of the target that
+no chunk had are removed, and the target's position becomes the load's SCN: `verify`
+compares from there, and `sync` continues from there.
 
-What a load notes in the target beside its chunks, as batch numbers of app ids
-of its own: the SCN (`<job>:scn`), and how the table was cut (`<job>@<SCN>:…`).
+A load also records in the target's commit log, as batch numbers of its own app ids,
+the SCN (`<job>:scn`) and how the table was split (`<job>@<SCN>:…`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, arrow_schema, changes_schema
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.jobs.load_source import (
-    BootstrapOrigin,
+    BootstrapLoadSource,
     Cut,
-    DatabaseOrigin,
-    Origin,
+    DatabaseLoadSource,
+    LoadSource,
     primary_key,
 )
 from databus.client.spark.targets.changes import SCN, Changes, changes_of
@@ -40,13 +40,13 @@ from databus.client.spark.targets.following import shape_note
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.schemas.errors import BootstrapTooOldError, SettingsError
 
-# Rows of a chunk: they are in the driver's memory together.
+# Rows of a chunk, which the driver holds in memory.
 CHUNK_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load is. `estimate`: rows in all, as far as somebody knows."""
+    """The progress of a load. `estimate`: estimated total rows, 0 if not known."""
 
     source: str
     rows: int
@@ -59,7 +59,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load came to. `skipped`: chunks that an earlier start had written."""
+    """The result of a load. `skipped`: chunks that an earlier start had written."""
 
     source: str
     target: str
@@ -88,49 +88,48 @@ def load(
     least_scn: int = 0,
     report: Report = lambda _: None,
 ) -> Loaded:
-    """Copy a table into a target; returns when all of it is there.
+    """Copy a table into a target; return when the copy is complete.
 
-    From the bootstrap servers, as of an SCN, or with `settings` (a relay's) from
-    the database itself. `columns` must have the key's; `where` is a condition in
-    Spark SQL. A load that was killed goes on, unless `again` says to begin anew.
+    Rows come from the bootstrap servers, as of an SCN, or with `settings` (a relay's)
+    from the database. `columns` must include the key; `where` is a condition in Spark
+    SQL. A killed load is resumed, unless `again` is set.
 
-    Rows from before `least_scn` are not taken: BootstrapTooOldError then says to wait.
-
-    Raises DatabusError; SettingsError for arguments.
+    Raises BootstrapTooOldError if the source is not at `least_scn` yet; DatabusError;
+    SettingsError for wrong arguments.
     """
     register(spark)
-    origin = _origin(spark, source, bootstrap_servers, settings, as_of, partitions)
+    load_source = _load_source(spark, source, bootstrap_servers, settings, as_of, partitions)
     opened = open_target(target)
     arguments = (source, target, columns, where, as_of, settings is not None)
-    # A load anew must not be taken for the one that is done, if nothing has changed since.
+    # With `again`, the load must not look like one that is already finished.
     job_id = _job_id(*arguments, *([uuid4().hex] if again else []))
     try:
         if not again:
             check_same_source(opened, source)
-        return _Job(opened, origin, columns, where, job_id, report).run(chunk_rows, least_scn)
+        return _Job(opened, load_source, columns, where, job_id, report).run(chunk_rows, least_scn)
     finally:
         opened.close()
 
 
-def _origin(
+def _load_source(
     spark: SparkSession,
     source: str,
     servers: Sequence[str],
     settings: Path | None,
     as_of: int | None,
     partitions: int | None,
-) -> Origin:
+) -> LoadSource:
     if settings is None:
         if not servers:
-            raise SettingsError("name a bootstrap server, or load from the database itself")
-        return BootstrapOrigin(spark, source, servers, as_of=as_of, partitions=partitions)
+            raise SettingsError("name a bootstrap server, or load from the database")
+        return BootstrapLoadSource(spark, source, servers, as_of=as_of, partitions=partitions)
     if as_of is not None:
-        raise SettingsError("as of an SCN a table is known to bootstrap servers, not its database")
-    return DatabaseOrigin(spark, source, settings, partitions=partitions)
+        raise SettingsError("only bootstrap servers can load as of an SCN, not the database")
+    return DatabaseLoadSource(spark, source, settings, partitions=partitions)
 
 
 def _job_id(*arguments: object) -> str:
-    """Return what a load with the same arguments has again."""
+    """Return an id that is equal for equal arguments."""
     text = json.dumps(arguments, default=list)
     return f"load-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
@@ -141,59 +140,61 @@ class _Job:
     def __init__(
         self,
         target: Target,
-        origin: Origin,
+        load_source: LoadSource,
         columns: Sequence[str],
         where: str,
         job_id: str,
         report: Report,
     ) -> None:
         self._target = target
-        self._origin = origin
+        self._load_source = load_source
         self._where = where
         self._id = job_id
         self._report = report
-        self._keys = primary_key(origin)
-        self._columns = choose_columns(origin.columns, columns)
+        self._keys = primary_key(load_source)
+        self._columns = choose_columns(load_source.columns, columns)
         lacking = [key for key in self._keys if key not in self._columns.names]
         if lacking:
             raise SettingsError(
-                f"{origin.source}: columns must have the key's, {', '.join(lacking)} is missing"
+                f"{load_source.source}: the key columns {', '.join(lacking)} are missing in columns"
             )
-        # For a condition all columns are read: which ones it looks at only Spark knows.
+        # With a condition all columns are read: only Spark knows which ones it uses.
         self._read_columns = [] if where or not columns else self._columns.names
 
     def run(self, chunk_rows: int, least_scn: int) -> Loaded:
-        """Write what is not written yet."""
+        """Write the chunks that are not written yet."""
         scn, cut = self._resumed()
         if scn is None or scn < least_scn:
-            scn = self._origin.begin()
+            scn = self._load_source.begin()
             if scn < least_scn:
                 raise BootstrapTooOldError(
-                    f"{self._origin.source} is at scn {scn} and {least_scn} is needed; "
+                    f"{self._load_source.source} is at scn {scn} and {least_scn} is needed; "
                     "ask again later"
                 )
-            cut = self._origin.cut(scn, chunk_rows)
+            cut = self._load_source.cut(scn, chunk_rows)
             self._note_plan(scn, cut)
         app = f"{self._id}@{scn}"
         last = self._target.applied(app)
         done = -1 if last is None else last
         skipped = min(done + 1, cut.chunks)
-        pace = _Pace(self._origin.source, self._origin.estimate_rows(), cut.chunks, skipped)
+        counter = _RateCounter(
+            self._load_source.source, self._load_source.estimate_rows(), cut.chunks, skipped
+        )
         for number in range(skipped, cut.chunks):
             chunk = self._chunk(scn, cut, number)
             applied = apply_changes(chunk, number, self._target, keys=self._keys, app_id=app)
-            self._report(pace.after_chunk(applied.upserts))
-        # Also over a table that follows its source: it has the columns of then now.
-        self._target.apply(shape_note(self._origin.source), scn, self._nothing())
+            self._report(counter.after_chunk(applied.upserts))
+        # Also for a table that already follows its source: its columns are now those of `scn`.
+        self._target.apply(shape_note(self._load_source.source), scn, self._nothing())
         self._target.apply(app, cut.chunks, self._end(scn))
-        self._report(pace.end())
-        source, uri = self._origin.source, self._target.uri
-        return Loaded(source, uri, scn, pace.rows, cut.chunks, skipped)
+        self._report(counter.end())
+        source, uri = self._load_source.source, self._target.uri
+        return Loaded(source, uri, scn, counter.rows, cut.chunks, skipped)
 
-    # What the target has noted
+    # The target's commit log
 
     def _resumed(self) -> tuple[int | None, Cut]:
-        """Return SCN and cut of a load that was begun and not ended; no SCN: there is none."""
+        """Return SCN and cut of an unfinished load; the SCN is None if there is none."""
         scn = self._target.applied(f"{self._id}:scn")
         if scn is None:
             return None, Cut()
@@ -204,52 +205,53 @@ class _Job:
         return (None, Cut()) if last is not None and last >= cut.chunks else (scn, cut)
 
     def _note_plan(self, scn: int, cut: Cut) -> None:
-        # The SCN last: with it the plan is whole. From then on nothing is known of the
-        # target but that it is being loaded: its position is 0.
+        # The SCN last: it completes the plan. While the target is loaded, its position is 0.
         nothing = self._nothing()
         for one, number in zip(fields(Cut), astuple(cut), strict=True):
             if number != one.default:
                 self._target.apply(f"{self._id}@{scn}:{one.name}", number, nothing)
         # Another load may have been as of the same SCN, with another condition.
-        self._target.forget_as_of(self._origin.source)
-        # From here on the rows are this source's: a load anew may follow on another's.
-        own = replace(nothing, source=self._origin.source)
+        self._target.forget_as_of(self._load_source.source)
+        # From here on the rows are this source's: with `again` they may have been another's.
+        own = replace(nothing, source=self._load_source.source)
         self._target.apply(f"{self._id}:scn", scn, own)
 
     # Changes
 
     def _chunk(self, scn: int, cut: Cut, number: int) -> DataFrame:
-        rows = self._origin.chunk(scn, cut, number, self._read_columns)
+        rows = self._load_source.chunk(scn, cut, number, self._read_columns)
         if self._where:
             rows = rows.where(self._where)
         names = [sf.col(quoted(name)) for name in self._columns.names]
-        origin = self._origin
-        told = snapshot_meta(sf.col(SCN), scn, origin.physical_source, origin.source)
+        load_source = self._load_source
+        told = snapshot_meta(sf.col(SCN), scn, load_source.physical_source, load_source.source)
         return rows.select(*names, told.alias(CHANGE_COLUMN))
 
     def _end(self, scn: int) -> Changes:
-        """Return the mark that everything of that SCN is there."""
-        origin = self._origin
+        """Return the mark that the snapshot as of the SCN is complete."""
+        load_source = self._load_source
         mark = {
             "op": "snapshot_end",
             "scn": scn,
             "as_of": scn,
-            "source": origin.source,
-            "physical_source": origin.physical_source,
+            "source": load_source.source,
+            "physical_source": load_source.physical_source,
         }
         return self._changes([{CHANGE_COLUMN: mark}])
 
     def _nothing(self) -> Changes:
-        return replace(self._changes([]), positions={self._origin.physical_source: 0})
+        return replace(self._changes([]), positions={self._load_source.physical_source: 0})
 
     def _changes(self, records: list[dict[str, object]]) -> Changes:
-        shape = arrow_schema(changes_schema({self._origin.source: self._columns}, "columns", False))
+        shape = arrow_schema(
+            changes_schema({self._load_source.source: self._columns}, "columns", False)
+        )
         table = pa.Table.from_pylist(records, schema=shape)
         return changes_of(table, self._keys, source_column=self._target.source_column)
 
 
-class _Pace:
-    """Counts a load's rows and time."""
+class _RateCounter:
+    """Counts a load's rows, and their rate."""
 
     def __init__(self, source: str, estimate: int, chunks: int, chunk: int) -> None:
         self.rows = 0
@@ -260,13 +262,13 @@ class _Pace:
         self._begin_s = time.monotonic()
 
     def after_chunk(self, rows: int) -> LoadProgress:
-        """Return how far it is with one chunk more."""
+        """Return the progress after one more chunk."""
         self.rows += rows
         self._chunk += 1
         return self._now(max(self._estimate, self.rows), is_done=False)
 
     def end(self) -> LoadProgress:
-        """Return how far it is at the end."""
+        """Return the progress at the end."""
         return self._now(self.rows, is_done=True)
 
     def _now(self, estimate: int, *, is_done: bool) -> LoadProgress:
@@ -277,7 +279,7 @@ class _Pace:
 
 
 def snapshot_meta(scn: Column, as_of: int, physical_source: str, source: str) -> Column:
-    """Return the column `_databus` of rows of a whole snapshot as of an SCN."""
+    """Return the column `_databus` for rows of a complete snapshot as of an SCN."""
     return sf.struct(
         sf.lit("snapshot").alias("op"),
         scn.alias("scn"),

@@ -1,8 +1,8 @@
-"""The rows of a SELECT over tables as of one SCN, put in place of all rows of a target.
+"""Replace a target's rows with those of a SELECT over tables as of one SCN.
 
-Tables are named as sources, `shop.orders`, in Spark SQL of any kind: Spark runs
-it, over views of the tables. One commit takes all rows, so they come to the
-driver together: what it has no memory for goes table by table, with `load`.
+The SELECT may be any Spark SQL, and names tables as sources, `shop.orders`. Spark
+runs it over views of the tables. All rows are written in one commit, so the driver
+needs memory for them. Load larger results table by table, with `load`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.jobs.load import Loaded, snapshot_meta
-from databus.client.spark.jobs.load_source import BootstrapOrigin
+from databus.client.spark.jobs.load_source import BootstrapLoadSource
 from databus.client.spark.sql.table_references import table_places, with_views
 from databus.client.spark.targets.target import open_target
 from databus.schemas.errors import SettingsError
 
-SOURCE_NAME = "query"  # what the rows of a target are of, that are of no one table
+SOURCE_NAME = "query"  # recorded as the source of rows that come from no single table
 
 
 def load_query(
@@ -36,36 +36,36 @@ def load_query(
     as_of: int | None = None,
     partitions: int | None = None,
 ) -> Loaded:
-    """Run a SELECT and make its rows those of the target, at once.
+    """Run a SELECT and replace the target's rows with its result, in one commit.
 
-    `keys`: the columns of the result that make a row unique. All tables are of
-    one physical source and read as of one SCN. Raises DatabusError; SettingsError
-    for arguments.
+    `keys`: the columns of the result that make a row unique. All tables must be of one
+    physical source; they are read as of one SCN. Raises DatabusError; SettingsError
+    for wrong arguments.
     """
     if not keys:
         raise SettingsError("name the columns of the query that make a row unique, with keys")
     register(spark)
     places = table_places(sql)
     if not places:
-        raise SettingsError(f"no table in {sql!r}: they are named as sources, shop.orders")
+        raise SettingsError(f"no table in {sql!r}: name tables as sources, shop.orders")
     names = sorted({place.source for place in places})
-    origins = [
-        BootstrapOrigin(spark, name, bootstrap_servers, as_of=as_of, partitions=partitions)
+    load_sources = [
+        BootstrapLoadSource(spark, name, bootstrap_servers, as_of=as_of, partitions=partitions)
         for name in names
     ]
-    physical = {origin.physical_source for origin in origins}
+    physical = {load_source.physical_source for load_source in load_sources}
     if len(physical) > 1:
         raise SettingsError(
-            f"the tables are of {' and '.join(sorted(physical))}, whose SCNs have nothing to do "
-            "with each other: load each table, and join the targets"
+            f"the tables are of {' and '.join(sorted(physical))}, whose SCNs cannot be compared: "
+            "load each table, and join the targets"
         )
-    scn = min(origin.begin() for origin in origins)
+    scn = min(load_source.begin() for load_source in load_sources)
     opened = open_target(target, keys)
     try:
-        with _views(spark, origins, scn) as views:
+        with _views(spark, load_sources, scn) as views:
             rows = spark.sql(with_views(sql, places, views))
             (name,) = physical
-            # An app of its own, so that rows of an earlier load are older than its rows.
+            # A new app id for each load, so that the batch is never skipped.
             app = f"load-{uuid4().hex}"
             batch = _as_snapshot(spark, rows, scn, name)
             applied = apply_changes(batch, 0, opened, keys=keys, app_id=app, takes_over=True)
@@ -76,14 +76,14 @@ def load_query(
 
 @contextmanager
 def _views(
-    spark: SparkSession, origins: Sequence[BootstrapOrigin], scn: int
+    spark: SparkSession, load_sources: Sequence[BootstrapLoadSource], scn: int
 ) -> Iterator[dict[str, str]]:
     views = {
-        origin.source: f"databus_{number}_{re.sub('[^A-Za-z0-9]', '_', origin.source)}"
-        for number, origin in enumerate(origins)
+        load_source.source: f"databus_{number}_{re.sub('[^A-Za-z0-9]', '_', load_source.source)}"
+        for number, load_source in enumerate(load_sources)
     }
-    for origin in origins:
-        origin.table(scn).createOrReplaceTempView(views[origin.source])
+    for load_source in load_sources:
+        load_source.table(scn).createOrReplaceTempView(views[load_source.source])
     try:
         yield views
     finally:
@@ -92,11 +92,11 @@ def _views(
 
 
 def _as_snapshot(spark: SparkSession, rows: DataFrame, scn: int, physical: str) -> DataFrame:
-    """Return rows as those of a whole snapshot, with its end."""
-    told = snapshot_meta(sf.lit(scn).cast("bigint"), scn, physical, SOURCE_NAME)
-    batch = rows.withColumn(CHANGE_COLUMN, told)
+    """Return rows as a complete snapshot, with its end."""
+    meta = snapshot_meta(sf.lit(scn).cast("bigint"), scn, physical, SOURCE_NAME)
+    batch = rows.withColumn(CHANGE_COLUMN, meta)
     end = spark.range(1).select(
         *(sf.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema),
-        told.withField("op", sf.lit("snapshot_end")).alias(CHANGE_COLUMN),
+        meta.withField("op", sf.lit("snapshot_end")).alias(CHANGE_COLUMN),
     )
     return batch.unionByName(end)

@@ -1,7 +1,7 @@
-"""Where a load's rows come from: a bootstrap server's table as of an SCN, or the database itself.
+"""The sources of a load: a bootstrap server's table as of an SCN, or a table of the database.
 
-Both give a table in chunks, each a DataFrame of the row's columns and
-`_databus_scn`; a chunk is the same keys whenever it is asked for.
+Both return a table in chunks. A chunk is a DataFrame of the row's columns and
+`_databus_scn`, and has the same keys at every call.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from databus.schemas.errors import ServerError, SettingsError
 from databus.schemas.filters import AnyOf, ModFilter, RangeFilter
 
 RETRY_S = 60.0
-# Rests in a chunk, to be parted between tasks: not their number, which may be another one
-# when the load is started again.
+# Remainders per chunk, which the tasks share. A constant, as the number of tasks may differ
+# when the load is resumed.
 _PARTS = 64
-# Numbers that a target's notes hold whatever kind it is of.
+# Numbers that the commit log of every kind of target can store.
 _LARGEST_NOTED = 1 << 62
 
 assert SCN == SCN_COLUMN, "one name for it in what is read and in what is written"
@@ -39,9 +39,9 @@ assert SCN == SCN_COLUMN, "one name for it in what is read and in what is writte
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a table is cut into chunks: their count, and the keys from first to last.
+    """A table's split into chunks: their count, and the first and last key.
 
-    `first` and `last` are 0 where chunks are made by the rest of the key's division.
+    `first` and `last` are 0 if chunks are made by the remainder of the key's division.
     """
 
     chunks: int = 1
@@ -49,32 +49,32 @@ class Cut:
     last: int = 0
 
 
-class Origin(Protocol):
-    """One table to be loaded."""
+class LoadSource(Protocol):
+    """One table to load."""
 
     source: str
     physical_source: str
     columns: StructType  # of the rows, all of them
 
     def begin(self) -> int:
-        """Return the SCN as of which the table is now read."""
+        """Return the SCN as of which to read the table."""
         ...
 
     def cut(self, scn: int, chunk_rows: int) -> Cut:
-        """Return how it is cut into chunks of about so many rows."""
+        """Return the split into chunks of about `chunk_rows` rows."""
         ...
 
     def estimate_rows(self) -> int:
-        """Return about how many rows there are; 0 when nobody knows."""
+        """Return an estimate of the number of rows; 0 if not known."""
         ...
 
     def chunk(self, scn: int, cut: Cut, number: int, columns: Sequence[str]) -> DataFrame:
-        """Return the rows of a chunk, with `_databus_scn`; no `columns`: all."""
+        """Return the rows of a chunk, with `_databus_scn`; empty `columns` means all."""
         ...
 
 
-class BootstrapOrigin:
-    """A table as of an SCN, of a bootstrap server; all chunks are of one moment."""
+class BootstrapLoadSource:
+    """A table as of an SCN, from a bootstrap server; all chunks are of one moment."""
 
     def __init__(
         self,
@@ -94,24 +94,24 @@ class BootstrapOrigin:
         self.physical_source, self._rows = self._ask_for_status()
 
     def begin(self) -> int:
-        """Return the SCN that was asked for, or the newest; raises DatabusError."""
+        """Return the requested SCN, or the newest; raises DatabusError."""
         more = {} if self._as_of is None else {"asOf": str(self._as_of)}
         options = self._options(**more)
         return TableReader(options, self.columns).partitions()[0].scn
 
     def cut(self, scn: int, chunk_rows: int) -> Cut:  # noqa: ARG002 - one shape for both
-        """Return how it is cut."""
+        """Return the split, by the server's row count."""
         return Cut(max(1, -(-self._rows // chunk_rows)))
 
     def estimate_rows(self) -> int:
-        """Return how many rows the server has counted."""
+        """Return the server's row count."""
         return self._rows
 
     def chunk(self, scn: int, cut: Cut, number: int, columns: Sequence[str]) -> DataFrame:
-        """Return the rows whose keys leave one of some rests."""
+        """Return the rows whose keys have one of the chunk's remainders."""
         buckets = cut.chunks * _PARTS
         begin = number * _PARTS
-        # Of the least of all keys the rest is negative: it is in the first chunk.
+        # The smallest 64-bit key has a negative remainder: the first chunk includes those.
         start = begin if number else 1 - buckets
         wanted = _filters(self.source, ModFilter(buckets, start, begin + _PARTS))
         options = self._options(asOf=str(scn), scn="true", filters=wanted)
@@ -140,18 +140,18 @@ class BootstrapOrigin:
             for name, store in answer.json()["physicalSources"].items():
                 found = store["sources"].get(self.source)
                 if found is not None:
-                    # Rows are counted now and then; what was seeded is known from the beginning.
+                    # The server counts rows only now and then; the seeded rows are always known.
                     return name, int(found["rows"] or found["seededRows"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ServerError(answer.server, f"its status makes no sense: {error!r}") from error
+            raise ServerError(answer.server, f"its status is malformed: {error!r}") from error
         raise SettingsError(f"{answer.server} has no source {self.source!r}")
 
 
-class DatabaseOrigin:
-    """A table of the source database, in ranges of its keys, each read when its turn comes.
+class DatabaseLoadSource:
+    """A table of the source database, in key ranges that are read one after another.
 
-    As of the SCN that it begins with a row is what it was then, or newer: whoever
-    follows the stream from there ends with the right table.
+    A row is in the state of the start SCN or in a newer one: following the stream from
+    that SCN leads to the right table.
     """
 
     def __init__(
@@ -171,13 +171,13 @@ class DatabaseOrigin:
         self.physical_source = self._database.name
 
     def begin(self) -> int:
-        """Return an SCN up to which everything is visible to whoever reads from now on."""
+        """Return an SCN up to which every transaction is visible to later reads."""
         with closing(open_scan(self._database)) as scan:
             scan.open()
             return scan.visible_scn()
 
     def cut(self, scn: int, chunk_rows: int) -> Cut:  # noqa: ARG002 - one shape for both
-        """Return how it is cut: not at all without an integer key."""
+        """Return the split into key ranges; one chunk without an integer key."""
         with closing(open_scan(self._database)) as scan:
             scan.open()
             whole = scan.key_range(self.source)
@@ -198,7 +198,7 @@ class DatabaseOrigin:
         options = self._options() | _listed(columns)
         if cut.chunks > 1:
             part = KeyRange(cut.first, cut.last).split(cut.chunks)[number]
-            # Rows that came since beyond either end are in the first and the last.
+            # The first and last chunk are open, for rows inserted beyond the ends since.
             first = part.first if number else -_LARGEST_NOTED
             last = part.last if number < cut.chunks - 1 else _LARGEST_NOTED
             options["filters"] = _filters(self.source, RangeFilter(first, last + 1))
@@ -213,12 +213,12 @@ class DatabaseOrigin:
         }
 
 
-def primary_key(origin: Origin) -> tuple[str, ...]:
+def primary_key(load_source: LoadSource) -> tuple[str, ...]:
     """Return the table's key; raises SettingsError for a table without one."""
-    found = key_columns(origin.columns)
+    found = key_columns(load_source.columns)
     if not found:
         raise SettingsError(
-            f"{origin.source} has no primary key: rows of a target are told apart by it"
+            f"{load_source.source} has no primary key, which the target needs to identify rows"
         )
     return found
 

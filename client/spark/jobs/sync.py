@@ -1,8 +1,9 @@
-"""A table copied into a target, and kept equal to it: one job, started again by itself.
+"""Copy a table into a target, and keep the target equal to it; failed queries are restarted.
 
-A target that `load` has filled is followed from the load's SCN on; any other is
-filled first, from the bootstrap servers. Where it is, Spark's checkpoint and the
-target know: killed at any point it goes on, and each batch is applied once.
+A target that `load` has filled is followed from the load's SCN. Any other target is
+first filled from the bootstrap servers. The position is in Spark's checkpoint and in
+the target: after a kill at any point the job continues, and each batch is applied
+exactly once.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.restart_policy import Failure, Restarts, read_failure
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.jobs.load import load
-from databus.client.spark.monitoring.progress import batch_figures
+from databus.client.spark.monitoring.progress import batch_stats
 from databus.client.spark.options import Named, parse_options
-from databus.client.spark.source.change_stream import make_measuring
+from databus.client.spark.source.change_stream import make_measure_client
 from databus.client.spark.targets.target import Target, check_same_source, open_target
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import (
@@ -47,12 +48,12 @@ MOST_RESTARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """How far it is. SCNs by physical source; in a snapshot there is none yet.
+    """The progress of a job. SCNs are by physical source; there is none during a snapshot.
 
-    `rows` were written or removed since the job began, `lag_s` is between the
-    commits of the newest window and of the last one applied. `stopped` are the states of
-    physical sources that are not captured: what the newest is, and so the lag, is not known.
-    `reload`: why the rows are being read again just now; `reloads`: how often they were.
+    `rows`: written or removed since the job started. `lag_s`: between the commits of the
+    newest window and the last applied one. `stopped`: the states of physical sources that
+    are not captured, so that the newest SCN and the lag are not known. `reload`: why the
+    rows are being read again now; `reloads`: how often they were.
     """
 
     rows: int = 0
@@ -84,16 +85,16 @@ def sync(
     stop: threading.Event | None = None,
     report: Report = lambda _: None,
 ) -> SyncProgress:
-    """Follow a table until `stop` is set, or with `available_now` up to what is the newest.
+    """Follow a table until `stop` is set, or with `available_now` up to the newest change.
 
-    `checkpoint` is a folder of this job alone. `options` are more of
-    `format("databus")`. `report` is called once a second. A batch begins
-    every `every_s` seconds when there is something new.
+    `checkpoint` is a folder for this job only. `options`: more options of
+    `format("databus")`. `report` is called once a second. A batch starts every
+    `every_s` seconds if there are new changes.
 
-    Raises ConsumerError when the query fails for a reason that another start
-    does not cure, or `most_restarts` times without a batch in between;
-    OtherTargetError for a checkpoint whose batches went to another target, or to
-    one that was removed or put back since; SettingsError for arguments.
+    Raises ConsumerError if the query fails for a reason that a restart cannot fix, or
+    `most_restarts` times without a batch in between; OtherTargetError for a checkpoint
+    whose batches went to another target, or to one that was removed or restored since;
+    SettingsError for wrong arguments.
     """
     register(spark)
     given = {
@@ -143,7 +144,7 @@ class _Job:
         self._progress = SyncProgress()
 
     def run(self, stop: threading.Event) -> SyncProgress:
-        """Run queries, one after another, until one ends by itself or is stopped."""
+        """Run queries, one after another, until one ends normally or `stop` is set."""
         while not stop.is_set():
             try:
                 query = self._start()
@@ -174,7 +175,7 @@ class _Job:
         return writer.option("checkpointLocation", folder).trigger(**self._trigger).start()
 
     def _folder(self) -> str:
-        """Return the checkpoint's folder: a new one within it since rows were read again."""
+        """Return the query's checkpoint folder: after a reload a new one within the job's."""
         since = self._target.applied(self._reload_app)
         return self._checkpoint if since is None else f"{self._checkpoint}/since-{since}"
 
@@ -187,14 +188,14 @@ class _Job:
         return f"reload:{self._source}"
 
     def _is_reload(self, failure: Failure) -> bool:
-        """Say whether a query ended because rows must be read again, and somebody can do that."""
+        """Return whether a query ended because rows must be read again, and they can be."""
         is_needed = self._reload is not None or failure.is_a(ReloadNeededError)
         return is_needed and bool(self._options["bootstrapServers"])
 
     def _load_again(self, stop: threading.Event) -> None:
-        """Put the table as it is now in place of the target's rows, at once.
+        """Load the table again beside the target, then replace the target with it in one step.
 
-        It is loaded beside the target, which its readers see as it was until then.
+        Until then readers see the target unchanged.
         """
         why, self._reload = self._reload, None
         needed_scn = 0 if why is None else why.scn
@@ -218,7 +219,7 @@ class _Job:
             except (PySparkException, DatabusError) as error:
                 text = f"{type(error).__module__}.{type(error).__name__}: {error}"
                 if read_failure(text).is_a(BootstrapTooOldError):
-                    # It reads the rows again itself, which takes as long as it takes.
+                    # The store seeds the table again itself; that may take long.
                     stop.wait(STORE_WAIT_S)
                     continue
                 wait_s = self._restarts.wait_s(text, self._source, needed_scn)
@@ -231,11 +232,11 @@ class _Job:
         self._progress = replace(self._progress, reload="")
 
     def _physical(self) -> list[str]:
-        with closing(make_measuring(parse_options(self._options))) as measuring:
-            return list(measuring.by_physical)
+        with closing(make_measure_client(parse_options(self._options))) as measure_client:
+            return list(measure_client.by_physical)
 
     def _begin(self) -> str:
-        """Return where to begin without a checkpoint: where the target is, or with all rows."""
+        """Return the start without a checkpoint: the target's position, or `beginning`."""
         positions = self._target.positions()
         if not any(positions.values()):
             return Named.BEGINNING
@@ -270,7 +271,7 @@ class _Job:
 
     def _tell(self, query: StreamingQuery) -> None:
         last = query.lastProgress
-        batch = None if last is None else batch_figures(json.loads(last.json))
+        batch = None if last is None else batch_stats(json.loads(last.json))
         if batch is not None:
             newest = {p.physical_source: p.newest_scn for p in batch.places}
             lags = [place.lag_s for place in batch.places if place.lag_s is not None]

@@ -1,1 +1,1 @@
-"""What a query says of itself."""
+"""Progress of queries: on a console, and as metrics."""

@@ -1,4 +1,4 @@
-"""Watch a session's queries: a live table, or a line a batch, and metrics on a port.
+"""Watch a session's queries: a live table or a line per batch, and metrics on a port.
 
 with watching(spark, Console(), metrics_port=9400):
     changes.writeStream.foreachBatch(consume).start().awaitTermination()
@@ -16,30 +16,30 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from databus.client.spark.monitoring.metrics import QueryFigures, QueryState, make_metrics
-from databus.client.spark.monitoring.progress import BatchFigures, PlaceFigures
+from databus.client.spark.monitoring.metrics import QueryState, QueryStats, make_metrics
+from databus.client.spark.monitoring.progress import BatchStats, PlaceStats
 from databus.schemas.errors import SettingsError
 
 HOST = "127.0.0.1"
 REFRESH_PER_S = 4
-END_PATIENCE_S = 5.0  # Spark tells of a query's last batch and its end a moment later
+END_PATIENCE_S = 5.0  # Spark reports a query's last batch and its end with a delay
 
 metrics_option = click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Serve the query's figures to Prometheus on this port of loopback; 0 = any.",
+    help="Serve the query's metrics to Prometheus on this loopback port; 0 = any.",
 )
 
 
 @contextmanager
 def watching(
     spark: SparkSession, console: Console | None = None, metrics_port: int | None = None
-) -> Iterator[QueryFigures]:
-    """Give the figures of the session's queries while the block runs.
+) -> Iterator[QueryStats]:
+    """Collect the stats of the session's queries during a `with`.
 
-    On a terminal `console` shows a table of them, elsewhere a line for each
-    batch; without one they are not shown. `metrics_port`: of loopback, 0 = any; no
-    port when None. Raises SettingsError for a port that is in use.
+    On a terminal `console` shows a table of them, elsewhere a line per batch; None
+    shows nothing. `metrics_port`: a loopback port, 0 = any, None = no metrics. Raises
+    SettingsError for a port that is in use.
     """
     is_table = console is not None and console.is_terminal
 
@@ -48,37 +48,37 @@ def watching(
             line = line_of(state)
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    figures = QueryFigures(on_batch=say)
+    stats = QueryStats(on_batch=say)
     with ExitStack() as stack:
         if metrics_port is not None:
-            url = stack.enter_context(serving(make_metrics(figures), metrics_port))
-            told = console or Console(stderr=True)
-            told.print(f"metrics on {url}", highlight=False, soft_wrap=True)
+            url = stack.enter_context(serving(make_metrics(stats), metrics_port))
+            shown_on = console or Console(stderr=True)
+            shown_on.print(f"metrics on {url}", highlight=False, soft_wrap=True)
         if is_table:
             live = Live(
                 console=console,
                 refresh_per_second=REFRESH_PER_S,
-                get_renderable=lambda: table_of(figures.queries),
+                get_renderable=lambda: table_of(stats.queries),
             )
             stack.enter_context(live)
-        spark.streams.addListener(figures)
-        stack.callback(spark.streams.removeListener, figures)
-        yield figures
+        spark.streams.addListener(stats)
+        stack.callback(spark.streams.removeListener, stats)
+        yield stats
         active = [str(query.id) for query in spark.streams.active]
-        figures.wait_for_ends(active, END_PATIENCE_S)
+        stats.wait_for_ends(active, END_PATIENCE_S)
 
 
 @contextmanager
 def serving(metrics: CollectorRegistry, port: int) -> Iterator[str]:
-    """Answer `/metrics` on a loopback port while the block runs; gives its URL.
+    """Serve `/metrics` on a loopback port during a `with`; yields its URL.
 
-    Raises SettingsError for a port that cannot be had.
+    Raises SettingsError for a port that is not available.
     """
     try:
         server, thread = start_http_server(port, HOST, metrics)
     except (OSError, OverflowError) as error:
         raise SettingsError(
-            f"{HOST}:{port} cannot be had for metrics: {error}; choose another port, or 0 for any"
+            f"{HOST}:{port} is not available for metrics: {error}; choose another port, or 0 = any"
         ) from error
     try:
         yield f"http://{HOST}:{server.server_port}/metrics"
@@ -89,7 +89,7 @@ def serving(metrics: CollectorRegistry, port: int) -> Iterator[str]:
 
 
 def table_of(queries: list[QueryState]) -> Table:
-    """Return a line for each physical source of each query."""
+    """Return a table with a row for each physical source of each query."""
     table = Table("query", "batch", "rows", "rows/s", "batch takes", "source", "at", "behind")
     for state in queries:
         batch = state.last
@@ -107,30 +107,30 @@ def table_of(queries: list[QueryState]) -> Table:
 
 
 def line_of(state: QueryState) -> str:
-    """Say how a query is, in one line."""
+    """Return a query's state in one line."""
     batch = state.last
     if batch is None:
         return f"{state.name}: {_standing(state)}"
     return f"{state.name}: {batch_words(batch)}"
 
 
-def batch_words(batch: BatchFigures) -> str:
-    """Say what a batch had and where the query is after it."""
+def batch_words(batch: BatchStats) -> str:
+    """Return a batch's rows and speed, and the query's places after it."""
     places = (f"{p.physical_source} {at_words(p)}, {behind_words(p)}" for p in batch.places)
     speed = f"{batch.rows:,} rows in {batch.duration_s:.2f} s, {batch.rows_per_s:,.0f} rows/s"
     return "; ".join([f"batch {batch.batch_id}: {speed}", *places])
 
 
-def at_words(place: PlaceFigures) -> str:
-    """Say where a query is in a physical source."""
+def at_words(place: PlaceStats) -> str:
+    """Return a query's place in a physical source in words."""
     if place.snapshot is not None:
-        what = "snapshot" if place.snapshot.since_scn <= 0 else "snapshot of what changed"
+        what = "snapshot" if place.snapshot.since_scn <= 0 else "snapshot of changed rows"
         return f"in the {what} of {place.snapshot.source}, row {place.snapshot.row:,}"
     return "before the first window" if place.scn is None else f"at scn {place.scn}"
 
 
-def behind_words(place: PlaceFigures) -> str:
-    """Say how far behind the newest window it is."""
+def behind_words(place: PlaceStats) -> str:
+    """Return the lag behind the newest window in words."""
     if place.stopped:
         return f"the source is {state_words(place.stopped)}, lag not known"
     if place.lag_scn is None:
@@ -142,7 +142,7 @@ def behind_words(place: PlaceFigures) -> str:
 
 
 def state_words(state: str) -> str:
-    """Say a source's state after "is"."""
+    """Return a source's state in the form that follows "is"."""
     return "in error" if state == "error" else state
 
 

@@ -1,11 +1,11 @@
-"""The figures of a session's queries, kept as Spark tells them, and in Prometheus' form.
+"""Stats of a session's queries, from Spark's listener events, also as Prometheus metrics.
 
-    figures = QueryFigures()
-    spark.streams.addListener(figures)
+    stats = QueryStats()
+    spark.streams.addListener(stats)
 
-They are those of the last batch: a query whose batch takes long, or that has
-nothing to read, shows what was then (`last_batch_timestamp_seconds` says when).
-An SCN beyond 2**53 loses its last digits in Prometheus, as every number does.
+The values are those of the last batch: while a batch takes long, or there is nothing
+to read, they do not change (`last_batch_timestamp_seconds` is their time). An SCN
+above 2**53 loses its last digits, as Prometheus stores doubles.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from databus.client.spark.monitoring.progress import BatchFigures, PlaceFigures, batch_figures
+from databus.client.spark.monitoring.progress import BatchStats, PlaceStats, batch_stats
 
 
 @dataclass(frozen=True, slots=True)
 class QueryState:
-    """One query, over all its starts in this process: an id is that of a checkpoint.
+    """One query, over all its starts in this process; its id is that of its checkpoint.
 
-    `rows` and `batches` are sums; a batch that failed and came again counts once.
+    `rows` and `batches` are sums; a batch that failed and was repeated counts once.
     """
 
     query_id: str
-    name: str  # the query's, or else its id
+    name: str  # the query's name, or else its id
     starts: int = 0
     failures: int = 0
     is_running: bool = False
     error: str = ""  # of the last failure
     rows: int = 0
     batches: int = 0
-    last: BatchFigures | None = None
-    last_s: float = 0.0  # when the last batch was told of, Unix time
+    last: BatchStats | None = None
+    last_s: float = 0.0  # when Spark reported the last batch, Unix time
 
-    def with_batch(self, batch: BatchFigures, now_s: float) -> QueryState:
+    def with_batch(self, batch: BatchStats, now_s: float) -> QueryState:
         """Return the state after a batch."""
         rows, batches = self.rows + batch.rows, self.batches + 1
         return replace(self, rows=rows, batches=batches, last=batch, last_s=now_s, is_running=True)
 
 
-class QueryFigures(StreamingQueryListener):
-    """A listener that keeps what it hears of queries with our sources; any thread may ask.
+class QueryStats(StreamingQueryListener):
+    """A listener that keeps the states of queries of format databus; thread-safe.
 
     `on_batch` is called with the state after each batch, on Spark's thread.
     """
@@ -72,17 +72,17 @@ class QueryFigures(StreamingQueryListener):
 
     @property
     def queries(self) -> list[QueryState]:
-        """Every query that was started or told of, in the order of their names.
+        """All queries that were started or reported, sorted by name.
 
-        One of other sources is among them until its first batch.
+        A query of other formats is included until its first batch.
         """
         with self._changed:
             return sorted(self._states.values(), key=lambda state: (state.name, state.query_id))
 
     def wait_for_ends(self, running: Iterable[str], patience_s: float) -> bool:
-        """Wait until all queries but those `running` are known to have ended; say if they are.
+        """Wait until all queries except `running` have ended; return whether they have.
 
-        Spark tells of an end a moment after it.
+        Spark reports an end with a delay.
         """
         others = set(running)
 
@@ -93,14 +93,14 @@ class QueryFigures(StreamingQueryListener):
             return self._changed.wait_for(have_ended, patience_s)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's
-        """Note a start."""
+        """Record a start."""
         state = self._state(str(event.id), event.name)
         self._keep(replace(state, starts=state.starts + 1, is_running=True))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's
-        """Note a batch."""
+        """Record a batch."""
         query_id = str(event.progress.id)
-        batch = batch_figures(json.loads(event.progress.json))
+        batch = batch_stats(json.loads(event.progress.json))
         if batch is None:
             with self._changed:
                 self._states.pop(query_id, None)
@@ -111,10 +111,10 @@ class QueryFigures(StreamingQueryListener):
         self._on_batch(state)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's
-        """Do nothing: what is known holds."""
+        """Do nothing: the state is unchanged."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's
-        """Note an end, and whether it was a failure."""
+        """Record an end, and whether it was a failure."""
         with self._changed:
             state = self._states.get(str(event.id))
         if state is None:
@@ -138,45 +138,49 @@ _PLACE = ["query", "physical_source"]
 
 _COUNTERS: tuple[tuple[str, str, Callable[[QueryState], float]], ...] = (
     ("starts", "Times the query was started in this process", lambda s: s.starts),
-    ("failures", "Times it ended with an error", lambda s: s.failures),
-    ("batches", "Micro-batches done", lambda s: s.batches),
+    ("failures", "Times the query ended with an error", lambda s: s.failures),
+    ("batches", "Finished micro-batches", lambda s: s.batches),
     ("rows", "Rows read; a batch that is read twice counts twice", lambda s: s.rows),
 )
-_BATCH_GAUGES: tuple[tuple[str, str, Callable[[BatchFigures], float | None]], ...] = (
+_BATCH_GAUGES: tuple[tuple[str, str, Callable[[BatchStats], float | None]], ...] = (
     ("batch_id", "Number of the last batch", lambda b: b.batch_id),
-    ("batch_rows", "Rows read of the last batch", lambda b: b.rows),
+    ("batch_rows", "Rows read in the last batch", lambda b: b.rows),
     (
         "batch_rows_out",
-        "Rows that its sink has counted; foreachBatch has none",
+        "Rows that the sink counted in the last batch; foreachBatch does not count",
         lambda b: b.rows_out,
     ),
-    ("batch_rows_per_second", "Rows read a second of the last batch", lambda b: b.rows_per_s),
+    ("batch_rows_per_second", "Rows read per second in the last batch", lambda b: b.rows_per_s),
     ("batch_seconds", "Duration of the last batch", lambda b: b.duration_s),
 )
-_PLACE_GAUGES: tuple[tuple[str, str, Callable[[PlaceFigures], float | None]], ...] = (
-    ("position_scn", "Everything up to it is read; not there in a snapshot", lambda p: p.scn),
-    ("newest_scn", "SCN of the newest window that a relay has spoken of", lambda p: p.newest_scn),
-    ("lag_scn", "How far it is behind, in SCNs", lambda p: p.lag_scn),
+_PLACE_GAUGES: tuple[tuple[str, str, Callable[[PlaceStats], float | None]], ...] = (
+    ("position_scn", "SCN up to which everything is read; absent in a snapshot", lambda p: p.scn),
+    ("newest_scn", "SCN of the newest window that a relay has reported", lambda p: p.newest_scn),
+    ("lag_scn", "Difference between newest_scn and position_scn", lambda p: p.lag_scn),
     (
         "lag_seconds",
-        "From the commit of what is read to the newest commit; 0 when all is read, not there "
-        "while the newest is not known",
+        "From the last commit that is read to the newest commit; 0 when everything is read, "
+        "absent while the newest is not known",
         lambda p: p.lag_s,
     ),
-    ("source_stopped", "1 while the relay does not capture it", lambda p: float(bool(p.stopped))),
-    ("in_snapshot", "1 while it reads a snapshot", lambda p: float(p.snapshot is not None)),
+    (
+        "source_stopped",
+        "1 while the relay does not capture the source",
+        lambda p: float(bool(p.stopped)),
+    ),
+    ("in_snapshot", "1 while the query reads a snapshot", lambda p: float(p.snapshot is not None)),
 )
 
 
 class QueryCollector(Collector):
-    """Collects the figures of all queries."""
+    """Collects the stats of all queries."""
 
-    def __init__(self, figures: QueryFigures) -> None:
-        self._figures = figures
+    def __init__(self, stats: QueryStats) -> None:
+        self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every figure; what is not known is left out."""
-        queries = self._figures.queries
+        """Yield all metrics; unknown values are left out."""
+        queries = self._stats.queries
         for name, text, count in _COUNTERS:
             counter = CounterMetricFamily(f"databus_spark_{name}", text, labels=_QUERY)
             for state in queries:
@@ -194,11 +198,12 @@ class QueryCollector(Collector):
         yield from _of_batches([(name, batch) for name, _, batch in known])
 
 
-def _of_batches(batches: list[tuple[str, BatchFigures]]) -> Iterator[Metric]:
+def _of_batches(batches: list[tuple[str, BatchStats]]) -> Iterator[Metric]:
     for name, text, of_batch in _BATCH_GAUGES:
         yield _gauge(name, text, _QUERY, (([query], of_batch(b)) for query, b in batches))
     parts = (([query, part], s) for query, b in batches for part, s in b.parts_s.items())
-    yield _gauge("batch_part_seconds", "What it went into", [*_QUERY, "part"], parts)
+    text = "Duration of each part of the last batch"
+    yield _gauge("batch_part_seconds", text, [*_QUERY, "part"], parts)
     places = [(query, place) for query, batch in batches for place in batch.places]
     for name, text, of_place in _PLACE_GAUGES:
         samples = (([query, p.physical_source], of_place(p)) for query, p in places)
@@ -222,8 +227,8 @@ def _gauge(
     return gauge
 
 
-def make_metrics(figures: QueryFigures) -> CollectorRegistry:
-    """Return a registry of their own."""
+def make_metrics(stats: QueryStats) -> CollectorRegistry:
+    """Return a registry with the metrics of these stats."""
     metrics = CollectorRegistry()
-    metrics.register(QueryCollector(figures))
+    metrics.register(QueryCollector(stats))
     return metrics

@@ -1,8 +1,8 @@
-"""What Spark tells of a batch, as figures: where a query is, how far behind, how fast. Pure.
+"""Parse the progress of a batch from Spark: a query's place, lag and speed. Pure.
 
-Spark gives a query's progress as JSON. Offsets in it are JSON, too, or texts of
-it; one that there is not is missing, null, or one of the texts `null` and `None`.
-A source is one of format databus when its offset looks like one.
+Spark reports a query's progress as JSON. Offsets in it are JSON objects or their
+texts; a missing offset is absent, null, or the text `null` or `None`. A source is of
+format databus if its offset has that form.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, Places, from_offset
 
 _KEYS = frozenset({"physical", "sources", "v"})
-_WHOLE = "triggerExecution"  # of durationMs: all the others together
+_WHOLE = "triggerExecution"  # the part of durationMs that is the total of the others
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFigures:
-    """A snapshot under way: rows are read up to row `row` (an id of the store) of `source`."""
+class SnapshotStats:
+    """An unfinished snapshot: rows are read up to row `row` (an id of the store) of `source`."""
 
     source: str
     row: int
@@ -29,40 +29,40 @@ class SnapshotFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceFigures:
-    """Where a query is in one physical source.
+class PlaceStats:
+    """A query's place in one physical source.
 
-    `scn`: everything up to it is read; None in a snapshot, or where there was no
-    window yet. `newest_scn`: of the newest window that a relay has spoken of,
-    None when none has. `lag_s`: from the commit of window `scn` to that of the
-    newest, so 0 when all is read, however long ago that was committed; None when
-    a time is not known, as right after a snapshot. `stopped`: the state of a
-    source that its relay does not capture; then nobody knows the newest, or a lag.
+    `scn`: everything up to it is read; None in a snapshot, or before the first window.
+    `newest_scn`: the newest window that a relay has reported, or None. `lag_s`: from
+    the commit of window `scn` to that of the newest window, so 0 when everything is
+    read, however old it is; None if a time is not known, as right after a snapshot.
+    `stopped`: the state of a source that its relay does not capture; then the newest
+    SCN and the lag are not known.
     """
 
     physical_source: str
     scn: int | None
     newest_scn: int | None = None
     lag_s: float | None = None
-    snapshot: SnapshotFigures | None = None
+    snapshot: SnapshotStats | None = None
     stopped: str = ""
 
     @property
     def lag_scn(self) -> int | None:
-        """How far it is behind, in SCNs, which are no count of anything; None when not known."""
+        """The lag in SCNs, whose difference is not a count; None if not known."""
         if self.scn is None or self.newest_scn is None or self.stopped:
             return None
         return max(0, self.newest_scn - self.scn)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFigures:
+class BatchStats:
     """One micro-batch.
 
-    `rows` were read from the sources of format databus: a batch that is read by
-    two actions counts twice. `rows_out` is what the sink has counted, None when
-    it does not, as that of foreachBatch. `parts_s`: what of `duration_s` went
-    into which part, in Spark's words (`addBatch` is reading and writing).
+    `rows`: read from sources of format databus; a batch that two actions read counts
+    twice. `rows_out`: counted by the sink; None if it does not count, like
+    foreachBatch. `parts_s`: the parts of `duration_s` under Spark's names (`addBatch`
+    is reading and writing).
     """
 
     batch_id: int
@@ -70,14 +70,14 @@ class BatchFigures:
     rows_per_s: float
     duration_s: float
     parts_s: Mapping[str, float]
-    places: tuple[PlaceFigures, ...]
+    places: tuple[PlaceStats, ...]
     rows_out: int | None = None
 
 
-def batch_figures(progress: Mapping[str, Any]) -> BatchFigures | None:
-    """Return the figures of a query's progress; None for a query without our sources.
+def batch_stats(progress: Mapping[str, Any]) -> BatchStats | None:
+    """Return the stats of a query's progress; None for a query of other formats.
 
-    Raises CheckpointError for an offset of ours that makes no sense.
+    Raises CheckpointError for a malformed offset of format databus.
     """
     ours = [
         (source, offset)
@@ -88,10 +88,10 @@ def batch_figures(progress: Mapping[str, Any]) -> BatchFigures | None:
         return None
     durations = progress.get("durationMs", {})
     out = int(progress.get("sink", {}).get("numOutputRows", -1))
-    return BatchFigures(
+    return BatchStats(
         batch_id=int(progress["batchId"]),
         rows=sum(int(source.get("numInputRows") or 0) for source, _ in ours),
-        # Not there, or null, of a batch that took no time.
+        # Missing or null for a batch that took no time.
         rows_per_s=sum(float(source.get("processedRowsPerSecond") or 0) for source, _ in ours),
         duration_s=float(durations.get(_WHOLE, progress.get("batchDuration", 0))) / 1000,
         parts_s={name: ms / 1000 for name, ms in sorted(durations.items()) if name != _WHOLE},
@@ -101,7 +101,7 @@ def batch_figures(progress: Mapping[str, Any]) -> BatchFigures | None:
 
 
 def offset_of(value: Any) -> Mapping[str, Any] | None:
-    """Return an offset of format databus; None for one of another format, or for none."""
+    """Return an offset of format databus; None for another format, or a missing offset."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -110,16 +110,16 @@ def offset_of(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) and value.keys() >= _KEYS else None
 
 
-def place_figures(name: str, place: Place, newest: Place | None, stopped: str = "") -> PlaceFigures:
-    """Return where a query is in a physical source, and how far behind its newest window."""
+def place_stats(name: str, place: Place, newest: Place | None, stopped: str = "") -> PlaceStats:
+    """Return a query's place in a physical source, and its lag behind the newest window."""
     at_newest = newest if isinstance(newest, AtScn) and newest.scn >= 0 else None
     newest_scn = None if at_newest is None else at_newest.scn
     if isinstance(place, InSnapshot):
-        snapshot = SnapshotFigures(place.source, place.row, place.at_scn, place.since_scn)
-        return PlaceFigures(name, None, newest_scn, None, snapshot, stopped)
+        snapshot = SnapshotStats(place.source, place.row, place.at_scn, place.since_scn)
+        return PlaceStats(name, None, newest_scn, None, snapshot, stopped)
     scn = place.scn if place.scn >= 0 else None
     lag_s = None if stopped else _lag_s(place, at_newest)
-    return PlaceFigures(name, scn, newest_scn, lag_s, stopped=stopped)
+    return PlaceStats(name, scn, newest_scn, lag_s, stopped=stopped)
 
 
 def _lag_s(place: AtScn, newest: AtScn | None) -> float | None:
@@ -134,14 +134,14 @@ def _lag_s(place: AtScn, newest: AtScn | None) -> float | None:
 
 def _places(
     offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
-) -> tuple[PlaceFigures, ...]:
-    """Return one place for each physical source: of two in the same, the one farther behind."""
-    found: dict[str, PlaceFigures] = {}
+) -> tuple[PlaceStats, ...]:
+    """Return one place per physical source; of several in the same one, the furthest behind."""
+    found: dict[str, PlaceStats] = {}
     for end, latest in offsets:
         newest = {} if latest is None else _read(latest)
         stopped = end.get("stopped", {})
         for name, place in _read(end).items():
-            one = place_figures(name, place, newest.get(name), stopped.get(name, ""))
+            one = place_stats(name, place, newest.get(name), stopped.get(name, ""))
             if name not in found or _order(one) < _order(found[name]):
                 found[name] = one
     return tuple(found[name] for name in sorted(found))
@@ -151,5 +151,5 @@ def _read(offset: Mapping[str, Any]) -> Places:
     return from_offset(offset, offset["sources"])
 
 
-def _order(place: PlaceFigures) -> int:
+def _order(place: PlaceStats) -> int:
     return -1 if place.scn is None else place.scn

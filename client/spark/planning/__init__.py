@@ -1,1 +1,1 @@
-"""What a batch is: how far it reaches, and what each task reads."""
+"""Planning of batches: where each one ends, and what each task reads."""

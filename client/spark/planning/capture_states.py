@@ -1,8 +1,9 @@
-"""Whether a relay captures what a query reads: the newest window is the newest only while it does.
+"""Check whether the relay is capturing the sources that a query reads.
 
-A source that is in error, out of reach, not opened yet, paused or stopped leaves its relay
-serving what it has, and "all of that is read" says nothing of the database. So
-a query asks, once a second at most, and who ends when all is read is told.
+A relay goes on serving its ring while a source is in error, unreachable, starting,
+paused or stopped. Then a query that has read everything may still lack changes of
+the database. So a query asks for the capture states, at most once a second, and a
+query that ends when all is read gets an error or a warning.
 """
 
 from __future__ import annotations
@@ -28,24 +29,23 @@ _EVERY_S = 1.0
 
 
 class Stopped(NamedTuple):
-    """How a physical source is that is not captured now, and why."""
+    """The state of a physical source that is not being captured, and the reason."""
 
     state: str
     problem: str
 
 
 def stopped_sources(server: str, answer: Any, names: Iterable[str]) -> dict[str, Stopped]:
-    """Return those of some physical sources that a relay does not capture, by its own words.
+    """Return the physical sources that a relay is not capturing, from its status.
 
-    One that is `retrying` may be captured meanwhile, when it is something else that is
-    tried: to save MaxSCN. `connected` tells. Raises ServerError for an answer that makes
-    no sense.
+    A source in state `retrying` is captured if it is `connected`: then the relay
+    retries to save MaxSCN. Raises ServerError for a malformed status.
     """
     try:
-        told = {name: _stopped(answer[name]) for name in names}
+        states = {name: _stopped(answer[name]) for name in names}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ServerError(server, f"its status makes no sense: {error!r}") from error
-    return {name: stopped for name, stopped in told.items() if stopped is not None}
+        raise ServerError(server, f"its status is malformed: {error!r}") from error
+    return {name: stopped for name, stopped in states.items() if stopped is not None}
 
 
 def _stopped(status: Any) -> Stopped | None:
@@ -58,19 +58,19 @@ def _stopped(status: Any) -> Stopped | None:
 
 
 def stopped_error(name: str, stopped: Stopped, scn: int) -> SourceStoppedError:
-    """Return the error of a query that was to read up to the newest, which nobody knows."""
+    """Return the error for a query that reads up to the newest change, which is not known."""
     why = f" ({stopped.problem})" if stopped.problem else ""
     return SourceStoppedError(
         name,
         scn,
-        f"its relay says {stopped.state}{why}: all that the relay has is read, and what the "
-        "database has beyond that is not known; mend the source and start again, or set "
+        f"its relay reports state {stopped.state}{why}: everything that the relay has is read, "
+        "but the database may have newer changes; fix the source and start again, or set "
         "onStoppedSource=warn to end without an error",
     )
 
 
 class CaptureStates:
-    """Asks relays how the physical sources of one query are."""
+    """Asks relays for the states of one query's physical sources."""
 
     def __init__(self, relays: ServerPool, clock: Callable[[], float] = time.monotonic) -> None:
         self._relays = relays
@@ -79,9 +79,9 @@ class CaptureStates:
         self._found: Mapping[str, Stopped] = {}
 
     def look(self, names: Iterable[str], *, at_once: bool = False) -> Mapping[str, Stopped]:
-        """Return those that are not captured, as of now or a second ago.
+        """Return the sources that are not captured, as of now or up to a second ago.
 
-        Of several relays the one that captures most is asked first from then on.
+        From then on, the relay that captures most of the sources is asked first.
         """
         now_s = self._clock()
         if at_once or self._asked_s is None or now_s - self._asked_s >= _EVERY_S:
@@ -104,7 +104,7 @@ class CaptureStates:
             try:
                 theirs = stopped_sources(other.server, other.json(), names)
             except DatabusError:
-                continue  # it does not know them, or is of another make
+                continue  # it does not have these sources, or is another project's relay
             if len(theirs) < len(found):
                 best, found = other.server, theirs
         self._relays.prefer(best)

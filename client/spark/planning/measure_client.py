@@ -1,7 +1,7 @@
-"""How far so many rows reach, as relays and bootstrap servers say it: what planning asks them.
+"""Ask relays and bootstrap servers how far a number of rows reaches, for planning.
 
-Of a range of windows one ladder, as everywhere: the ring of a relay, and where
-that begins later the log of a bootstrap server.
+A range of windows is measured in a relay's ring. If the ring no longer has its
+beginning, it is measured in a bootstrap server's log.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ ALL_ROWS = 1 << 40
 _LOOK_S = 0.2
 
 
-class Measuring:
-    """The servers of one query, asked how far rows reach."""
+class MeasureClient:
+    """Asks the servers of one query how far rows reach."""
 
     def __init__(
         self, options: SourceOptions, relays: ServerPool, bootstraps: ServerPool | None
@@ -56,13 +56,13 @@ class Measuring:
         self._states = CaptureStates(relays)
         self._src_ids: dict[str, int] = {}
         self._by_physical: dict[str, tuple[str, ...]] = {}
-        # The newest windows that relays have spoken of.
+        # The newest windows that relays have reported.
         self.newest: dict[str, AtScn] = {}
-        # Of the windows measured last: where they end, and their rows.
+        # The end and the row count of the last measured windows, by physical source.
         self._counted: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._relays.close()
         if self._bootstraps is not None:
             self._bootstraps.close()
@@ -75,10 +75,10 @@ class Measuring:
         return self._by_physical
 
     def await_opened(self) -> None:
-        """Wait for sources that their relay opens just now, as long as for one that is down.
+        """Wait, up to `retrySeconds`, for sources that their relay is opening.
 
-        Until then nobody knows the newest. One that takes longer is told of as any other that
-        is not captured.
+        Until then the newest SCN is not known. A source that takes longer is reported as
+        not captured.
         """
         end_s = time.monotonic() + self._options.retry_seconds
         while time.monotonic() < end_s:
@@ -88,16 +88,16 @@ class Measuring:
             time.sleep(_LOOK_S)
 
     def newest_scns(self) -> dict[str, int]:
-        """Ask for the newest SCN of each physical source."""
+        """Return the newest SCN of each physical source."""
         return {name: self.ring_from(name, Named.LATEST).max_scn for name in self.by_physical}
 
     def stopped(self, *, at_once: bool = False) -> Mapping[str, Stopped]:
-        """Return which physical sources are not captured now: of them nobody knows the newest."""
+        """Return the physical sources that are not captured now: their newest SCN is unknown."""
         return self._states.look(self.by_physical, at_once=at_once)
 
     @property
     def has_bootstrap(self) -> bool:
-        """Whether there are bootstrap servers to ask."""
+        """Whether the query has bootstrap servers."""
         return self._bootstraps is not None
 
     def prefer(self, bootstrap_server: str) -> None:
@@ -106,14 +106,14 @@ class Measuring:
             self._bootstraps.prefer(bootstrap_server)
 
     def rows_until(self, name: str, scn: int) -> int | None:
-        """Return how many rows were measured last, if that was up to `scn`."""
+        """Return the row count of the last measurement, if that ended at `scn`."""
         counted_scn, rows = self._counted.get(name, (-1, 0))
         return rows if counted_scn == scn else None
 
     # Windows
 
     def windows(self, one: LogRange, after: int, rows: int | None) -> LogMeasure:
-        """Measure so many rows of a range after a window, in the ring or else in the log."""
+        """Measure `rows` rows of a range after a window, in the ring or else in the log."""
         name = one.physical_source
         try:
             return self.ring_after(name, after, rows, one.to_scn)
@@ -123,10 +123,11 @@ class Measuring:
         return self._catch_up(name, after, one.to_scn, rows)
 
     def ring_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
-        """Measure a ring after a window, or from the very next SCN on.
+        """Measure a ring after a window, or else from the next SCN on.
 
-        With that a ring may begin that knows nothing older. Not after 0, which is no
-        window but means that rows are wanted that are in no log. Raises ScnNotFoundError.
+        The next SCN may be the first of a ring that has nothing older. This is not tried
+        after 0, which is no window: it asks for rows that no log has. Raises
+        ScnNotFoundError.
         """
         try:
             return self._ring(name, online_at(scn), {}, rows, target)
@@ -139,7 +140,7 @@ class Measuring:
     def ring_from(
         self, name: str, start: Start, rows: int | None = None, target: int | None = None
     ) -> LogMeasure:
-        """Measure a ring from where the option `start` says that a query begins."""
+        """Measure a ring from the place that the option `start` names."""
         words: dict[str, str] = {}
         if start is Named.LATEST:
             words[Parameter.FROM_LATEST] = "true"
@@ -175,7 +176,7 @@ class Measuring:
     # The log of a bootstrap server, and its snapshots
 
     def log_after(self, name: str, scn: int, rows: int | None, target: int | None) -> LogMeasure:
-        """Measure the log after a window, as far as it is by now."""
+        """Measure the log after a window, up to its current end."""
         newest = min(self._log_end(name), MAX_SCN if target is None else target)
         if newest <= scn:
             return LogMeasure(scn, scn, 0, 0, 0, newest, 0)
@@ -188,15 +189,16 @@ class Measuring:
         return found
 
     def _log_end(self, name: str) -> int:
-        """Return the SCN that the logs of all sources of the physical source have come to."""
+        """Return the SCN that the logs of all sources of a physical source have reached."""
         assert self._bootstraps is not None
         answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: self.by_physical[name][0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 
     def begin_snapshot(self, name: str, since_scn: int) -> InSnapshot:
-        """Return the begin of a snapshot of what changed since; of everything if that is unknown.
+        """Return the start of a snapshot of the rows that changed since an SCN.
 
-        Then it is not known any more what was deleted since: everything, and the mark.
+        If the server no longer knows what was deleted since, it is a snapshot of all rows,
+        which ends with a mark.
         """
         assert self._bootstraps is not None
         sources = self.by_physical[name]
@@ -225,7 +227,7 @@ class Measuring:
         answer = self._ask(name, checkpoint, rows, (place.source,))
         return snapshot_measure(answer.server, answer.json())
 
-    # How they are asked
+    # Requests
 
     def _ask(
         self,

@@ -1,17 +1,18 @@
-"""Where a query is in each physical source, and Spark's offsets that say so. Pure.
+"""A query's place in each physical source, and its form as an offset of Spark. Pure.
 
-Spark compares offsets as JSON texts and keeps only the end of each micro-batch:
-where the first one begins it asks again at every start until that batch is
-done. So a start in words (`latest`, `earliest`, …) is never an offset of a
-source: the query's first offset is empty, the first end that is planned for a
-physical source has the SCN that the word turned out to be (`from`), and from
-then on it is in Spark's own log. Nothing moves by itself between two starts.
+Spark compares offsets as JSON texts, and stores only the end of each micro-batch.
+Until the first batch is done, it asks for the initial offset at every start. So a
+named start (`latest`, `earliest`, …) is never part of an offset: the initial offset
+is empty, and the first planned end of a physical source records the SCN at which
+the batch begins (`from`). From then on that SCN is in Spark's own log, and does not
+change between two starts.
 
     {"physical": {"shop": {"from": 90, "scn": 120, "timeMs": …}}, "sources": …}
     {"physical": {"shop": {"snapshot": {…}}}, "sources": ["shop.orders"], "v": 1}
     {"physical": {…}, "sources": …, "stopped": {"shop": "unreachable"}, "v": 1}
 
-The sources are kept with them: one that joins later would lack what came before.
+The offset also records the sources: a source added later would lack its earlier
+changes.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ VERSION = 1
 class AtScn:
     """Everything up to window `scn` is read.
 
-    `from_scn`: where the first batch of a physical source begins, in its end alone.
-    `scn` -1: of a relay that had no window yet, so that all of them are to come.
-    `time_ms`: of the commit of that window, 0 when not known.
+    `from_scn`: the begin of a physical source's first batch; set only in its end.
+    `scn` -1: the relay had no window yet, so all windows are still to come.
+    `time_ms`: commit time of that window; 0 if not known.
     """
 
     scn: int
@@ -42,11 +43,11 @@ class AtScn:
 
 @dataclass(frozen=True, slots=True)
 class InSnapshot:
-    """Rows of a snapshot are read, up to row `row` of `source`; sources go in their order.
+    """The rows of a snapshot are read up to row `row` of `source`; sources are read in order.
 
-    The snapshot is as of `at_scn` and has what changed after `since_scn` (0: the
-    whole table), out of the store `store` of `server`. `is_read`: no row of the
-    last source is left.
+    The snapshot is as of `at_scn`, and has the rows that changed after `since_scn` (0:
+    the whole table), from the store `store` of `server`. `is_read`: all rows of the
+    last source are read.
     """
 
     at_scn: int
@@ -59,11 +60,11 @@ class InSnapshot:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has every row, so that what it has not is gone."""
+        """Whether the snapshot has every row, so that any other row is deleted."""
         return self.since_scn <= 0
 
     def is_same_session(self, other: Place | None) -> bool:
-        """Whether the other is in the same snapshot, farther or not."""
+        """Return whether another place is in the same snapshot."""
         return isinstance(other, InSnapshot) and self._session == other._session
 
     @property
@@ -78,10 +79,10 @@ Places = dict[str, Place]  # by physical source
 def to_offset(
     places: Mapping[str, Place], sources: Iterable[str], stopped: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return Spark's offset, with its keys in order: equal places give equal texts.
+    """Return Spark's offset, with sorted keys: equal places give equal texts.
 
-    `stopped`: the states of physical sources that are not captured. A state that
-    changes makes a batch without rows, so that whoever looks at the progress sees it.
+    `stopped`: the states of physical sources that are not captured. A changed state
+    causes a batch without rows, so that it appears in the query's progress.
     """
     offset = {
         "physical": {name: _to_json(places[name]) for name in sorted(places)},
@@ -93,7 +94,7 @@ def to_offset(
 
 
 def from_offset(offset: Mapping[str, Any], sources: Iterable[str]) -> Places:
-    """Read an offset of a query of these sources; raises CheckpointError."""
+    """Return the places of an offset of a query of these sources; raises CheckpointError."""
     try:
         if offset["v"] != VERSION:
             raise ValueError(f"version {offset['v']}, not {VERSION}")
@@ -101,12 +102,12 @@ def from_offset(offset: Mapping[str, Any], sources: Iterable[str]) -> Places:
         kept = sorted(map(str, offset["sources"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"the query's checkpoint has an offset that makes no sense: {offset!r}: {error!r}; "
+            f"the query's checkpoint has a malformed offset: {offset!r}: {error!r}; "
             "start the query with another checkpoint folder"
         ) from error
     if kept != sorted(sources):
         raise CheckpointError(
-            f"the query's checkpoint is one of sources {', '.join(kept)}, and now it reads "
+            f"the query's checkpoint is for sources {', '.join(kept)}, but the query now reads "
             f"{', '.join(sorted(sources))}; start it with another checkpoint folder"
         )
     return places
@@ -121,14 +122,16 @@ def start_of(end: AtScn, start: Place | None) -> int:
     elif isinstance(start, InSnapshot):
         scn = start.at_scn
     else:
-        raise CheckpointError(f"the query's checkpoint does not say where scn {end.scn} came from")
+        raise CheckpointError(
+            f"the query's checkpoint has no begin for the batch that ends at scn {end.scn}"
+        )
     if scn > end.scn:
         raise CheckpointError(f"the query's checkpoint goes back from scn {scn} to {end.scn}")
     return scn
 
 
 def after_rows(place: InSnapshot, row: int, is_read: bool = False) -> InSnapshot:
-    """Return where more rows of the same source lead."""
+    """Return the place after more rows of the same source."""
     return replace(place, row=row, is_read=is_read)
 
 
@@ -170,5 +173,5 @@ def _from_json(value: Mapping[str, Any]) -> Place:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not -1 <= value <= MAX_SCN:
-        raise ValueError(f"{value!r} is no number from -1 on")
+        raise ValueError(f"{value!r} is not an integer from -1 on")
     return value

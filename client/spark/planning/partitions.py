@@ -1,9 +1,9 @@
-"""What the tasks of a batch read: ranges, a share for each, of what is held when it begins.
+"""Split a batch into the ranges that its tasks read.
 
-A batch whose end was planned before a restart may be in no ring and no log by
-now. Its end stands, so what it reads instead is a snapshot from its begin to its
-end: newer than the batch's own end, perhaps, but what comes again after that is
-older than what is known of each row by then.
+A batch that was planned before a restart may no longer be in any ring or log. Its
+end cannot change, so it reads a snapshot of the rows that changed since its begin.
+The snapshot may be newer than the batch's end. That does no harm: changes that come
+again later are older than the rows, and are ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import Place, after_rows
 from databus.client.spark.planning.ranges import (
     LogRange,
@@ -29,40 +29,42 @@ from databus.schemas.errors import (
     ScnNotFoundError,
 )
 
-LEAST_TASK_ROWS = 10_000  # fewer are read sooner than another task is begun
+LEAST_TASK_ROWS = 10_000  # reading fewer takes less time than starting another task
 
 
-class TaskRanges:
-    """Shares batches out between so many tasks."""
+class PartitionPlanner:
+    """Splits batches into ranges for a number of tasks."""
 
-    def __init__(self, measuring: Measuring, tasks: int) -> None:
-        self._measuring = measuring
+    def __init__(self, measure_client: MeasureClient, tasks: int) -> None:
+        self._measure_client = measure_client
         self._tasks = tasks
 
     def planned_now(self, name: str, start: Place | None, end: Place) -> list[Range]:
-        """Return what a batch reads that was planned just now, a range for each of its tasks."""
-        return self._for_tasks(ranges_between(name, self._measuring.by_physical[name], start, end))
+        """Return the ranges of a batch that was planned just now, one for each task."""
+        return self._for_tasks(
+            ranges_between(name, self._measure_client.by_physical[name], start, end)
+        )
 
     def planned_before(self, name: str, start: Place | None, end: Place) -> list[Range]:
-        """Return what a batch reads that was planned before a restart, from what is held now."""
-        planned = ranges_between(name, self._measuring.by_physical[name], start, end)
+        """Return the ranges of a batch that was planned before a restart."""
+        planned = ranges_between(name, self._measure_client.by_physical[name], start, end)
         first = planned[0] if planned else None
         if isinstance(first, LogRange) and not self._is_held(first):
-            begun = self._measuring.begin_snapshot(name, first.from_scn)
+            begun = self._measure_client.begin_snapshot(name, first.from_scn)
             ends = [
-                after_rows(one, self._measuring.snapshot_after(name, one, None).row)
+                after_rows(one, self._measure_client.snapshot_after(name, one, None).row)
                 for one in (replace(begun, source=source) for source in first.sources)
             ]
             planned = ranges_of_whole(name, ends, first.to_scn)
         return self._for_tasks(planned)
 
     def _is_held(self, one: LogRange) -> bool:
-        """Say whether windows are in a ring or log, or it is for the task to say that they are not.
+        """Return whether windows are in a ring or log, or the task must find out.
 
-        A log that has not come to them yet will have them.
+        A log that has not reached them yet will have them.
         """
         try:
-            self._measuring.windows(one, one.from_scn, None)
+            self._measure_client.windows(one, one.from_scn, None)
         except DatabusError as error:
             if isinstance(error, BootstrapTooYoungError):
                 return False
@@ -82,21 +84,21 @@ class TaskRanges:
         return found
 
     def _inner_ends(self, one: LogRange) -> list[int]:
-        """Return the windows behind which a range is cut into parts of about as many rows.
+        """Return the windows after which to split a range into parts of about equal row counts.
 
-        Wherever it is cut, the batch is the same.
+        The split does not change the rows of the batch.
         """
         if self._tasks == 1:
             return []
         ends: list[int] = []
         try:
-            rows = self._measuring.rows_until(one.physical_source, one.to_scn)
+            rows = self._measure_client.rows_until(one.physical_source, one.to_scn)
             if rows is None:
-                rows = self._measuring.windows(one, one.from_scn, None).rows
+                rows = self._measure_client.windows(one, one.from_scn, None).rows
             share = max(LEAST_TASK_ROWS, -(-rows // self._tasks))
             after = one.from_scn
             while rows > share:
-                found = self._measuring.windows(one, after, share)
+                found = self._measure_client.windows(one, after, share)
                 if not after < found.scn < one.to_scn:
                     break
                 ends.append(found.scn)
@@ -108,5 +110,5 @@ class TaskRanges:
 
 
 def _is_for_the_task(error: DatabusError) -> bool:
-    """Say whether the task that reads a range waits it out, or says it better."""
+    """Return whether to leave an error to the task, which may wait, or explains it better."""
     return isinstance(error, ScnNotFoundError | BootstrapTooOldError | BootstrapTooYoungError)

@@ -1,13 +1,13 @@
-"""How far the next micro-batch goes: the rules of `latestOffset`.
+"""Plan the end of the next micro-batch: the rules of `latestOffset`.
 
-For each physical source one ladder, as everywhere: the ring of a relay; where
-that begins later, the log of a bootstrap server; where that begins later, too,
-a snapshot, of what changed since or of everything. A batch of windows ends at
-a window's end, and has at most so many rows unless one transaction has more.
+Each physical source is read from a relay's ring; if the ring no longer has the
+place, from a bootstrap server's log; if the log no longer has it either, from a
+snapshot of the changed rows, or of all rows. A batch of windows ends at the end of a
+window, and has at most the given number of rows, unless one transaction has more.
 
-A snapshot is over in a batch of its own, planned only when its server says
-that it is still what it was begun as: a task that finds that it is not brings
-nothing, for then it begins anew, and all of it comes again.
+The end of a snapshot is a batch of its own. It is planned only if the server
+confirms that the snapshot is still valid. A task whose snapshot has become invalid
+returns no rows, because the snapshot then starts again and all its rows come again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from databus.client.spark.options import Named, Start
-from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, Places, after_rows
 from databus.client.spark.planning.requests import LogMeasure
 from databus.schemas.errors import (
@@ -30,24 +30,24 @@ from databus.schemas.errors import (
 
 
 class Planner:
-    """Plans for one query, which begins where `start` says; keeps nothing."""
+    """Plans the batches of one query, which begins at `start`; it has no state."""
 
-    def __init__(self, measuring: Measuring, start: Start) -> None:
-        self._measuring = measuring
+    def __init__(self, measure_client: MeasureClient, start: Start) -> None:
+        self._measure_client = measure_client
         self._start = start
 
     def next_places(
         self, places: Places, rows: int | None, targets: Mapping[str, int] | None = None
     ) -> Places:
-        """Return where a batch of at most so many rows ends; the same where nothing is new.
+        """Return the end of a batch of at most `rows` rows; unchanged if nothing is new.
 
-        Nothing beyond `targets` when there are any. Raises DatabusError.
+        The end does not pass `targets`, if given. Raises DatabusError.
         """
-        sources = self._measuring.by_physical
+        sources = self._measure_client.by_physical
         strange = sorted(set(places) - set(sources))
         if strange:
             raise CheckpointError(
-                f"the query's checkpoint has physical source {', '.join(strange)}, and the relay "
+                f"the query's checkpoint has physical source {', '.join(strange)}, but the relay "
                 f"has its sources in {', '.join(sources)}: was it renamed? Start the query with "
                 "another checkpoint folder"
             )
@@ -65,7 +65,7 @@ class Planner:
         self, name: str, place: Place | None, rows: int | None, target: int | None
     ) -> Place | None:
         if target is not None and target < 0:
-            return place  # there was no window yet
+            return place  # the relay had no window yet
         try:
             if place is None:
                 return self._begin(name, rows, target)
@@ -75,8 +75,8 @@ class Planner:
                 return place
             return self._further(name, place, rows, target)
         except DatabusError as error:
-            # A bootstrap server that is not as far yet: there is nothing to read now. Who
-            # wants what there is and then to end must be told.
+            # The bootstrap server has not reached the place yet: there is nothing to read
+            # now. A query that reads up to a target and then ends gets the error.
             if isinstance(error, BootstrapTooOldError) and target is None:
                 return place
             raise
@@ -94,7 +94,7 @@ class Planner:
                 return None
             return replace(further, from_scn=place.scn) if isinstance(further, AtScn) else further
         try:
-            found = self._measuring.ring_from(name, start, rows, target)
+            found = self._measure_client.ring_from(name, start, rows, target)
         except ScnNotFoundError as error:
             raise SettingsError(
                 f"option start = {start}: no relay holds the changes of {name} from then on "
@@ -103,25 +103,25 @@ class Planner:
         return self._first(name, found)
 
     def _first(self, name: str, found: LogMeasure) -> AtScn:
-        """Return where a first batch leads, and in it after which SCN that begins."""
+        """Return the end of a first batch, with the SCN after which it begins."""
         from_scn = found.from_scn
-        if from_scn < 0 <= found.scn:  # the ring has everything from its oldest window on
-            from_scn = self._measuring.oldest(name) - 1
+        if from_scn < 0 <= found.scn:  # the ring has evicted nothing: begin at its oldest window
+            from_scn = self._measure_client.oldest(name) - 1
         return AtScn(found.scn, found.time_ms, from_scn)
 
     def _further(self, name: str, place: AtScn, rows: int | None, target: int | None) -> Place:
         if place.scn < 0:
             return self._from_empty_ring(name, place, rows, target)
         try:
-            return _moved(place, self._measuring.ring_after(name, place.scn, rows, target))
+            return _moved(place, self._measure_client.ring_after(name, place.scn, rows, target))
         except ScnNotFoundError as error:
             return self._from_bootstrap(name, place, rows, target, error)
 
     def _from_empty_ring(
         self, name: str, place: AtScn, rows: int | None, target: int | None
     ) -> Place:
-        """Go on from where there was no window, unless the first ones are gone already."""
-        found = self._measuring.ring_from(name, Named.EARLIEST, rows, target)
+        """Continue from a ring that had no window, unless it has evicted the first ones since."""
+        found = self._measure_client.ring_from(name, Named.EARLIEST, rows, target)
         if found.from_scn >= 0:
             lost = ScnNotFoundError(0, found.from_scn)
             return self._from_bootstrap(name, AtScn(0), rows, target, lost)
@@ -137,39 +137,39 @@ class Planner:
         target: int | None,
         error: ScnNotFoundError,
     ) -> Place:
-        if not self._measuring.has_bootstrap:
+        if not self._measure_client.has_bootstrap:
             raise SettingsError(
                 f"{name}: no relay holds the windows after scn {place.scn} any more ({error}); "
                 "give the option bootstrapServers, or start with another checkpoint folder"
             ) from error
         if place.scn > 0:
             try:
-                return _moved(place, self._measuring.log_after(name, place.scn, rows, target))
+                return _moved(place, self._measure_client.log_after(name, place.scn, rows, target))
             except DatabusError as refused:
                 if not isinstance(refused, BootstrapTooYoungError):
                     raise
         return self._begin_snapshot(name, place.scn, rows)
 
     def _begin_snapshot(self, name: str, since_scn: int, rows: int | None) -> Place:
-        begun = self._measuring.begin_snapshot(name, since_scn)
+        begun = self._measure_client.begin_snapshot(name, since_scn)
         return self._rows_after(name, begun, rows) or replace(
-            begun, source=self._measuring.by_physical[name][-1], is_read=True
+            begun, source=self._measure_client.by_physical[name][-1], is_read=True
         )
 
     def _in_snapshot(self, name: str, place: InSnapshot, rows: int | None) -> Place:
-        if not self._measuring.has_bootstrap:
+        if not self._measure_client.has_bootstrap:
             raise SettingsError(
-                f"{name}: the query is in the snapshot of {place.source}; give the option "
-                f"bootstrapServers, {place.server} among them"
+                f"{name}: the query is reading a snapshot of {place.source}; give the option "
+                f"bootstrapServers, including {place.server}"
             )
-        self._measuring.prefer(place.server)
+        self._measure_client.prefer(place.server)
         try:
             if not place.is_read:
                 further = self._rows_after(name, place, rows)
                 if further is not None:
                     return further
-            for source in self._measuring.by_physical[name]:
-                self._measuring.snapshot_after(name, replace(place, source=source, row=0), 1)
+            for source in self._measure_client.by_physical[name]:
+                self._measure_client.snapshot_after(name, replace(place, source=source, row=0), 1)
         except DatabusError as error:
             if not isinstance(error, BootstrapTooYoungError):
                 raise
@@ -177,12 +177,12 @@ class Planner:
         return AtScn(place.at_scn)
 
     def _rows_after(self, name: str, place: InSnapshot, rows: int | None) -> InSnapshot | None:
-        """Return where the next rows of the snapshot lead; None when there are no more."""
-        sources = self._measuring.by_physical[name]
+        """Return the place after the snapshot's next rows; None if there are no more."""
+        sources = self._measure_client.by_physical[name]
         left = sources[sources.index(place.source) :]
         for source in left:
             begin = place if source == place.source else replace(place, source=source, row=0)
-            found = self._measuring.snapshot_after(name, begin, rows)
+            found = self._measure_client.snapshot_after(name, begin, rows)
             if found.rows:
                 return after_rows(begin, found.row, found.is_last and source == sources[-1])
         return None

@@ -1,6 +1,7 @@
-"""What the tasks of a batch read: ranges that a worker gets as text and reads alone. Pure.
+"""The ranges that the tasks of a batch read. Pure.
 
-As JSON, not pickled: a worker without this package can then still say so.
+A worker gets a range as JSON, not pickled, so that a worker without this package can
+still report that.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class LogRange:
 class SnapshotRange:
     """The rows after `from_row` up to `to_row` of a source's snapshot.
 
-    `is_final`: a snapshot that is no more is an error, for nothing is planned after it
-    that would begin another.
+    `is_final`: a snapshot that is no longer valid is an error, as no later batch will
+    start another one.
     """
 
     physical_source: str
@@ -44,7 +45,7 @@ class SnapshotRange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnd:
-    """No rows: the marks that whole snapshots of these sources are over."""
+    """No rows, but the marks that end complete snapshots of these sources."""
 
     physical_source: str
     sources: tuple[str, ...]
@@ -56,12 +57,12 @@ _KINDS = {kind.__name__: kind for kind in (LogRange, SnapshotRange, SnapshotEnd)
 
 
 def range_to_text(one: Range) -> str:
-    """Return it as JSON."""
+    """Return a range as JSON."""
     return json.dumps({"kind": type(one).__name__, **asdict(one)})
 
 
 def range_from_text(text: str) -> Range:
-    """Read what `range_to_text` wrote."""
+    """Return the range of a text from `range_to_text`."""
     values = json.loads(text)
     kind = _KINDS[values.pop("kind")]
     if "sources" in values:
@@ -72,7 +73,7 @@ def range_from_text(text: str) -> Range:
 def ranges_between(
     physical_source: str, sources: Sequence[str], start: Place | None, end: Place
 ) -> list[Range]:
-    """Return what a batch of one physical source reads; raises CheckpointError."""
+    """Return the ranges of a batch of one physical source; raises CheckpointError."""
     if end == start:
         return []
     if isinstance(end, InSnapshot):
@@ -82,16 +83,16 @@ def ranges_between(
         return [*_rows_up_to(physical_source, from_row, end)]
     names = tuple(sources)
     if isinstance(start, InSnapshot):
-        # A snapshot ends with a batch of its own: only when it is known that all was there.
+        # The end of a snapshot is a batch of its own, planned once all its rows were read.
         return [SnapshotEnd(physical_source, names, start.at_scn)] if start.is_whole else []
     from_scn = start_of(end, start)
     return [] if from_scn == end.scn else [LogRange(physical_source, names, from_scn, end.scn)]
 
 
 def ranges_of_whole(physical_source: str, ends: Sequence[InSnapshot], to_scn: int) -> list[Range]:
-    """Return what a batch up to `to_scn` reads that is a snapshot from its begin to its end.
+    """Return the ranges of a batch up to `to_scn` that reads a whole snapshot.
 
-    `ends`: where the rows of each source end.
+    `ends`: the end of the rows of each source.
     """
     found: list[Range] = [
         replace(one, is_final=True) for end in ends for one in _rows_up_to(physical_source, 0, end)
@@ -105,13 +106,13 @@ def ranges_of_whole(physical_source: str, ends: Sequence[InSnapshot], to_scn: in
 
 
 def cut_windows(one: LogRange, scns: Sequence[int]) -> list[LogRange]:
-    """Cut a range behind some of its windows."""
+    """Split a range after some of its windows."""
     ends = pairwise([one.from_scn, *scns, one.to_scn])
     return [replace(one, from_scn=after, to_scn=last) for after, last in ends]
 
 
 def cut_rows(one: SnapshotRange, parts: int) -> list[SnapshotRange]:
-    """Cut a range of rows into so many of about one size, or fewer."""
+    """Split a range of rows into at most `parts` ranges of about equal size."""
     ids = one.to_row - one.from_row
     bounds = sorted({one.from_row + ids * part // parts for part in range(parts + 1)})
     return [replace(one, from_row=after, to_row=last) for after, last in pairwise(bounds)]

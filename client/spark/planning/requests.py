@@ -1,4 +1,4 @@
-"""The parameters of the requests that planner and tasks make. Pure."""
+"""Request parameters of planner and tasks, and the answers to `/measure`. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Parameters = dict[str, str]
 
 
 class LogMeasure(NamedTuple):
-    """How far so many rows reach: windows after `from_scn` up to `scn`.
+    """Measured rows in windows after `from_scn` up to `scn`.
 
-    -1 is what a ring says that has evicted nothing, or held nothing, yet.
+    `from_scn` is -1 if the ring has evicted nothing yet, `scn` if it is empty.
     """
 
     from_scn: int
@@ -31,7 +31,7 @@ class LogMeasure(NamedTuple):
 
 
 class SnapshotMeasure(NamedTuple):
-    """How far so many rows of a snapshot reach: up to row `row`; `max_row` is the last there is."""
+    """Measured rows of a snapshot up to row `row`; `max_row` is the last row of all."""
 
     row: int
     rows: int
@@ -40,14 +40,14 @@ class SnapshotMeasure(NamedTuple):
 
 
 def online_at(scn: int, offset: int = -1) -> Checkpoint:
-    """Return the checkpoint after window `scn`, or after so many events of it."""
+    """Return the checkpoint after window `scn`, or after its first `offset` events."""
     return replace(Checkpoint.at(scn), window_offset=offset)
 
 
 def catch_up(scn: int, target_scn: int, store: str = "") -> Checkpoint:
     """Return the checkpoint after window `scn` of a bootstrap server's log.
 
-    `store` is whose row ids are asked about, if any are.
+    `store`: the store that row ids in the request belong to, if it has any.
     """
     return Checkpoint(
         ConsumptionMode.CATCHUP,
@@ -75,20 +75,20 @@ def _of_store(store: str) -> dict[str, str]:
 
 
 def beginning_after(since_scn: int) -> Checkpoint:
-    """Return the checkpoint that asks for a start SCN."""
+    """Return the checkpoint with which to ask for a start SCN."""
     return Checkpoint(ConsumptionMode.SNAPSHOT, bootstrap_since_scn=since_scn)
 
 
 def filters_text(
     filters: Mapping[str, EventFilter | None], src_ids: Mapping[str, int]
 ) -> str | None:
-    """Return the text of a `filters` parameter; None when there are none."""
+    """Return the text of a `filters` parameter; None without filters."""
     by_id = {src_ids[name]: one for name, one in filters.items() if one is not None}
     return filters_to_json(by_id) if by_id else None
 
 
 def log_measure(server: str, value: Any) -> LogMeasure:
-    """Read the answer to a relay's or bootstrap server's `/measure` of windows."""
+    """Return the answer to `/measure` of windows, from a relay or bootstrap server."""
     try:
         return LogMeasure(
             int(value["fromScn"]),
@@ -104,7 +104,7 @@ def log_measure(server: str, value: Any) -> LogMeasure:
 
 
 def snapshot_measure(server: str, value: Any) -> SnapshotMeasure:
-    """Read the answer to a bootstrap server's `/measure` of a snapshot."""
+    """Return the answer to `/measure` of a snapshot, from a bootstrap server."""
     try:
         return SnapshotMeasure(
             int(value["snapshotOffset"]),
@@ -118,4 +118,4 @@ def snapshot_measure(server: str, value: Any) -> SnapshotMeasure:
 
 def _senseless(server: str, value: Any, error: Exception) -> ServerError:
     text = json.dumps(value)[:200]
-    return ServerError(server, f"the answer to /measure makes no sense: {text}: {error!r}")
+    return ServerError(server, f"the answer to /measure is malformed: {text}: {error!r}")

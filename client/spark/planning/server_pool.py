@@ -1,8 +1,8 @@
-"""HTTP to relays and bootstrap servers from code that waits: Spark's planner and its tasks.
+"""Blocking HTTP to relays and bootstrap servers, for Spark's planner and tasks.
 
-`ServerPool` asks one of several servers that can all answer. A server that is
-away gives way to the next one, and all are tried again for a while; what a
-server refuses is final only when every server has refused it.
+`ServerPool` asks one of several equivalent servers. If a server is unavailable it
+asks the next one, and retries all of them for a while. A refusal is final only when
+every server has refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _FINAL = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A good answer; header names are lower case."""
+    """A successful response; header names are lower case."""
 
     server: str
     headers: Mapping[str, str]
@@ -69,11 +69,11 @@ class Answer:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise ServerError(self.server, f"an answer that is no JSON: {error}") from error
+            raise ServerError(self.server, f"the response is not JSON: {error}") from error
 
 
 class Server:
-    """One server: its URL, and the connection to it, which is kept."""
+    """One server, with a connection that is kept alive."""
 
     def __init__(self, url: str, access: ServerAccess | None = None) -> None:
         self.url = url
@@ -85,7 +85,7 @@ class Server:
             max_bytes=MAX_ANSWER_BYTES,
             headers={
                 "User-Agent": f"databus-spark/{__version__}",
-                # One for each process: an executor's tasks take turns in it.
+                # One client id per process: the tasks of an executor run one after another in it.
                 Header.CLIENT_ID: f"spark-{os.getpid()}",
             },
         )
@@ -95,7 +95,10 @@ class Server:
         self._client.close()
 
     def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
-        """Ask; raises ServerError, or the server's refusal. `scn` is the one asked for."""
+        """Return the response to a GET; raises ServerError, or the server's refusal.
+
+        `scn`: the SCN that is asked for, which the error states.
+        """
         try:
             response = self._client.get(path, parameters)
         except FAILURES as error:
@@ -107,7 +110,7 @@ class Server:
 
 
 class ServerPool:
-    """Servers that can all answer; the one that answered last is asked first."""
+    """Equivalent servers; the one that answered last is asked first."""
 
     def __init__(
         self,
@@ -127,24 +130,24 @@ class ServerPool:
 
     @property
     def urls(self) -> list[str]:
-        """The servers, that asked first in front."""
+        """The servers' URLs, in the order in which they are asked."""
         return [server.url for server in self._servers]
 
     def prefer(self, url: str) -> None:
-        """Ask this one first, if it is among them."""
+        """Ask this server first, if the pool has it."""
         self._servers.sort(key=lambda server: server.url != url)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for server in self._servers:
             server.close()
 
     def get(self, path: str, parameters: Mapping[str, str], scn: int = -1) -> Answer:
-        """Ask until one answers.
+        """Return the first server's response; retries until one answers.
 
-        Raises what the servers refused it with when all did; after the time for
-        trying again an error with what was wrong with each: NoAnswerError, or a
-        refusal that the caller can act on (`_joined`).
+        Raises the refusal if all servers refuse. Once the retry time is over, raises an
+        error with each server's problem: NoAnswerError, or a refusal that the caller can
+        act on (`_joined`).
         """
         back_off = BackOff(BackOffSettings(), Random())
         end = self._clock() + self._retry_s
@@ -165,7 +168,7 @@ class ServerPool:
             self._wait(back_off.next_s())
 
     def ask_others(self, path: str) -> list[Answer]:
-        """Ask all but the first, once; return the answers of those that have one."""
+        """Ask all servers but the first, once; return the successful responses."""
         answers = []
         for server in self._servers[1:]:
             with suppress(DatabusError):
@@ -188,15 +191,15 @@ class ServerPool:
 
 
 def is_final(error: DatabusError) -> bool:
-    """Say whether asking this server again cannot help."""
+    """Return whether an error is final, so that asking this server again cannot help."""
     return isinstance(error, _FINAL)
 
 
 def _joined(problems: Sequence[DatabusError], path: str, retry_s: float) -> DatabusError:
-    """Return the error of servers none of which answered, with what was wrong with each.
+    """Return the error when no server answered, with each server's problem.
 
-    Where one of them said that it is behind, or that it has forgotten, that is what the caller
-    can act on: the others may be away for long.
+    If a server was behind, or no longer has the place, its error class is used: the caller can
+    act on that, while the other servers may stay unavailable.
     """
     text = f"none has answered {path} for {retry_s:g} s: {'; '.join(map(str, problems))}"
     for problem in problems:

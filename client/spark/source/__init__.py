@@ -1,1 +1,1 @@
-"""The data sources that Spark reads: streams of changes, tables, databases."""
+"""Spark data sources: streams of changes, tables as of an SCN, tables of databases."""

@@ -1,13 +1,13 @@
-"""What rows were before they changed: the first change of each after an SCN says it. Pure.
+"""Reconstruct rows as of an SCN from the first change of each row after it. Pure.
 
-A row as of SCN X, from its first change after X:
+A row as of SCN X, by its first change after X:
 
-    insert      there was none
-    update      the row before it
+    insert      there was no row
+    update      the before image
     delete      the deleted row
-    truncate    nobody knows: the log does not have the rows that went
+    truncate    unknown: the log does not have the removed rows
 
-Arrow does it all by columns; only keys and what changed are in memory.
+All operations are on Arrow columns; only keys and first changes stay in memory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.schemas.errors import SettingsError
 
 _PLACE = "place"
-_FEWEST = 10_000  # changes that are kept before looking which of them are first ones
+_FEWEST = 10_000  # changes to collect before the later ones of each key are dropped
 
 
 class AsOf:
-    """Rows as of an SCN, found out from the changes after it.
+    """Collects the changes after an SCN, and returns the rows as of that SCN.
 
-    `keys` are the names of the key's columns.
+    `keys`: the names of the key columns.
     """
 
     def __init__(self, source: str, scn: int, keys: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class AsOf:
         self._limit = _FEWEST
 
     def add(self, changes: pa.RecordBatch) -> None:
-        """Take changes, in any order; raises SettingsError for a truncate."""
+        """Add changes, in any order; raises SettingsError for a truncate."""
         self._check_truncates(changes)
         self._changes.append(changes)
         self._held += changes.num_rows
@@ -51,9 +51,9 @@ class AsOf:
             self._limit = max(_FEWEST, 2 * self._held)
 
     def rows(self, known: Sequence[pa.RecordBatch]) -> pa.Table | None:
-        """Return the rows that there were, but for those whose keys are among `known`.
+        """Return the rows as of the SCN, without those whose keys are in `known`; None if empty.
 
-        None when there are none. Raises SettingsError when a row cannot be known.
+        Raises SettingsError if a row cannot be reconstructed.
         """
         if not self._changes:
             return None
@@ -94,8 +94,8 @@ class AsOf:
         scn = pc.max(pc.struct_field(told, "scn").filter(is_truncate)).as_py()
         if scn is not None:
             raise SettingsError(
-                f"{self._source} as of scn {self._scn}: it was truncated at scn {scn}, and its "
-                f"rows of before are not kept; choose option asOf from {scn} on, or leave it out"
+                f"{self._source} as of scn {self._scn}: it was truncated at scn {scn}, and the "
+                f"removed rows are not kept; set option asOf to {scn} or later, or leave it out"
             )
 
     def _check_before_images(self, told: pa.StructArray, is_update: pa.BooleanArray) -> None:
@@ -103,16 +103,16 @@ class AsOf:
         scn = pc.min(pc.struct_field(told, "scn").filter(is_lacking)).as_py()
         if scn is not None:
             raise SettingsError(
-                f"{self._source} as of scn {self._scn}: a row was updated at scn {scn}, and the "
-                "log does not have what it was before, or the table has no place for it since it "
-                "was altered. Set before_images = true in the relay's settings and, at MySQL, "
-                "binlog_row_image = FULL; meanwhile, and behind an ALTER, read when nobody "
-                "writes, without option asOf"
+                f"{self._source} as of scn {self._scn}: a row was updated at scn {scn}, but the "
+                "log has no before image of it, or the image does not fit the altered table. Set "
+                "before_images = true in the relay's settings and, for MySQL, "
+                "binlog_row_image = FULL; until then, and after an ALTER, read without option "
+                "asOf while nobody writes"
             )
 
 
 def _numbered(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the keys alone, under names of ours, and the rows' places."""
+    """Return the key columns, renamed, and the rows' numbers."""
     names = [f"key{number}" for number in range(len(keys))]
     places = pa.array(np.arange(rows.num_rows))
     return pa.table([*(rows.column(key) for key in keys), places], [*names, _PLACE])

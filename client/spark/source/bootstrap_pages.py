@@ -1,6 +1,6 @@
-"""A bootstrap server's snapshot or log, page after page, as Arrow batches.
+"""Read a bootstrap server's snapshot or log, page by page, as Arrow batches.
 
-What it cannot read it says: nothing is left out in silence, and nothing is begun anew.
+Every problem is an error: no row is skipped silently, and no snapshot is restarted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from databus.client.spark.arrow.event_batches import EventColumns, UnknownSchemaError
+from databus.client.spark.arrow.event_batches import EventBatches, UnknownSchemaError
 from databus.client.spark.arrow.row_types import WriterSchema
 from databus.client.spark.planning.server_pool import Answer, ServerPool
 from databus.schemas.checkpoint import Checkpoint
@@ -23,15 +23,16 @@ from databus.schemas.errors import (
 )
 from databus.schemas.protocol import Header, Parameter
 
-# Above this no answer is asked for: an event that is larger has come in no ring either.
+# The largest response to ask for; no ring holds a larger event.
 MAX_FETCH_BYTES = 256 << 20
 POLL_S = 0.2
 
 
 class BootstrapPages:
-    """Pages of sources, of the keys that pass a filter (the text of the wire's `filter`).
+    """Pages of sources; `wanted` is the text of the parameter `filter`.
 
-    A server that is not as far yet is asked again for `patience_s`.
+    A server that has not reached the checkpoint yet is asked again for `patience_s`.
+    With `is_of_one_version` a new schema version is an error.
     """
 
     def __init__(
@@ -60,13 +61,13 @@ class BootstrapPages:
     def read(
         self,
         checkpoint: Checkpoint,
-        columns: EventColumns,
+        columns: EventBatches,
         batch_rows: int,
         more: Mapping[str, str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what comes after a checkpoint, to the end of its phase.
+        """Yield the rows after a checkpoint, to the end of its phase.
 
-        `more` are parameters of each request. Raises what the servers refuse.
+        `more`: parameters of each request. Raises the servers' refusals.
         """
         while True:
             answer = self._ask(checkpoint, more or {})
@@ -79,7 +80,7 @@ class BootstrapPages:
                 break
             after = columns.checkpoint
             if after is None or after == checkpoint:
-                raise ServerError(answer.server, "a page of /bootstrap that leads nowhere")
+                raise ServerError(answer.server, "a page of /bootstrap that does not advance")
             checkpoint = after
             if columns.rows >= batch_rows:
                 yield from columns.flush()
@@ -103,26 +104,26 @@ class BootstrapPages:
 
     def _grow(self, server: str, needed_bytes: int) -> None:
         if not self._fetch_bytes < needed_bytes <= MAX_FETCH_BYTES:
-            raise ServerError(server, f"asks for an answer of {needed_bytes} bytes for one event")
+            raise ServerError(server, f"needs a response of {needed_bytes} bytes for one event")
         self._fetch_bytes = needed_bytes
 
     def _newer_schemas(self) -> list[WriterSchema]:
         if self._is_of_one_version:
             raise ReadAgainError(
                 f"{', '.join(self._sources)}: altered while it was read; begin the reading again "
-                "(with option asOf: at an scn from the ALTER on)"
+                "(with option asOf: choose an SCN after the ALTER)"
             )
         found = self._servers.register(self._sources)
         return [version for versions in found.values() for version in versions]
 
 
 def take_answer(
-    answer: Answer, columns: EventColumns, newer_schemas: Callable[[], Iterable[WriterSchema]]
+    answer: Answer, columns: EventBatches, newer_schemas: Callable[[], Iterable[WriterSchema]]
 ) -> None:
-    """Give all events of an answer to the columns.
+    """Decode all events of a response into `columns`.
 
-    `newer_schemas` is asked when an event has a schema that the columns were not
-    given. Raises ServerError for bytes that are no events; what `EventColumns.take` raises.
+    `newer_schemas` is called when an event has an unknown schema. Raises ServerError
+    for bytes that are not events; also the errors of `EventBatches.take`.
     """
     data, is_asked = memoryview(answer.body), False
     while data:
@@ -139,6 +140,7 @@ def take_answer(
             raise ServerError(answer.server, f"bad bytes: {error}") from error
         if taken != len(data):
             raise ServerError(
-                answer.server, f"an answer ends in an event, {len(data) - taken} bytes into it"
+                answer.server,
+                f"the response ends within an event, {len(data) - taken} bytes into it",
             )
         return

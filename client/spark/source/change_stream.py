@@ -1,4 +1,4 @@
-"""The stream of changes as Spark asks for it: offsets, batches, and the ranges of their tasks."""
+"""The stream of changes for Spark's streaming reader: offsets, batches, and ranges of tasks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from databus.client.spark.arrow.row_types import (
 )
 from databus.client.spark.options import Mode, SourceOptions, need_relays, parse_options
 from databus.client.spark.planning.capture_states import Stopped, stopped_error
-from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import AtScn, Place, Places, from_offset, to_offset
-from databus.client.spark.planning.partitions import TaskRanges
+from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import range_from_text, range_to_text
 from databus.client.spark.planning.server_pool import ServerPool
@@ -36,51 +36,51 @@ IDLE_S = 0.03
 
 
 class ChangeStream:
-    """One query's planning, in Spark's planner process."""
+    """Plans one query, in Spark's planner process."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Raise SettingsError for wrong options; ask no server yet."""
         self._options = parse_options(options)
         if self._options.mode is not Mode.CHANGES:
             raise SettingsError(
-                f"option mode = {self._options.mode} is for spark.read: a stream has changes"
+                f"option mode = {self._options.mode} is only for spark.read: a stream reads changes"
             )
-        self._measuring = make_measuring(self._options)
-        self._planner = Planner(self._measuring, self._options.start)
-        self._ranges = TaskRanges(self._measuring, self._options.shards)
+        self._measure_client = make_measure_client(self._options)
+        self._planner = Planner(self._measure_client, self._options.start)
+        self._ranges = PartitionPlanner(self._measure_client, self._options.shards)
         self._targets: dict[str, int] | None = None
-        # Those that were not captured when the targets were taken.
+        # The sources that were not captured when the targets were set.
         self._stopped: Mapping[str, Stopped] = {}
         self._planned: dict[str, Any] | None = None
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._measuring.close()
+        """Close the connections."""
+        self._measure_client.close()
 
     def aim_at_newest(self) -> None:
-        """From now on read up to what is the newest now, and no farther."""
-        self._measuring.await_opened()
-        self._targets = self._measuring.newest_scns()
-        self._stopped = self._measuring.stopped(at_once=True)
+        """Set the current newest SCNs as targets: batches read no further."""
+        self._measure_client.await_opened()
+        self._targets = self._measure_client.newest_scns()
+        self._stopped = self._measure_client.stopped(at_once=True)
 
     def default_limit(self) -> ReadLimit:
-        """Return how many rows a batch has at most."""
+        """Return the most rows of a batch."""
         return ReadMaxRows(self._options.max_rows_per_trigger)
 
     def initial_offset(self) -> dict[str, Any]:
-        """Return the offset of a query that has read nothing: always the same one."""
+        """Return the offset of a query that has read nothing; it is always the same."""
         return to_offset({}, self._options.sources)
 
     def latest_offset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; `start` itself where nothing is new.
+        """Return the end of the next batch; `start` itself if nothing is new.
 
-        Raises SourceStoppedError when all is read up to a target that is not the
-        newest, unless a warning is enough.
+        When everything is read up to a target, but a source is not captured, raises
+        SourceStoppedError or logs a warning, by option `onStoppedSource`.
         """
         places = from_offset(start, self._options.sources)
         further = self._planner.next_places(places, _rows(limit), self._targets)
         if self._targets is None:
-            self._stopped = self._measuring.stopped()
+            self._stopped = self._measure_client.stopped()
         states = {name: one.state for name, one in self._stopped.items()}
         self._planned = to_offset(further, self._options.sources, states)
         if self._planned == start:
@@ -89,21 +89,21 @@ class ChangeStream:
 
     def _idle(self, places: Places) -> None:
         if self._targets is None:
-            # Spark asks again after 10 ms, a hundred times a second on an idle source.
+            # Spark asks every 10 ms: without a pause, a hundred requests a second while idle.
             time.sleep(IDLE_S)
         else:
             tell_of_stopped(self._options, self._stopped, places)
 
     def newest_offset(self) -> dict[str, Any] | None:
-        """Return the newest windows that relays have spoken of, for who shows the lag."""
-        newest = self._measuring.newest
+        """Return the newest windows that relays have reported, to show the lag."""
+        newest = self._measure_client.newest
         return to_offset(newest, self._options.sources) if newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[str]:
-        """Return the ranges between two offsets as texts: the same rows, whenever it is asked."""
+        """Return the ranges between two offsets as texts; every call yields the same rows."""
         begins = from_offset(start, self._options.sources)
         ends = from_offset(end, self._options.sources)
-        # What was planned a moment ago was there then, too.
+        # The rows of the newest plan were available a moment ago: no need to check again.
         is_planned_now = end == self._planned
         ranges = self._ranges.planned_now if is_planned_now else self._ranges.planned_before
         return [
@@ -116,7 +116,7 @@ class ChangeStream:
 def tell_of_stopped(
     options: SourceOptions, stopped: Mapping[str, Stopped], places: Mapping[str, Place]
 ) -> None:
-    """Say that the newest was not known; raises SourceStoppedError unless a warning is enough."""
+    """Report sources that are not captured, by SourceStoppedError or a warning."""
     for name, one in stopped.items():
         place = places.get(name)
         error = stopped_error(name, one, place.scn if isinstance(place, AtScn) else -1)
@@ -125,11 +125,11 @@ def tell_of_stopped(
         log.warning("%s", error)
 
 
-def make_measuring(options: SourceOptions) -> Measuring:
-    """Return a query's servers, to be asked; raises SettingsError."""
+def make_measure_client(options: SourceOptions) -> MeasureClient:
+    """Return the measure client of a query; raises SettingsError."""
     need_relays(options)
     servers, retry_s = options.bootstrap_servers, options.retry_seconds
-    return Measuring(
+    return MeasureClient(
         options,
         ServerPool(options.relays, retry_s, options.access),
         ServerPool(servers, retry_s, options.access) if servers else None,
@@ -137,7 +137,7 @@ def make_measuring(options: SourceOptions) -> Measuring:
 
 
 def changes_type(options: Mapping[str, str]) -> StructType:
-    """Return the columns of the sources' changes, of all schema versions that the relays know.
+    """Return the columns of the sources' changes, over all schema versions of the relays.
 
     Raises SettingsError, UnknownSourceError, SchemaError, ServerError.
     """
@@ -166,10 +166,10 @@ def changes_type(options: Mapping[str, str]) -> StructType:
 def read_changes(
     options: Mapping[str, str], schema: StructType, text: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range as Arrow batches: what a task does."""
+    """Yield the rows of a range as Arrow batches; runs in a task."""
     yield from range_reader(options).read(range_from_text(text), arrow_schema(schema))
 
 
 def _rows(limit: ReadLimit) -> int | None:
-    """Return how many rows a limit allows; None = all there are."""
+    """Return the row count of a limit; None = unlimited."""
     return limit.max_rows if isinstance(limit, ReadMaxRows) else None

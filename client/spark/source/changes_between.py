@@ -1,4 +1,4 @@
-"""`spark.read` with `mode=changes`: every change between two SCNs, once, as a DataFrame."""
+"""`spark.read` with `mode=changes`: every change between two SCNs, exactly once."""
 
 from __future__ import annotations
 
@@ -6,41 +6,44 @@ import contextlib
 from collections.abc import Mapping
 
 from databus.client.spark.options import SourceOptions, parse_options
-from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import AtScn, InSnapshot
-from databus.client.spark.planning.partitions import TaskRanges
+from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import range_to_text
-from databus.client.spark.source.change_stream import make_measuring, tell_of_stopped
+from databus.client.spark.source.change_stream import make_measure_client, tell_of_stopped
 from databus.schemas.errors import SettingsError
 
 
 def ranges_of_changes(options: Mapping[str, str]) -> list[str]:
-    """Return the ranges, as texts, of the changes after one SCN and up to another.
+    """Return the ranges of the changes after one SCN and up to another, as texts.
 
-    Raises SettingsError when they are not all held any more; DatabusError.
+    Raises SettingsError if servers no longer hold all of them; DatabusError.
     """
     parsed = parse_options(options)
     if parsed.after is None:
-        raise SettingsError("option after is missing: the SCN after which changes are wanted")
-    with contextlib.closing(make_measuring(parsed)) as measuring:
-        return _ranges(measuring, parsed, parsed.after)
+        raise SettingsError("option after is missing: the SCN after which to read changes")
+    with contextlib.closing(make_measure_client(parsed)) as measure_client:
+        return _ranges(measure_client, parsed, parsed.after)
 
 
-def _ranges(measuring: Measuring, options: SourceOptions, after: int) -> list[str]:
-    physical = measuring.by_physical
+def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -> list[str]:
+    physical = measure_client.by_physical
     if len(physical) > 1:
         raise SettingsError(
-            f"option after is an SCN, and the sources belong to {', '.join(physical)}: "
-            "read those of one physical source at a time"
+            f"option after is an SCN of one physical source, but the sources belong to "
+            f"{', '.join(physical)}: read the sources of each one separately"
         )
     (name,) = physical
     if options.until is None:
-        measuring.await_opened()
-    until = measuring.newest_scns()[name] if options.until is None else options.until
+        measure_client.await_opened()
+    until = measure_client.newest_scns()[name] if options.until is None else options.until
     if options.until is None:
-        tell_of_stopped(options, measuring.stopped(), {name: AtScn(until)})
-    planner, tasks = Planner(measuring, after), TaskRanges(measuring, options.shards)
+        tell_of_stopped(options, measure_client.stopped(), {name: AtScn(until)})
+    planner, tasks = (
+        Planner(measure_client, after),
+        PartitionPlanner(measure_client, options.shards),
+    )
     place = AtScn(after)
     found: list[str] = []
     while place.scn < until:
@@ -48,11 +51,11 @@ def _ranges(measuring: Measuring, options: SourceOptions, after: int) -> list[st
         end = further[name]
         if isinstance(end, InSnapshot):
             raise SettingsError(
-                f"{name}: the changes after scn {place.scn} are not held any more; the table as "
-                "it is can be had with mode=table"
+                f"{name}: no server holds the changes after scn {place.scn} any more; read the "
+                "current table with mode=table"
             )
         if end == place:
-            raise SettingsError(f"{name}: scn {until} has not come yet, the newest is {place.scn}")
+            raise SettingsError(f"{name}: scn {until} is in the future, the newest is {place.scn}")
         found += [range_to_text(one) for one in tasks.planned_now(name, place, end)]
         place = end
     return found

@@ -1,8 +1,8 @@
-"""`format("databus")`: what Spark finds and hands to its workers.
+"""`format("databus")`: the classes that Spark finds and sends to its workers.
 
-Spark pickles these classes, and here by value: a worker that lacks the package
-gets them nevertheless and can say what to do. So this file imports nothing of
-the project before it is asked for something; the rest is elsewhere.
+Spark pickles these classes, and this module registers itself to be pickled by value:
+a worker that lacks the package still gets the classes, and can report the problem.
+So this file imports nothing of the project at import time.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 
 class DatabusDataSource(DataSource):
-    """The data source; `register(spark)` makes it known."""
+    """The data source; `register(spark)` registers it."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the format's name."""
         return "databus"
 
     def schema(self) -> StructType:
-        """Return the columns, as the servers know them now; they hold for the whole query."""
+        """Return the current columns of the servers, which stay fixed for the whole query."""
         schema: StructType = _ours("readers").schema_of(dict(self.options))
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what `spark.read` reads with."""
+        """Return the reader for `spark.read`."""
         return DatabusReader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return what `spark.readStream` reads with."""
+        """Return the reader for `spark.readStream`."""
         return DatabusStreamReader(dict(self.options), schema)
 
 
@@ -56,7 +56,7 @@ class DatabusReader(DataSourceReader):
         self._options, self._schema = dict(options), schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read."""
+        """Return the partitions of the tasks."""
         texts = _ours("readers").partitions_of(self._options, self._schema)
         return [InputPartition(text) for text in texts]
 
@@ -73,7 +73,7 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._made: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": None}  # its connections stay where they are
+        return {**self.__dict__, "_made": None}  # connections cannot be pickled
 
     @property
     def _stream(self) -> Any:
@@ -82,11 +82,11 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._made
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Read up to what is the newest now, and end."""
+        """Read up to the current newest SCN, then end."""
         self._stream.aim_at_newest()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """Return how many rows a batch has at most."""
+        """Return the most rows of a batch."""
         limit: ReadLimit = self._stream.default_limit()
         return limit
 
@@ -96,17 +96,17 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends."""
+        """Return the end of the next batch."""
         offset: dict[str, Any] = self._stream.latest_offset(start, limit)
         return offset
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
-        """Return where the relays are, for the query's progress."""
+        """Return the newest windows of the relays, for the query's progress."""
         offset: dict[str, Any] | None = self._stream.newest_offset()
         return offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what the tasks of a batch read."""
+        """Return the partitions of a batch's tasks."""
         return [InputPartition(text) for text in self._stream.partitions(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -115,10 +115,10 @@ class DatabusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(read(self._options, self._schema, partition.value))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: what is read is held for others, too."""
+        """Do nothing: servers keep their rows independently of readers."""
 
     def stop(self) -> None:
-        """Let go of the connections of the planning."""
+        """Close the planner's connections."""
         if self._made is not None:
             self._made.close()
 
@@ -130,8 +130,8 @@ def _ours(module: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(
             f"the Python of this Spark worker ({sys.executable} on {platform.node()}) lacks "
-            f"{error.name}: install there what the driver has, pip install 'databus-cdc[spark]', "
-            "or say with PYSPARK_PYTHON which Python has it"
+            f"{error.name}: run pip install 'databus-cdc[spark]' there, with the driver's version, "
+            "or name with PYSPARK_PYTHON a Python that has it"
         ) from error
 
 

@@ -1,9 +1,9 @@
-"""`spark.read` of a table of the source database itself, through the project's own scan.
+"""`spark.read` of a table from its source database, through the project's own scan.
 
-A table whose key is one integer is read in ranges of it, each by a task of its
-own; any other table by one task. Each task reads its rows a chunk at a time, and
-each chunk is of its own moment: whoever writes meanwhile is seen in some chunks
-and not in others. For a table as of one moment there is mode=table.
+A table with an integer key is read in key ranges, each by its own task; any other
+table by one task. Each task reads its rows in chunks, and each chunk at its own
+moment: concurrent writes are visible in some chunks and not in others. mode=table
+reads a table as of one moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from databus.client.spark.arrow.column_plan import (
     HEAD_TYPES,
     ColumnPlan,
     Frame,
-    Piece,
+    RowBatch,
     any_text,
     stored_type,
 )
@@ -49,9 +49,9 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class DatabasePartition:
-    """A range of a table's keys (None: all of it), and how its database is reached.
+    """A range of a table's keys (None: all keys), and the settings of its database.
 
-    The password itself is not in it: each worker reads the file that the settings name.
+    It does not contain the password: each worker reads the file that the settings name.
     """
 
     database: PhysicalSourceSettings
@@ -70,14 +70,14 @@ class DatabaseReader:
 
     @classmethod
     def columns(cls, options: Mapping[str, str]) -> StructType:
-        """Return the columns of the table as it is now; raises DatabusError."""
+        """Return the table's current columns; raises DatabusError."""
         parsed = _checked(parse_options(options))
         with closing(_opened(_database(parsed))) as scan:
             rows = _row_type(parsed, scan.table(parsed.sources[0]))
         return choose_columns(rows, parsed.columns)
 
     def partitions(self) -> list[DatabasePartition]:
-        """Return what the tasks read; raises DatabusError."""
+        """Return the partitions of the tasks; raises DatabusError."""
         database = _database(self._options)
         with closing(_opened(database)) as scan:
             table = scan.table(self._source)
@@ -87,7 +87,7 @@ class DatabaseReader:
             if wanted is not None:
                 raise ReadAgainError(NO_KEY_RANGES.format(self._source))
             return [DatabasePartition(database, table, None)]
-        # What is inserted while the first tasks run belongs to a range, too.
+        # Open the outer ranges, so that rows inserted beyond the ends are read too.
         ends = wanted or KeyRange(min(whole.first, _LEAST), max(whole.last, _GREATEST))
         begin, end = max(whole.first, ends.first), min(whole.last, ends.last)
         inner = KeyRange(begin, end) if begin <= end else ends
@@ -97,7 +97,7 @@ class DatabaseReader:
         return [DatabasePartition(database, table, part) for part in parts]
 
     def read(self, partition: DatabasePartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's rows as batches of exactly the schema; raises SourceError."""
+        """Yield a partition's rows as batches with exactly the schema; raises SourceError."""
         options, source = self._options, self._source
         rows = RowBatches(options, partition.table, self._schema)
         with closing(_opened(partition.database)) as scan:
@@ -111,7 +111,7 @@ class DatabaseReader:
 
 
 class RowBatches:
-    """Makes Arrow batches of scanned rows, with the values that the stream's have."""
+    """Converts scanned rows to Arrow batches, with the same values as in the stream."""
 
     def __init__(self, options: SourceOptions, table: Table, schema: StructType) -> None:
         self._options = options
@@ -129,7 +129,7 @@ class RowBatches:
         rows = chunk.rows
         arrays = [_array(column, rows) for column in plan.columns]
         heads = tuple(pa.nulls(len(rows), of_type) for of_type in HEAD_TYPES.values())
-        batch = plan.batch(Piece(len(rows), heads, arrays, None, None))
+        batch = plan.batch(RowBatch(len(rows), heads, arrays, None, None))
         if self._condition is not None:
             batch = self._condition.rows(batch)
         found = [batch.column(name) for name in self._target.names]
@@ -138,7 +138,7 @@ class RowBatches:
     def _plan(self, table: Table) -> ColumnPlan:
         plan = self._plans.get(table)
         if plan is None:
-            # A table altered while it is read: versions are counted as they come.
+            # The table may be altered while it is read: number the versions as they appear.
             version = len(self._plans) + 1
             schema = WriterSchema(table.source, 0, version, avro_schema(table))
             options = self._options
@@ -165,14 +165,14 @@ def _checked(options: SourceOptions) -> SourceOptions:
         )
     for name, given in (("asOf", options.as_of is not None), ("scn", options.scn)):
         if given:
-            raise SettingsError(f"option {name} goes with mode=table: a database has no SCNs")
+            raise SettingsError(f"option {name} needs mode=table: a database has no SCNs")
     return options
 
 
 def physical_source_of(source: str, file: Path) -> PhysicalSourceSettings:
-    """Return the physical source that a relay's settings file has a source in.
+    """Return the physical source of a source, from a relay's settings file.
 
-    Raises SettingsError when there is none.
+    Raises SettingsError if the file does not have the source.
     """
     settings = load_settings(file, RelaySettings)
     for physical in settings.physical_sources:
@@ -194,7 +194,7 @@ def _wanted_range(wanted: EventFilter | None) -> KeyRange | None:
         return None
     if isinstance(wanted, RangeFilter):
         return KeyRange(wanted.start, wanted.end - 1)
-    raise SettingsError("option filters: with mode=database it is one RANGE, or none")
+    raise SettingsError("option filters: mode=database supports one RANGE, or none")
 
 
 def _opened(database: PhysicalSourceSettings) -> TableScan:

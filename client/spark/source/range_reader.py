@@ -1,9 +1,8 @@
-"""What a task does: read one range from the servers and give it as Arrow batches.
+"""Read one range from the servers as Arrow batches; runs in a task.
 
-Windows come from a relay's ring; those that it evicted after the range was
-planned come from a bootstrap server's log, which has the same events. A window
-that was read in part by then is read again, without the rows that were given
-already.
+Windows come from a relay's ring. Windows that the ring has evicted since the range was
+planned come from a bootstrap server's log, which has the same events. A window that
+was partly read by then is read again, without the rows that were already returned.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from databus.client.machines.position import place_order
 from databus.client.responses import read_stream_headers
-from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, Layout, WriterSchema
 from databus.client.spark.options import SourceOptions, parse_options
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
@@ -40,7 +39,7 @@ WHOLE_WINDOW = -1
 
 
 class RangeReader:
-    """Reads ranges of one query; a worker may keep it for its next task."""
+    """Reads ranges of one query; a worker process keeps it for its next tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -52,25 +51,25 @@ class RangeReader:
         self._schemas: dict[str, list[WriterSchema]] = {}
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._relays.close()
         if self._bootstraps is not None:
             self._bootstraps.close()
 
     def read(self, one: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the range's rows as batches of exactly the target's schema.
+        """Yield a range's rows as batches with exactly the target's schema.
 
-        Raises DatabusError that says which windows or rows could not be read.
+        Raises DatabusError that names the windows or rows that could not be read.
         """
         if isinstance(one, SnapshotEnd):
             yield from self._end_snapshot(one, target)
             return
         sources = one.sources if isinstance(one, LogRange) else (one.source,)
-        reading = _Reading(self, one, sources, target)
+        read = _RangeRead(self, one, sources, target)
         if isinstance(one, LogRange):
-            yield from reading.windows(one)
+            yield from read.windows(one)
         else:
-            yield from reading.snapshot(one)
+            yield from read.snapshot(one)
 
     def columns(
         self,
@@ -79,9 +78,9 @@ class RangeReader:
         target: pa.Schema,
         *,
         as_snapshot: bool = False,
-    ) -> EventColumns:
-        """Return what makes batches of the range's events."""
-        return EventColumns(
+    ) -> EventBatches:
+        """Return the decoder of a range's events."""
+        return EventBatches(
             target,
             self.schemas(sources),
             physical_source=one.physical_source,
@@ -94,7 +93,7 @@ class RangeReader:
         )
 
     def schemas(self, sources: Sequence[str], is_again: bool = False) -> list[WriterSchema]:
-        """Return all versions of the sources' schemas that the servers know."""
+        """Return all versions of the sources' schemas; `is_again` asks the servers again."""
         if is_again or any(name not in self._schemas for name in sources):
             found = self._relays.register(sources) if self._options.relays else {}
             if self._bootstraps is not None and (is_again or not found):
@@ -119,7 +118,7 @@ class RangeReader:
 
     @property
     def bootstraps(self) -> ServerPool | None:
-        """The bootstrap servers, if there are any."""
+        """The bootstrap servers, or None."""
         return self._bootstraps
 
     def _end_snapshot(self, one: SnapshotEnd, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -130,7 +129,7 @@ class RangeReader:
 
 
 def layout_of(target: pa.Schema) -> Layout:
-    """Return how rows lie in a schema of changes: no column of a table is a struct."""
+    """Return the layout of a schema of changes; a struct column cannot be a table's column."""
     first = target.field(0)
     return (
         "structs" if first.name != CHANGE_COLUMN and pa.types.is_struct(first.type) else "columns"
@@ -141,7 +140,7 @@ _readers: dict[str, RangeReader] = {}
 
 
 def range_reader(options: Mapping[str, str]) -> RangeReader:
-    """Return the reader of these options, one in each worker process: its connections are kept."""
+    """Return this process's reader for these options, with its open connections."""
     text = json.dumps(dict(options), sort_keys=True)
     if text not in _readers:
         if len(_readers) >= MOST_READERS:
@@ -151,13 +150,13 @@ def range_reader(options: Mapping[str, str]) -> RangeReader:
 
 
 def close_readers() -> None:
-    """Let go of the connections of all readers of this process."""
+    """Close all readers of this process."""
     while _readers:
         _readers.popitem()[1].close()
 
 
-class _Reading:
-    """One range as it is read."""
+class _RangeRead:
+    """The state of reading one range."""
 
     def __init__(
         self, reader: RangeReader, one: Range, sources: Sequence[str], target: pa.Schema
@@ -176,7 +175,7 @@ class _Reading:
             as_snapshot=isinstance(one, SnapshotRange),
         )
         self._size_bytes = self._options.fetch_bytes
-        # Of a window that was given in part: its SCN, and the index of the last row given.
+        # The window that was partly returned: its SCN, and the index of its last returned row.
         self._given = (-1, -1)
         self._moved_at = time.monotonic()
 
@@ -196,22 +195,22 @@ class _Reading:
             yield from self._logged(one, place)
 
     def snapshot(self, one: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a snapshot range; nothing more when that snapshot is no more."""
+        """Yield the rows of a snapshot range; stop if the snapshot is no longer valid."""
         begin = snapshot(one.source, one.from_row, one.at_scn, one.since_scn, one.store)
         servers = self._need_servers()
         servers.prefer(one.server)
         try:
             yield from self._pages(servers, begin, {Parameter.UNTIL_ROW: str(one.to_row)})
         except DatabusError as error:
-            # The planner finds the same before it takes the snapshot for complete, and
-            # begins another: what was given here, and what not, comes again in it.
+            # The planner gets the same error before it ends the snapshot, and starts
+            # another one, in which all these rows come again.
             if one.is_final or not isinstance(error, BootstrapTooYoungError):
                 raise
 
     def _logged(self, one: LogRange, place: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         scn, offset = place
         if offset != WHOLE_WINDOW:
-            scn -= 1  # the window anew: servers count the events of a part of it differently
+            scn -= 1  # the whole window again: offsets in a window differ between servers
         for batch in self._pages(self._need_servers(), catch_up(scn, one.to_scn), {}):
             yield from self._not_given(batch)
 
@@ -226,7 +225,7 @@ class _Reading:
 
     def _need_servers(self) -> ServerPool:
         servers = self._reader.bootstraps
-        assert servers is not None, "no such range is planned without a server"
+        assert servers is not None, "the planner needs bootstrap servers for such a range"
         return servers
 
     # Requests
@@ -237,7 +236,7 @@ class _Reading:
         except ScnNotFoundError:
             if place[1] != WHOLE_WINDOW:
                 raise
-            # The ring may begin with the very next window and not know what was before it.
+            # The ring may begin with the next window, and does not know the one before.
             return self._ask_relay((place[0] + 1, 0), to_scn)
 
     def _ask_relay(self, place: tuple[int, int], to_scn: int) -> Answer:
@@ -259,8 +258,8 @@ class _Reading:
     ) -> None:
         if self._reader.bootstraps is None:
             raise SettingsError(
-                f"{one.physical_source}: no relay holds the windows from scn {place[0]} to "
-                f"{one.to_scn} any more, which a batch was planned of ({error}); give the option "
+                f"{one.physical_source}: a batch was planned with the windows from scn {place[0]} "
+                f"to {one.to_scn}, but no relay holds them any more ({error}); give the option "
                 "bootstrapServers, or start with another checkpoint folder"
             ) from error
 
@@ -269,14 +268,14 @@ class _Reading:
     def _take_windows(
         self, answer: Answer, place: tuple[int, int], to_scn: int
     ) -> Generator[pa.RecordBatch, None, tuple[int, int]]:
-        """Yield what is ready of an answer's rows; return where the next request goes on."""
+        """Yield the complete batches of an answer; return the place of the next request."""
         headers = read_stream_headers(answer.server, answer.headers)
         if headers.pending_event_bytes is not None and not answer.body:
             self._grow(headers.pending_event_bytes, answer.server, place[0])
             return place
         if headers.resume is None:
             raise ServerError(
-                answer.server, f"/stream without {Header.RESUME}: it is no databus relay"
+                answer.server, f"/stream without header {Header.RESUME}: it is not a databus relay"
             )
         check_resume(answer.server, headers.resume, place, to_scn)
         schemas = self._reader.schemas
@@ -292,24 +291,24 @@ class _Reading:
         return headers.resume
 
     def _check_patience(self, server: str, scn: int, to_scn: int) -> None:
-        """Raise ServerError when a relay that lacks planned windows does not get them."""
+        """Raise ServerError if a relay does not receive planned windows within the retry time."""
         waited_s = time.monotonic() - self._moved_at
         if waited_s > self._options.retry_seconds:
             raise ServerError(
                 server,
-                f"has nothing after scn {scn} for {waited_s:.0f} s, and a batch was planned up to "
-                f"scn {to_scn}: is it behind, or was its ring made anew?",
+                f"has had nothing after scn {scn} for {waited_s:.0f} s, but a batch was planned up "
+                f"to scn {to_scn}: is the relay behind, or was its ring created anew?",
             )
 
     def _grow(self, needed_bytes: int, server: str, scn: int) -> None:
         if needed_bytes > MAX_FETCH_BYTES:
             raise ServerError(
-                server, f"an event of {needed_bytes} bytes after scn {scn}: larger than an answer"
+                server, f"an event of {needed_bytes} bytes after scn {scn} exceeds a response"
             )
         self._size_bytes = max(self._size_bytes, needed_bytes)
 
     def _flush(self, partial_scn: int = -1) -> Iterator[pa.RecordBatch]:
-        """Yield what is held; note how far window `partial_scn` is given with it."""
+        """Yield the held rows; record which rows of window `partial_scn` are among them."""
         for batch in self._columns.flush():
             if partial_scn >= 0:
                 self._note(batch, partial_scn)
@@ -323,7 +322,7 @@ class _Reading:
             self._given = (scn, max(held, last))
 
     def _not_given(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a batch but for those of a window that were given before."""
+        """Yield a batch without the rows of a window that were returned before."""
         given_scn, given_index = self._given
         if given_scn >= 0:
             scns, indexes = _places(batch)
@@ -334,16 +333,16 @@ class _Reading:
 
 
 def _places(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    told = batch.column(CHANGE_COLUMN)
-    return pc.struct_field(told, "scn"), pc.struct_field(told, "index")
+    changes = batch.column(CHANGE_COLUMN)
+    return pc.struct_field(changes, "scn"), pc.struct_field(changes, "index")
 
 
 def check_resume(server: str, resume: tuple[int, int], place: tuple[int, int], to_scn: int) -> None:
-    """Raise ServerError when a relay says to go on behind what was asked for, or beyond it."""
+    """Raise ServerError if a relay's resume place is outside the requested range."""
     end = place_order(to_scn, WHOLE_WINDOW)
     if not place_order(*place) <= place_order(*resume) <= end:
         raise ServerError(
             server,
-            f"says to go on at {resume[0]}, {resume[1]}; it was asked for what comes after "
+            f"resumes at {resume[0]}, {resume[1]}; it was asked for events after "
             f"{place[0]}, {place[1]}, up to scn {to_scn}",
         )

@@ -1,7 +1,7 @@
-"""Which reader an option `mode` means.
+"""Choose the reader by the option `mode`.
 
-A stream and a batch have the same columns asked for in the same way, so the
-mode has to be in the options: changes, unless a table is asked for.
+Spark asks for the schema in the same way for streams and batches, so the mode must
+be an option. Its default is `changes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TABLES = {
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """Return the columns; raises DatabusError."""
+    """Return the columns for the options; raises DatabusError."""
     mode = parse_options(options).mode
     if mode is Mode.CHANGES:
         return changes_type(options)
@@ -34,7 +34,7 @@ def schema_of(options: Mapping[str, str]) -> StructType:
 
 
 def partitions_of(options: Mapping[str, str], schema: StructType) -> Sequence[bytes]:
-    """Return what the tasks of a batch read."""
+    """Return the partitions of a batch's tasks."""
     mode = parse_options(options).mode
     if mode is Mode.CHANGES:
         return [text.encode() for text in ranges_of_changes(options)]

@@ -1,17 +1,17 @@
 """`spark.read` of a table as of an SCN, from a bootstrap server's snapshot and log.
 
-A server's snapshot as of X has the rows that have not changed since. Those that
-have are found in the log: the first change of a row after X says what it was.
-Rows go on changing while they are read, so each task reads its part of the
-snapshot first, then the log of the same rows up to where the server is by then:
-a row that left the snapshot before it was reached is in that log. One that was
-reached and changed later is in both, and comes once.
+A server's snapshot as of X has the rows that have not changed since. The others are
+reconstructed from the log: by the first change of a row after X. Rows go on changing
+while they are read. So each task first reads its part of the snapshot, then the log
+of the same rows up to the server's current position. A row that changed before the
+snapshot reached it is in that log. A row that changed later is in both, and is
+returned once.
 
-The tasks part the table by the ids that rows have in the server's store, and
-keep when they change or are deleted. So each row is looked at once, by one task.
+Tasks split the table by the ids that rows have in the server's store. An id does not
+change when its row is updated or deleted, so each row belongs to exactly one task.
 
-So all tasks give the table as of one X, whoever writes meanwhile. The keys of a
-task's rows are kept in memory until its end, and of the log the first changes.
+So all tasks together return the table as of X, while writes go on. A task keeps the
+keys of its rows, and the first changes from the log, in memory until it ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from databus.client.responses import read_scn
 from databus.client.spark.arrow.avro_columns import choose_columns
-from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.predicate import RowCondition
 from databus.client.spark.arrow.row_types import (
     CHANGE_COLUMN,
@@ -67,7 +67,7 @@ DEFAULT_PARTITIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class TablePartition:
-    """Rows of one source as of an SCN, of ids in (`after_row`, `until_row`] of a store."""
+    """Rows of one source as of an SCN, with ids in (`after_row`, `until_row`] of a store."""
 
     scn: int
     after_row: int
@@ -81,14 +81,14 @@ class TableReader:
     """Plans and reads one table; `schema` is what `columns` returned, or part of it."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        """Raise SettingsError for wrong options; ask no server yet."""
+        """Raise SettingsError for wrong options; no server is asked yet."""
         self._options = _checked(parse_options(options))
         self._source = self._options.sources[0]
         self._schema = schema
 
     @classmethod
     def columns(cls, options: Mapping[str, str]) -> StructType:
-        """Return the columns of the table as the servers know them now; raises DatabusError."""
+        """Return the table's current columns, from the servers; raises DatabusError."""
         parsed = _checked(parse_options(options))
         pool = _servers(parsed)
         try:
@@ -101,9 +101,9 @@ class TableReader:
         return rows
 
     def partitions(self) -> list[TablePartition]:
-        """Return what the tasks read, all of it as of one SCN.
+        """Return the partitions of the tasks, all as of one SCN.
 
-        Raises SettingsError for an SCN that cannot be had, ServerError.
+        Raises SettingsError for an SCN that is not available, ServerError.
         """
         options, source = self._options, self._source
         pool = _servers(options)
@@ -130,26 +130,26 @@ class TableReader:
         ]
 
     def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's rows as batches of exactly the schema.
+        """Yield a partition's rows as batches with exactly the schema.
 
-        Raises SettingsError for rows that cannot be had as of that SCN, ServerError.
+        Raises SettingsError for rows that are not available as of that SCN, ServerError.
         """
         pool = _servers(self._options)
         pool.prefer(partition.server)
         try:
-            yield from _Reading(self._options, self._schema, partition, pool).rows()
+            yield from _PartitionRead(self._options, self._schema, partition, pool).rows()
         except DatabusError as error:
             raise self._explained(error) from error
         finally:
             pool.close()
 
     def _ask(self, pool: ServerPool, begin: Checkpoint, more: Mapping[str, str]) -> Answer:
-        """Measure next to nothing: what tasks would be refused there is refused now."""
+        """Measure a minimal range, so that a refusal happens now and not in the tasks."""
         asked = {Parameter.SOURCES: self._source, Parameter.CHECKPOINT: begin.to_json()}
         return pool.get("/measure", {**asked, **more})
 
     def _explained(self, error: DatabusError) -> DatabusError:
-        """Return a refusal with what to do about it."""
+        """Return a refusal with advice."""
         as_of = self._options.as_of
         if isinstance(error, BootstrapTooYoungError):
             if as_of is None:
@@ -163,8 +163,8 @@ class TableReader:
         return error
 
 
-class _Reading:
-    """One partition as it is read."""
+class _PartitionRead:
+    """The state of reading one partition."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Reading:
         )
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield the snapshot's rows, and then those that changed after."""
+        """Yield the snapshot's rows, then the rows that changed after the SCN."""
         known: list[pa.RecordBatch] = []
         part = self._partition
         at_begin = snapshot(self._source, part.after_row, part.scn, 0, part.store)
@@ -219,7 +219,7 @@ class _Reading:
             return
         for batch in found.to_batches(max_chunksize=self._options.batch_rows):
             rows = self._fulfilling(batch)
-            # When it changed last before that is not known: at that SCN it was so.
+            # The SCN of the row's previous change is not known; it was valid as of this SCN.
             scns = pa.repeat(pa.scalar(scn, pa.int64()), rows.num_rows)
             yield self._shaped(rows, scns)
 
@@ -227,13 +227,13 @@ class _Reading:
         self, checkpoint: Checkpoint, rows: Mapping[str, str], *, is_snapshot: bool
     ) -> Iterator[pa.RecordBatch]:
         shape = changes_schema({self._source: self._rows}, "columns", not is_snapshot)
-        columns = EventColumns(
+        columns = EventBatches(
             arrow_schema(shape),
             self._partition.versions,
             physical_source="",
             layout="columns",
             as_snapshot=is_snapshot,
-            # A column that came after this was planned is not of that SCN's table.
+            # A column that was added after planning is not part of the table as of the SCN.
             on_new_column="ignore",
             as_text=self._options.columns_as_text,
             batch_rows=self._options.batch_rows,
@@ -252,7 +252,7 @@ class _Reading:
 
 
 def split_rows(max_row: int, parts: int) -> list[tuple[int, int]]:
-    """Return ranges of ids, each (after, until], that together have every row, later ones too."""
+    """Return ranges of ids, each (after, until], that cover all rows, including later ones."""
     inner = {max_row * part // parts for part in range(1, parts)} - {0}
     return list(pairwise([0, *sorted(inner), MAX_SCN]))
 
@@ -262,7 +262,7 @@ def _checked(options: SourceOptions) -> SourceOptions:
     if len(options.sources) != 1:
         raise SettingsError(
             f"option sources = {','.join(options.sources)}: mode=table reads one table; read each "
-            "alone and unite the DataFrames"
+            "table separately and union the DataFrames"
         )
     return options
 
@@ -275,7 +275,7 @@ def _versions(pool: ServerPool, source: str) -> list[WriterSchema]:
     versions = pool.register([source])[source]
     if not versions:
         raise SchemaNotFoundError(f"the bootstrap server has no schema of source {source} yet")
-    # The server has each row in the table's version of now, whenever it was written.
+    # The server keeps every row in the table's current version, whenever it was written.
     newest = Versions(version.text for version in versions).at(MAX_SCN)
     assert newest is not None
     return [version for version in versions if shape(version.text) == shape(newest)]
@@ -287,11 +287,11 @@ def _row_type(options: SourceOptions, versions: Sequence[WriterSchema]) -> Struc
 
 
 def _keys(source: str, rows: StructType) -> list[str]:
-    """Return the key's columns, in key order; raises SettingsError for a table without one."""
+    """Return the key columns in key order; raises SettingsError for a table without a key."""
     keyed = sorted((field.metadata[KEY], field.name) for field in rows if KEY in field.metadata)
     if not keyed:
         raise SettingsError(
-            f"{source} has no primary key: what it was at an SCN is not known of equal rows; read "
-            "it with mode=database, or with mode=changes"
+            f"{source} has no primary key, so its rows as of an SCN are not known; read it with "
+            "mode=database or mode=changes"
         )
     return [name for _, name in keyed]

@@ -1,4 +1,4 @@
-"""What a job does with a micro-batch: one class for each form of SELECT."""
+"""Apply a job's micro-batches: one class for each form of SELECT."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from databus.client.spark.sql.join_rows import (
     touched_by_changes,
     wide_changes,
 )
-from databus.client.spark.sql.join_state import MirrorTable
-from databus.client.spark.sql.plan import Feed, JoinPlan, UnionPlan
+from databus.client.spark.sql.join_state import JoinState
+from databus.client.spark.sql.plan import JoinPlan, SourceStream, UnionPlan
 from databus.client.spark.sql.projection import selected_changes
 from databus.client.spark.targets.changes import Changes
 from databus.client.spark.targets.target import Applied, Target, check_same_source
 
-_NOTED = 400  # characters that a target's book has for a source, with room
+_NOTED = 400  # characters of a source's name that fit into a target's commit log, with room
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class UnionBatches:
     app_id: str
 
     def apply(self, batch: DataFrame, batch_id: int) -> Applied:
-        """Apply a batch in the shape of `feeds`; raises DatabusError."""
+        """Apply a batch in the shape of `source_streams`; raises DatabusError."""
         several = len(self.plan.branches) > 1
-        if several:  # each branch reads it
+        if several:  # each branch reads the batch
             batch.persist()
         try:
             changes = selected_changes(self.plan, batch)
@@ -48,72 +48,72 @@ class UnionBatches:
 
 @dataclass(frozen=True, slots=True)
 class JoinBatches:
-    """Keeps a target equal to a JOIN, through mirrors of the joined tables.
+    """Keeps a target equal to a JOIN, by means of the join state.
 
-    First the mirrors take the batch, each exactly once; then the touched rows
-    are computed from them and written. Which rows those are is said by the
-    batch itself, or, after a mark, by what the target has: never by what the
-    mirrors were before. So a batch that comes again after a crash, with some of
-    the mirrors already past it, comes to the same.
+    First the batch is applied to the state's tables, to each exactly once. Then the
+    touched rows are computed from them and written. The touched rows depend on the
+    batch, and after a mark on the target's rows, but never on the state before the
+    batch. So a batch that comes again after a crash has the same result, even if
+    some of the tables have already taken it.
     """
 
     plan: JoinPlan
     spark: SparkSession
-    mirrors: Mapping[Feed, MirrorTable]
+    state: JoinState
     target: Target
     app_id: str
 
     def apply(self, batch: DataFrame, batch_id: int) -> Applied:
-        """Apply a batch in the shape of `feeds`; raises DatabusError."""
+        """Apply a batch in the shape of `source_streams`; raises DatabusError."""
         last = self.target.applied(self.app_id)
         if last is not None and last >= batch_id:
             return Applied(is_skipped=True, positions=self.target.positions())
         check_same_source(self.target, self._rows_source)
         table = batch.toArrow()
-        by_feed = {feed: mirror.changes(table) for feed, mirror in self.mirrors.items()}
+        by_stream = {stream: kept.changes(table) for stream, kept in self.state.items()}
         applied = {
-            feed: self.mirrors[feed].target.apply(self.app_id, batch_id, changes)
-            for feed, changes in by_feed.items()
+            stream: self.state[stream].target.apply(self.app_id, batch_id, changes)
+            for stream, changes in by_stream.items()
         }
-        touched = self._touched(by_feed, applied)
+        touched = self._touched(by_stream, applied)
         if not touched:
             return Applied(positions=self.target.positions())
-        rows = wide_changes(self.plan, self.spark, self.mirrors, touched).toArrow()
-        changes = Changes(rows, self.plan.key, (), _positions(by_feed), self._rows_source)
+        rows = wide_changes(self.plan, self.spark, self.state, touched).toArrow()
+        changes = Changes(rows, self.plan.key, (), _positions(by_stream), self._rows_source)
         return self.target.apply(self.app_id, batch_id, changes)
 
     @property
     def _rows_source(self) -> str:
-        """Return what the target notes that its rows are of: of no one table."""
-        labels = [self.plan.fact.label, *(one.feed.label for one in self.plan.dimensions)]
+        """The source that the target records for its rows; no single table's name."""
+        labels = [self.plan.fact.label, *(one.stream.label for one in self.plan.dimensions)]
         return f"JOIN of {', '.join(labels)}"[:_NOTED]
 
     def _touched(
-        self, by_feed: Mapping[Feed, Changes], applied: Mapping[Feed, Applied]
+        self, by_stream: Mapping[SourceStream, Changes], applied: Mapping[SourceStream, Applied]
     ) -> list[DataFrame]:
         changed = {
-            feed: changes.rows.select(self.mirrors[feed].kept.key)
-            for feed, changes in by_feed.items()
+            stream: changes.rows.select(self.state[stream].kept.key)
+            for stream, changes in by_stream.items()
             if changes.rows.num_rows
         }
-        touched = touched_by_changes(self.plan, self.spark, self.mirrors, changed)
-        if by_feed[self.plan.fact].marks and self.target.schema() is not None:
+        touched = touched_by_changes(self.plan, self.spark, self.state, changed)
+        if by_stream[self.plan.fact].marks and self.target.schema() is not None:
             held = self.target.rows(self.spark)
-            touched.append(facts_gone(self.plan, self.spark, self.mirrors, held))
-        feeds = [one.feed for one in self.plan.dimensions]
-        if any(_may_remove(by_feed[feed], applied[feed]) for feed in feeds):
-            touched.append(all_facts(self.plan, self.spark, self.mirrors))
+            touched.append(facts_gone(self.plan, self.spark, self.state, held))
+        streams = [one.stream for one in self.plan.dimensions]
+        if any(_may_remove(by_stream[stream], applied[stream]) for stream in streams):
+            touched.append(all_facts(self.plan, self.spark, self.state))
         return touched
 
 
 def _may_remove(changes: Changes, applied: Applied) -> bool:
-    """Say whether marks may have taken rows away: of an earlier attempt nobody knows."""
+    """Return whether marks may have removed rows; unknown, so true, after an earlier attempt."""
     return bool(changes.marks) and (applied.is_skipped or applied.deletes > 0)
 
 
-def _positions(by_feed: Mapping[Feed, Changes]) -> dict[str, int]:
+def _positions(by_stream: Mapping[SourceStream, Changes]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for changes in by_feed.values():
+    for changes in by_stream.values():
         for physical, scn in changes.positions.items():
             found[physical] = max(found.get(physical, scn), scn)
     return found

@@ -1,7 +1,7 @@
-"""A query and the columns of its sources make a plan. Pure.
+"""Resolve a query's names against the columns of its sources, and return the plan. Pure.
 
-The target's key is the source's (of a JOIN: the fact's) primary key, so its
-columns must be among the selected: those that aren't are added in front.
+The target's key is the primary key of the source, or of a JOIN's fact. Key columns
+that are not selected are added in front.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from databus.client.spark.sql.plan import (
     SOURCE_COLUMN,
     Branch,
     Dimension,
-    Feed,
     JoinPlan,
-    Mirror,
     Output,
     Plan,
     SourceColumns,
+    SourceStream,
+    StateColumns,
     UnionPlan,
     find_name,
     quoted,
@@ -29,23 +29,23 @@ from databus.client.spark.sql.query import Condition, Item, Joined, Query, Relat
 from databus.client.spark.sql.source_text import SqlText
 
 
-def bind(query: Query, columns: Mapping[Feed, SourceColumns]) -> Plan:
-    """Return the plan; raises SettingsError for names that aren't there, and for keys.
+def bind(query: Query, columns: Mapping[SourceStream, SourceColumns]) -> Plan:
+    """Return the plan; raises SettingsError for unknown names, and for a missing key.
 
-    `columns` has every source of `feeds_of(query)`.
+    `columns` has every source of `streams_of(query)`.
     """
     if query.selects[0].joined:
         return _bind_join(query.text, query.selects[0], columns)
     return _bind_union(query, columns)
 
 
-def feeds_of(query: Query) -> list[Feed]:
-    """Return the sources that a query reads, each once."""
-    return list(dict.fromkeys(_feed(relation) for relation in query.relations))
+def streams_of(query: Query) -> list[SourceStream]:
+    """Return the sources that a query reads, without repetition."""
+    return list(dict.fromkeys(_stream(relation) for relation in query.relations))
 
 
-def _feed(relation: Relation) -> Feed:
-    return Feed(relation.source, relation.physical_source)
+def _stream(relation: Relation) -> SourceStream:
+    return SourceStream(relation.source, relation.physical_source)
 
 
 # Names
@@ -53,7 +53,7 @@ def _feed(relation: Relation) -> Feed:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A column: which of the tables has it, and its name there."""
+    """A column: the number of its table, and its name there."""
 
     table: int
     name: str
@@ -61,15 +61,15 @@ class _Place:
 
 @dataclass(slots=True)
 class _Scope:
-    """The tables that an expression may name; `used` are the columns that were named."""
+    """The tables that an expression may name; `used` collects the columns that it names."""
 
     text: SqlText
     tables: list[tuple[Relation, SourceColumns]]
-    are_named: bool  # whether columns are written with their table's short name
+    are_named: bool  # columns are written with their table's short name
     used: set[_Place] = field(default_factory=set)
 
     def find(self, column: exp.Column) -> _Place:
-        """Return what a column means; raises SettingsError when that is nothing, or several."""
+        """Return a name's column; raises SettingsError if there is none, or more than one."""
         among = self.tables_of(column)
         found = [
             _Place(number, name)
@@ -82,7 +82,7 @@ class _Scope:
         if found:
             owners = " and ".join(self.tables[place.table][0].alias for place in found)
             raise self.text.refusal(
-                column, f"{column.name} is a column of {owners}: write which, with its table's name"
+                column, f"{column.name} is a column of {owners}: write the table's name before it"
             )
         have = "; ".join(
             f"{self.tables[number][0].label} has {', '.join(self.tables[number][1].columns)}"
@@ -91,22 +91,22 @@ class _Scope:
         raise self.text.refusal(column, f"there is no column {column.name}; {have}")
 
     def written(self, tokens: list[Token], node: exp.Expr) -> str:
-        """Return an expression's text with its columns' whole names."""
+        """Return an expression's text with its columns' full names."""
         return self.text.spliced(
             tokens, node.find_all(exp.Column), lambda column: self.name(self.find(column))
         )
 
     def name(self, place: _Place) -> str:
-        """Return how a column is written."""
+        """Return a column's full name."""
         column = quoted(place.name)
         return f"{short_name(place.table)}.{column}" if self.are_named else column
 
     def before(self, count: int) -> _Scope:
-        """Return the scope of the first tables alone."""
+        """Return the scope of the first `count` tables."""
         return _Scope(self.text, self.tables[:count], self.are_named, self.used)
 
     def tables_of(self, column: exp.Column) -> list[int]:
-        """Return the numbers of the tables that a column may be of, by what is before its dot."""
+        """Return the numbers of the tables that a column may belong to, by its qualifier."""
         if not column.table:
             return list(range(len(self.tables)))
         parts = [part.name.lower() for part in column.parts[:-1]]
@@ -119,13 +119,13 @@ class _Scope:
         if not found:
             known = ", ".join(relation.alias for relation, _ in self.tables)
             raise self.text.refusal(
-                column, f"{'.'.join(parts)} is no table of this SELECT here; there are: {known}"
+                column, f"{'.'.join(parts)} is not a table of this SELECT; its tables are: {known}"
             )
         return found[:1]
 
 
 def short_name(table: int) -> str:
-    """Return what a JOIN's tables are called in a plan."""
+    """Return the name of a JOIN's table in a plan."""
     return f"r{table}"
 
 
@@ -138,7 +138,7 @@ def _check_aliases(text: SqlText, select: Select) -> None:
     for relation in select.relations:
         if relation.alias.lower() in seen:
             raise text.refusal(
-                relation.at, f"two tables are called {relation.alias}: give one another name"
+                relation.at, f"two tables are called {relation.alias}: give one a different alias"
             )
         seen.add(relation.alias.lower())
 
@@ -148,7 +148,7 @@ def _check_aliases(text: SqlText, select: Select) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """An output that is made, and the column of a table that it is nothing but."""
+    """An output; `place` is set if it is just a column, `literal` if it is just a text."""
 
     output: Output
     at: exp.Expr
@@ -186,7 +186,7 @@ def _check_names(text: SqlText, columns: Sequence[_Column]) -> None:
         name = column.output.name
         if name.lower() in seen:
             raise text.refusal(
-                column.at, f"two columns of the target are called {name}: name one with AS"
+                column.at, f"two columns of the target are called {name}: rename one with AS"
             )
         seen.add(name.lower())
 
@@ -194,12 +194,11 @@ def _check_names(text: SqlText, columns: Sequence[_Column]) -> None:
 def _with_key(
     scope: _Scope, columns: list[_Column], relation: Relation, key: Sequence[str]
 ) -> tuple[list[_Column], list[int], list[str]]:
-    """Return the columns with the key among them, where it is, and the names that were added."""
+    """Return the columns with the key among them, the key's places, and the added names."""
     if not key:
         raise scope.text.refusal(
             relation.at,
-            f"{relation.label} has no primary key, so no row of the target could be "
-            "told from another",
+            f"{relation.label} has no primary key, so the rows of the target would have no key",
         )
     missing = [name for name in key if _index_of(columns, name) is None]
     for name in missing:
@@ -207,8 +206,9 @@ def _with_key(
         if taken is not None:
             raise scope.text.refusal(
                 relation.at,
-                f"the key column {name} of {relation.label} is not selected as it is, and another "
-                f"column is called {taken}: name that with AS, or select {name} with another name",
+                f"the key column {name} of {relation.label} is not selected unchanged, and another "
+                f"column is called {taken}: rename that with AS, or select {name} under another "
+                "name",
             )
     added = [
         _Column(Output(name, scope.name(_Place(0, name))), relation.at, _Place(0, name))
@@ -229,8 +229,8 @@ def _index_of(columns: Sequence[_Column], name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Half:
-    """A branch before it is known how its rows are told apart."""
+class _UnlabelledBranch:
+    """A branch that has no label yet."""
 
     select: Select
     columns: list[_Column]
@@ -239,43 +239,47 @@ class _Half:
     condition: str | None
 
 
-def _bind_union(query: Query, columns: Mapping[Feed, SourceColumns]) -> UnionPlan:
+def _bind_union(query: Query, columns: Mapping[SourceStream, SourceColumns]) -> UnionPlan:
     text = query.text
-    halves = [_half(text, select, columns[_feed(select.relation)]) for select in query.selects]
-    first = halves[0]
+    branches = [
+        _unlabelled(text, select, columns[_stream(select.relation)]) for select in query.selects
+    ]
+    first = branches[0]
     _check_names(text, first.columns)
-    for other in halves[1:]:
+    for other in branches[1:]:
         _check_alike(text, first, other)
-    labels, source_column = _labels(text, halves)
+    labels, source_column = _labels(text, branches)
     names = [column.output.name for column in first.columns]
-    branches = [_branch(half, names, label) for half, label in zip(halves, labels, strict=True)]
-    return UnionPlan(tuple(branches), source_column, tuple(first.added))
+    labelled = [
+        _branch(branch, names, label) for branch, label in zip(branches, labels, strict=True)
+    ]
+    return UnionPlan(tuple(labelled), source_column, tuple(first.added))
 
 
-def _half(text: SqlText, select: Select, columns: SourceColumns) -> _Half:
+def _unlabelled(text: SqlText, select: Select, columns: SourceColumns) -> _UnlabelledBranch:
     scope = _Scope(text, [(select.relation, columns)], are_named=False)
     made, key_at, added = _with_key(
         scope, _outputs(scope, select.items), select.relation, columns.key
     )
-    return _Half(select, made, key_at, added, _condition(scope, select.where))
+    return _UnlabelledBranch(select, made, key_at, added, _condition(scope, select.where))
 
 
 def _condition(scope: _Scope, where: Condition | None) -> str | None:
     return None if where is None else scope.written(where.tokens, where.node)
 
 
-def _check_alike(text: SqlText, first: _Half, other: _Half) -> None:
+def _check_alike(text: SqlText, first: _UnlabelledBranch, other: _UnlabelledBranch) -> None:
     at = other.select.items[0].node
     if len(first.columns) != len(other.columns):
         raise text.refusal(
             at,
             f"this branch has {len(other.columns)} columns, the first has {len(first.columns)} "
-            "(keys that are not selected are added)",
+            "(key columns that are not selected are added)",
         )
     if first.key_at != other.key_at:
         ours, theirs = (
-            ", ".join(half.columns[place].output.name for place in half.key_at)
-            for half in (other, first)
+            ", ".join(branch.columns[place].output.name for place in branch.key_at)
+            for branch in (other, first)
         )
         raise text.refusal(
             at,
@@ -284,46 +288,48 @@ def _check_alike(text: SqlText, first: _Half, other: _Half) -> None:
         )
 
 
-def _labels(text: SqlText, halves: Sequence[_Half]) -> tuple[list[str], str | None]:
-    """Return the value of each branch's source column, and the column."""
-    if len(halves) == 1:
-        return [halves[0].select.relation.label], None
-    for place, column in enumerate(halves[0].columns):
-        values = [half.columns[place].literal for half in halves]
+def _labels(text: SqlText, branches: Sequence[_UnlabelledBranch]) -> tuple[list[str], str | None]:
+    """Return the label of each branch, and the column that has it."""
+    if len(branches) == 1:
+        return [branches[0].select.relation.label], None
+    for place, column in enumerate(branches[0].columns):
+        values = [branch.columns[place].literal for branch in branches]
         given = [value for value in values if value is not None]
-        if len({*given}) == len(halves):
+        if len({*given}) == len(branches):
             return given, column.output.name
-    labels = [half.select.relation.label for half in halves]
-    for number, half in enumerate(halves):
+    labels = [branch.select.relation.label for branch in branches]
+    for number, branch in enumerate(branches):
         if labels[number] in labels[:number]:
             raise text.refusal(
-                half.select.relation.at,
-                f"{labels[number]} is read by two branches, whose rows nothing tells apart: "
-                "select a text in each, as 'new' AS part",
+                branch.select.relation.at,
+                f"two branches read {labels[number]}, and no column tells their rows apart: "
+                "select another text in each, as 'new' AS part",
             )
     return labels, SOURCE_COLUMN
 
 
-def _branch(half: _Half, names: Sequence[str], label: str) -> Branch:
+def _branch(branch: _UnlabelledBranch, names: Sequence[str], label: str) -> Branch:
     outputs = tuple(
         Output(name, column.output.expression)
-        for name, column in zip(names, half.columns, strict=True)
+        for name, column in zip(names, branch.columns, strict=True)
     )
-    places = [half.columns[at].place for at in half.key_at]
+    places = [branch.columns[at].place for at in branch.key_at]
     key = tuple(
         Output(names[at], place.name)
-        for at, place in zip(half.key_at, places, strict=True)
+        for at, place in zip(branch.key_at, places, strict=True)
         if place is not None
     )
-    return Branch(_feed(half.select.relation), label, outputs, half.condition, key)
+    return Branch(_stream(branch.select.relation), label, outputs, branch.condition, key)
 
 
 # JOIN
 
 
-def _bind_join(text: SqlText, select: Select, columns: Mapping[Feed, SourceColumns]) -> JoinPlan:
+def _bind_join(
+    text: SqlText, select: Select, columns: Mapping[SourceStream, SourceColumns]
+) -> JoinPlan:
     _check_aliases(text, select)
-    tables = [(relation, columns[_feed(relation)]) for relation in select.relations]
+    tables = [(relation, columns[_stream(relation)]) for relation in select.relations]
     scope = _Scope(text, tables, are_named=True)
     dimensions = [
         _dimension(scope.before(number + 2), joined, number + 1)
@@ -335,27 +341,29 @@ def _bind_join(text: SqlText, select: Select, columns: Mapping[Feed, SourceColum
     condition = _condition(scope, select.where)
     key = [Output(made[at].output.name, name) for at, name in zip(key_at, fact_key, strict=True)]
     return JoinPlan(
-        _feed(select.relation),
+        _stream(select.relation),
         tuple(dimensions),
         tuple(column.output for column in made),
         condition,
         tuple(key),
-        _mirrors(scope),
+        _state_columns(scope),
         tuple(added),
     )
 
 
-def _mirrors(scope: _Scope) -> dict[Feed, Mirror]:
-    kept: dict[Feed, set[str]] = {}
-    known: dict[Feed, SourceColumns] = {}
+def _state_columns(scope: _Scope) -> dict[SourceStream, StateColumns]:
+    kept: dict[SourceStream, set[str]] = {}
+    known: dict[SourceStream, SourceColumns] = {}
     for number, (relation, columns) in enumerate(scope.tables):
-        feed = _feed(relation)
-        known[feed] = columns
+        stream = _stream(relation)
+        known[stream] = columns
         used = {place.name for place in scope.used if place.table == number}
-        kept.setdefault(feed, {*columns.key}).update(used)
+        kept.setdefault(stream, {*columns.key}).update(used)
     return {
-        feed: Mirror(tuple(name for name in known[feed].columns if name in names), known[feed].key)
-        for feed, names in kept.items()
+        stream: StateColumns(
+            tuple(name for name in known[stream].columns if name in names), known[stream].key
+        )
+        for stream, names in kept.items()
     }
 
 
@@ -374,16 +382,16 @@ def _dimension(scope: _Scope, joined: Joined, number: int) -> Dimension:
             relation.at,
             f"{relation.label} is joined without `{', '.join(missing)} = a column of the tables "
             f"before it, or a literal` (its primary key is {', '.join(columns.key)}): a dimension "
-            "has at most one row for a row of the tables before it. The target has one row for "
-            f"each of {fact.label}, which is first; where the other table has the reference, let "
-            "that be first",
+            "must have at most one row for each row of the tables before it. The target has one "
+            f"row for each row of {fact.label}, the first table; if {relation.label} refers to "
+            f"{fact.label}, write {relation.label} first",
         )
     references = tuple(Output(name, equal[name]) for name in columns.key)
-    return Dimension(short_name(number), _feed(relation), joined.is_left, condition, references)
+    return Dimension(short_name(number), _stream(relation), joined.is_left, condition, references)
 
 
 def _equalities(scope: _Scope, on: exp.Expr, number: int) -> dict[str, str]:
-    """Return, by column of the joined table, the column before it or the literal it equals."""
+    """Return, by column of the joined table, the earlier column or the literal that it equals."""
     found: dict[str, str] = {}
     for term in _terms(on):
         if not isinstance(term, (exp.EQ, exp.NullSafeEQ)):
@@ -399,7 +407,7 @@ def _equalities(scope: _Scope, on: exp.Expr, number: int) -> dict[str, str]:
 
 
 def _terms(on: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield what all of must hold."""
+    """Yield the terms that are joined by AND."""
     node = on.unnest()
     if isinstance(node, exp.And):
         yield from _terms(node.left)

@@ -1,4 +1,4 @@
-"""A job's plan in words."""
+"""Describe a job's plan in sentences."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from databus.client.spark.sql.query import Condition, Relation, Select
 
 
 def explain(job: SqlJob) -> list[str]:
-    """Say what a job will do, a sentence a line; nobody is asked for anything."""
+    """Return what a job will do, one sentence a line, without asking any server."""
     select = job.query.selects[0]
     of_form = _wide(job, select) if select.joined else _rows(job)
     return [
         f"{job.settings.target} is kept equal to the SELECT of {job.name}.",
         *of_form,
         *_servers(job),
-        f"How far it is, is in {job.settings.checkpoint}: started again, it goes on from there.",
+        f"The position is stored in {job.settings.checkpoint}; a restarted job continues from it.",
     ]
 
 
 def explain_keys(plan: Plan) -> list[str]:
-    """Say what only the sources' columns tell."""
+    """Return sentences about key and columns, which depend on the sources' columns."""
     key = ", ".join(plan.key)
     source = plan.source_column if isinstance(plan, UnionPlan) else None
-    told = f" and {source}" if source else ""
-    lines = [f"A row of the target is known by {key}{told}."]
+    and_source = f" and {source}" if source else ""
+    lines = [f"The key of the target is {key}{and_source}."]
     if plan.added:
-        lines.append(f"{', '.join(plan.added)}: added in front, for it is of the key.")
+        lines.append(f"Key columns that were not selected are added: {', '.join(plan.added)}.")
     if isinstance(plan, JoinPlan):
-        for feed, mirror in plan.mirrors.items():
-            lines.append(f"The mirror of {feed.label} has {', '.join(mirror.columns)}.")
+        for stream, kept in plan.state.items():
+            lines.append(f"The join state of {stream.label} has {', '.join(kept.columns)}.")
     return lines
 
 
@@ -39,35 +39,35 @@ def _rows(job: SqlJob) -> Iterator[str]:
     for select in job.query.selects:
         source = select.relation.label
         if select.where is None:
-            yield f"Each row of {source} is a row of it, by the same primary key."
+            yield f"It has each row of {source}, with the same primary key."
             continue
         condition = _text(job, select.where)
-        yield f"A row of {source} is in it while {condition} is true (NULL is not)."
+        yield f"It has a row of {source} while {condition} is true (NULL is not)."
         yield (
-            "  A change that makes it true inserts, one that leaves it true updates, "
-            "one that ends it deletes."
+            "  A change inserts the row when the condition becomes true, updates it while it "
+            "stays true, and deletes it when it becomes false."
         )
     if len(job.query.selects) > 1:
         yield (
-            f"Rows of different branches are told apart by a text column, if each branch selects "
-            f"another text, and by {SOURCE_COLUMN} in any case: equal keys do not meet."
+            f"Rows of different branches never collide: {SOURCE_COLUMN} is part of the key, and "
+            "so is a text column in which each branch selects another text."
         )
 
 
 def _wide(job: SqlJob, select: Select) -> Iterator[str]:
     fact = select.relation.label
-    yield f"It has at most one row for each row of {fact}, the fact, by its primary key."
+    yield f"It has at most one row for each row of {fact}, the fact, with its primary key."
     for one in select.joined:
         lacking = (
-            "without one its columns are NULL" if one.is_left else "without one there is no row"
+            "without a match its columns are NULL" if one.is_left else "without a match no row"
         )
         yield f"{one.relation.label} is looked up where {_text(job, one.on)}; {lacking}."
     if select.where is not None:
-        yield f"Of these rows it has those of which {_text(job, select.where)} is true."
+        yield f"It has only the rows for which {_text(job, select.where)} is true."
     yield (
-        "Each batch first goes into mirrors of the tables, in the folder mirrors of the "
-        "checkpoint; then the wide rows are computed again of all facts that changed, and of "
-        "those that refer to something that did."
+        "Each batch is first applied to the join state, a copy of each table in the folder "
+        "mirrors of the checkpoint; then the wide rows are computed again for all facts that "
+        "changed, and for those that refer to a changed row."
     )
 
 
@@ -76,10 +76,10 @@ def _servers(job: SqlJob) -> Iterator[str]:
         servers = job.servers_of(relation.physical_source)
         relays, stores = ", ".join(servers.relays), ", ".join(servers.bootstrap_servers)
         begin = (
-            f"the rows that there are come from {stores}, then the changes from {relays}"
+            f"existing rows are read from {stores}, changes from {relays}"
             if stores
-            else f"the changes come from {relays}, which must hold all there ever were, for there "
-            "is no bootstrap server"
+            else f"changes are read from {relays}; without a bootstrap server the relay must "
+            "hold all changes since the table was created"
         )
         yield f"{relation.label}: {begin}."
 

@@ -1,4 +1,4 @@
-"""Read a job file: a `.sql` file, whose first comments say from where and to where.
+"""Read a job file: a `.sql` file whose first comments name the servers and the target.
 
     -- target: delta:lake/open_orders
     -- relays: http://127.0.0.1:11115
@@ -7,9 +7,9 @@
 
     SELECT id, customer, total FROM shop.orders WHERE status = 'open'
 
-A comment before the SELECT that begins with a small word and a colon is a
-setting; others are for the reader. `relays.NAME` and `bootstrap_servers.NAME`
-are the servers of one physical source, which the SELECT names as NAME.shop.orders.
+A comment before the SELECT is a setting if it begins with a lower-case word and a
+colon. Other comments are ignored. `relays.NAME` and `bootstrap_servers.NAME` are the
+servers of one physical source, whose tables the SELECT names as NAME.shop.orders.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class JobSettings(Settings):
     relays: Urls = Field(default=(), description="Relay URLs, separated by commas")
     bootstrap_servers: Urls = Field(default=(), description="Bootstrap server URLs")
     checkpoint: Path = Field(
-        description="The job's own folder: how far it is, and of a JOIN the mirrors of its tables"
+        description="The job's own folder, with its position, and for a JOIN its join state"
     )
     trigger_seconds: float = Field(
         default=1.0, ge=0, description="Least time between two micro-batches"
@@ -61,7 +61,7 @@ class JobSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where a physical source is read."""
+    """The servers from which a physical source is read."""
 
     relays: tuple[str, ...]
     bootstrap_servers: tuple[str, ...]
@@ -69,7 +69,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class SqlJob:
-    """A job file, read. `servers` are those of physical sources that have their own."""
+    """A parsed job file. `servers`: those of the physical sources that have their own."""
 
     name: str
     settings: JobSettings
@@ -77,13 +77,13 @@ class SqlJob:
     query: Query
 
     def servers_of(self, physical_source: str) -> Servers:
-        """Return where a physical source is read: its own servers, or else the job's."""
+        """Return the servers of a physical source: its own, or else the job's."""
         common = Servers(self.settings.relays, self.settings.bootstrap_servers)
         return self.servers.get(physical_source, common)
 
 
 def read_job(file: Path) -> SqlJob:
-    """Read a job file; raises SettingsError that says what is wrong in which line."""
+    """Return the job of a file; raises SettingsError that names the problem and the line."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -112,7 +112,7 @@ def _settings_of(text: str, name: str) -> dict[str, Any]:
             continue
         key, value = match.groups()
         if key in found:
-            raise SettingsError(f"{name}, line {number}: {key} is there twice")
+            raise SettingsError(f"{name}, line {number}: {key} is given twice")
         found[key] = value
     _check_known(found, name)
     return found
@@ -125,9 +125,9 @@ def _check_known(found: Mapping[str, Any], name: str) -> None:
         if setting not in (_OF_ONE if one else known):
             more = ", ".join(f"{each}.NAME" for each in _OF_ONE)
             raise SettingsError(
-                f"{name}: the comment `-- {key}: …` sets nothing; there are {', '.join(known)} and "
-                f"{more} (a comment for the reader begins with a capital letter, or has no colon "
-                "after its first word)"
+                f"{name}: the comment `-- {key}: …` names no setting; the settings are "
+                f"{', '.join(known)} and {more} (a comment for the reader begins with a capital "
+                "letter, or has no colon after its first word)"
             )
 
 
@@ -147,7 +147,7 @@ def _check_servers(job: SqlJob) -> None:
     unused = sorted({*job.servers} - named)
     if unused:
         raise SettingsError(
-            f"{job.name}: relays.{unused[0]}: the SELECT reads nothing of {unused[0]}; it names "
+            f"{job.name}: relays.{unused[0]}: the SELECT reads nothing of {unused[0]}; write "
             f"its tables as {unused[0]}.shop.orders"
         )
     for relation in job.query.relations:
@@ -165,6 +165,6 @@ def _check_told_apart(job: SqlJob) -> None:
         if relation.physical_source and relation.source in bare:
             raise job.query.text.refusal(
                 relation.at,
-                f"{relation.source} is named with and without a physical source: write it before "
-                "all of them, as NAME.shop.orders",
+                f"{relation.source} is named with and without a physical source: always write the "
+                "physical source, as NAME.shop.orders",
             )

@@ -1,11 +1,11 @@
-"""A job's own folder: who it is, how far it is, and its mirrors.
+"""A job's own folder: its identity, its position, and its join state.
 
-    job.json     the job's id in its target, and the SELECT and columns it was begun with
+    job.json     the job's id in its target, and the SELECT and columns it started with
     stream/      Spark's checkpoint
-    mirrors/     of a JOIN: a Delta table of each source
+    mirrors/     for a JOIN: a Delta table of each source
 
-One folder belongs to one SELECT and one target: rows that an earlier SELECT has
-written would stay as they are until they change.
+One folder belongs to one SELECT and one target. With another SELECT, rows that the
+earlier one has written would stay unchanged until their sources change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.spark.sql.job_file import SqlJob
-from databus.client.spark.sql.plan import Feed, SourceColumns
+from databus.client.spark.sql.plan import SourceColumns, SourceStream
 from databus.daemon.files import make_folder, make_private
 from databus.schemas.errors import CheckpointError, SettingsError
 
@@ -28,22 +28,22 @@ FILE = "job.json"
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """An open folder. `app_id` is the job's name in its target's book.
+    """An open folder. `app_id` is the job's name in its target's commit log.
 
-    `columns` are those that the sources had when the job was begun: a column
-    that came since has no values in the rows that are there, so `*` is without it.
+    `columns` are those that the sources had when the job first started. `*` does not
+    include a later column, as the rows written before have no values for it.
     """
 
     path: Path
     app_id: str
-    columns: dict[Feed, SourceColumns]
+    columns: dict[SourceStream, SourceColumns]
     _entries: dict[str, Any]
 
     def keep(self) -> None:
-        """Make the folder, if it is not there: from now on it is this job's.
+        """Create the folder, unless it exists; from then on it belongs to this job.
 
-        Not before the job is known to fit its sources: who corrects a SELECT
-        that never ran shall not need another folder. Raises CheckpointError.
+        Called once the job is known to fit its sources, so that a SELECT that never
+        ran can be corrected in the same folder. Raises CheckpointError.
         """
         try:
             if not (self.path / FILE).exists():
@@ -53,20 +53,20 @@ class JobFolder:
 
     @property
     def stream(self) -> Path:
-        """Spark's checkpoint."""
+        """The folder of Spark's checkpoint."""
         return self.path / "stream"
 
     @property
-    def mirrors(self) -> Path:
-        """The folder of the mirrors."""
+    def join_state(self) -> Path:
+        """The folder of the join state."""
         return self.path / "mirrors"
 
 
-def open_folder(job: SqlJob, columns: Mapping[Feed, SourceColumns]) -> JobFolder:
-    """Open a job's folder, or begin a new one; `columns` are what the sources have now.
+def open_folder(job: SqlJob, columns: Mapping[SourceStream, SourceColumns]) -> JobFolder:
+    """Open a job's folder, or start a new one; `columns` are the sources' current columns.
 
-    Raises SettingsError when it is another job's, or a source's key or columns
-    are not what they were; CheckpointError when it cannot be read.
+    Raises SettingsError if the folder is another job's, or if a source has lost
+    columns or has another key; CheckpointError if the folder cannot be read.
     """
     path = job.settings.checkpoint.absolute()
     try:
@@ -79,22 +79,22 @@ def open_folder(job: SqlJob, columns: Mapping[Feed, SourceColumns]) -> JobFolder
     ):
         if was != now:
             raise SettingsError(
-                f"{job.name}: {path} was begun with another {what} ({was}): rows written by that "
-                "would stay as they are. Give a new checkpoint and a new target, or the old "
+                f"{job.name}: {path} was created with another {what} ({was}), and rows written by "
+                "that would stay unchanged. Give a new checkpoint and a new target, or the old "
                 f"{what}"
             )
-    begun = {feed: _as_begun(job, feed, found, now) for feed, now in columns.items()}
+    begun = {stream: _as_begun(job, stream, found, now) for stream, now in columns.items()}
     return JobFolder(path, found["app_id"], begun, found)
 
 
-def _as_begun(job: SqlJob, feed: Feed, found: Any, now: SourceColumns) -> SourceColumns:
-    was = found["columns"][feed.label]
+def _as_begun(job: SqlJob, stream: SourceStream, found: Any, now: SourceColumns) -> SourceColumns:
+    was = found["columns"][stream.label]
     gone = [name for name in was if name not in now.columns]
-    if gone or tuple(found["keys"][feed.label]) != now.key:
-        what = f"columns {', '.join(gone)} are gone" if gone else "its primary key is another"
+    if gone or tuple(found["keys"][stream.label]) != now.key:
+        what = f"columns {', '.join(gone)} are gone" if gone else "its primary key is different"
         raise SettingsError(
-            f"{job.name}: since the job was begun {feed.label} has changed: {what}. Give a new "
-            "checkpoint and a new target"
+            f"{job.name}: {stream.label} has changed since the job first started: {what}. Give a "
+            "new checkpoint and a new target"
         )
     return SourceColumns(tuple(was), now.key)
 
@@ -104,13 +104,13 @@ def _read(path: Path) -> dict[str, Any]:
     return {name: found[name] for name in ("app_id", "select", "target", "columns", "keys")}
 
 
-def _new(job: SqlJob, columns: Mapping[Feed, SourceColumns]) -> dict[str, Any]:
+def _new(job: SqlJob, columns: Mapping[SourceStream, SourceColumns]) -> dict[str, Any]:
     return {
         "app_id": f"sql-{uuid.uuid4().hex}",
         "select": _select_of(job),
         "target": job.settings.target,
-        "columns": {feed.label: list(of.columns) for feed, of in columns.items()},
-        "keys": {feed.label: list(of.key) for feed, of in columns.items()},
+        "columns": {stream.label: list(of.columns) for stream, of in columns.items()},
+        "keys": {stream.label: list(of.key) for stream, of in columns.items()},
     }
 
 
@@ -130,6 +130,6 @@ def _unusable(path: Path, error: Exception) -> CheckpointError:
 
 
 def _select_of(job: SqlJob) -> str:
-    """Return the SELECT's words, whatever is between them."""
+    """Return the SELECT's tokens, with single spaces between them."""
     text = job.query.text
     return " ".join(text.text[token.start : token.end + 1] for token in text.tokens())

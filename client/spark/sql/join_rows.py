@@ -1,9 +1,9 @@
-"""Which rows of a wide table a batch touches, and what they are afterwards.
+"""Find the rows of a wide table that a batch touches, and compute them again.
 
-Both are asked of the mirrors as they are after the batch, in which every changed
-row is already as it is to be. A fact's row is touched when it changed itself or
-when what it refers to did, through other dimensions too: had it referred to
-that before the batch alone, then it, or a dimension on the way, has changed.
+Both use the join state after the batch. A fact's row is touched if it changed, or
+if a row that it refers to changed, directly or through other dimensions. The state
+after the batch is enough: if the fact referred to a changed row only before the
+batch, then the fact itself, or a dimension on the way, has changed too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 - as everybody writes it
 )
 
-from databus.client.spark.sql.join_state import MirrorTable
-from databus.client.spark.sql.plan import Dimension, Feed, JoinPlan, Output, quoted
+from databus.client.spark.sql.join_state import JoinState
+from databus.client.spark.sql.plan import Dimension, JoinPlan, Output, SourceStream, quoted
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN
 from databus.schemas.scn import MAX_SCN
 
@@ -31,52 +31,48 @@ _TOUCHED = "k"
 def touched_by_changes(
     plan: JoinPlan,
     spark: SparkSession,
-    mirrors: Mapping[Feed, MirrorTable],
-    changed: Mapping[Feed, pa.Table],
+    state: JoinState,
+    changed: Mapping[SourceStream, pa.Table],
 ) -> list[DataFrame]:
-    """Return the keys of facts that changed rows touch; `changed`: the keys of those rows."""
+    """Return the keys of the facts that changed rows touch; `changed`: the keys of these rows."""
     found = []
     if plan.fact in changed:
         found.append(spark.createDataFrame(changed[plan.fact]).select(*_fact_keys(plan)))
     for number, dimension in enumerate(plan.dimensions):
-        if dimension.feed in changed:
-            keys = spark.createDataFrame(changed[dimension.feed]).alias(dimension.name)
-            facts = _referring(plan, spark, mirrors, plan.dimensions[:number])
+        if dimension.stream in changed:
+            keys = spark.createDataFrame(changed[dimension.stream]).alias(dimension.name)
+            facts = _referring(plan, spark, state, plan.dimensions[:number])
             found.append(
                 facts.join(keys, _refers(dimension), "left_semi").select(*_fact_keys(plan, FACT))
             )
     return found
 
 
-def all_facts(
-    plan: JoinPlan, spark: SparkSession, mirrors: Mapping[Feed, MirrorTable]
-) -> DataFrame:
+def all_facts(plan: JoinPlan, spark: SparkSession, state: JoinState) -> DataFrame:
     """Return the keys of all facts."""
-    return mirrors[plan.fact].rows(spark).select(*_fact_keys(plan))
+    return state[plan.fact].rows(spark).select(*_fact_keys(plan))
 
 
-def facts_gone(
-    plan: JoinPlan, spark: SparkSession, mirrors: Mapping[Feed, MirrorTable], held: DataFrame
-) -> DataFrame:
-    """Return the keys of a target's rows that no fact has any more."""
-    facts = all_facts(plan, spark, mirrors)
+def facts_gone(plan: JoinPlan, spark: SparkSession, state: JoinState, held: DataFrame) -> DataFrame:
+    """Return the keys of the target's rows whose fact no longer exists."""
+    facts = all_facts(plan, spark, state)
     return held.select(*plan.key).join(facts, list(plan.key), "left_anti").select(*plan.key)
 
 
 def wide_changes(
     plan: JoinPlan,
     spark: SparkSession,
-    mirrors: Mapping[Feed, MirrorTable],
+    state: JoinState,
     touched: Sequence[DataFrame],
 ) -> DataFrame:
-    """Return what the touched keys' wide rows are now: rows as a target's `Changes` has them.
+    """Return the current wide rows of the touched keys, in the form of `Changes.rows`.
 
-    A row that is not there any more is a delete; it is of the last SCN there
-    can be, for it goes whichever SCN it had: a job's batches come in order.
+    A row that no longer exists is a delete with the highest possible SCN, as it must
+    be removed whatever SCN it has: a job's batches come in order.
     """
     keys = reduce(DataFrame.union, touched).distinct()
     columns = [_named(_TOUCHED, output.name) for output in plan.keys]
-    rows = _wide(plan, spark, mirrors, keys).withColumn(DELETE, F.lit(False)).alias("w")
+    rows = _wide(plan, spark, state, keys).withColumn(DELETE, F.lit(False)).alias("w")
     same = _all(
         column == F.col(f"w.{quoted(output.name)}")
         for column, output in zip(columns, plan.keys, strict=True)
@@ -98,21 +94,18 @@ def wide_changes(
 def _wide(
     plan: JoinPlan,
     spark: SparkSession,
-    mirrors: Mapping[Feed, MirrorTable],
+    state: JoinState,
     keys: DataFrame,
 ) -> DataFrame:
     is_touched = _all(
         _named(FACT, key.expression) == _named(_TOUCHED, key.name) for key in plan.keys
     )
     found = (
-        mirrors[plan.fact]
-        .rows(spark)
-        .alias(FACT)
-        .join(keys.alias(_TOUCHED), is_touched, "left_semi")
+        state[plan.fact].rows(spark).alias(FACT).join(keys.alias(_TOUCHED), is_touched, "left_semi")
     )
     for one in plan.dimensions:
         how = "left" if one.is_left else "inner"
-        rows = mirrors[one.feed].rows(spark).alias(one.name)
+        rows = state[one.stream].rows(spark).alias(one.name)
         found = found.join(rows, F.expr(one.condition), how)
     if plan.condition is not None:
         found = found.where(F.expr(plan.condition))
@@ -123,13 +116,13 @@ def _wide(
 def _referring(
     plan: JoinPlan,
     spark: SparkSession,
-    mirrors: Mapping[Feed, MirrorTable],
+    state: JoinState,
     before: Sequence[Dimension],
 ) -> DataFrame:
-    """Return the facts with the dimensions before another one, by their references alone."""
-    facts = mirrors[plan.fact].rows(spark).alias(FACT)
+    """Return the facts joined to the dimensions `before`, by the reference columns only."""
+    facts = state[plan.fact].rows(spark).alias(FACT)
     for one in before:
-        rows = mirrors[one.feed].rows(spark).alias(one.name)
+        rows = state[one.stream].rows(spark).alias(one.name)
         facts = facts.join(rows, _refers(one), "left")
     return facts
 
@@ -141,7 +134,7 @@ def _refers(dimension: Dimension) -> Column:
 
 
 def _fact_keys(plan: JoinPlan, table: str | None = None) -> list[Column]:
-    """Return the fact's key under the target's names."""
+    """Return the fact's key columns under the target's names."""
     return [_of(table, key).alias(key.name) for key in plan.keys]
 
 

@@ -1,7 +1,7 @@
-"""The mirrors of a JOIN: a Delta table of each source, as it is after the last batch.
+"""The state of a JOIN: one Delta table per source, which equals the source after each batch.
 
-They lie in the job's folder and nobody else reads them. Each takes the job's
-batches exactly once, by the rules of `targets.changes`.
+The tables lie in the folder `mirrors` of the job's checkpoint. Only the job reads
+them. Each takes the job's batches exactly once, by the rules of `targets.changes`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
-from databus.client.spark.sql.plan import Feed, Mirror
+from databus.client.spark.sql.plan import SourceStream, StateColumns
 from databus.client.spark.targets.changes import SCN, Changes, changes_of
 from databus.client.spark.targets.target import Target, open_target
 
@@ -24,21 +25,21 @@ TIDY_EVERY = 50  # batches
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorTable:
-    """One source's mirror. `row` is the type of its columns."""
+class StateTable:
+    """The state of one source; `row` is the type of its columns."""
 
-    feed: Feed
-    kept: Mirror
+    stream: SourceStream
+    kept: StateColumns
     row: StructType
     target: Target
 
     def changes(self, batch: pa.Table) -> Changes:
-        """Return what a batch, in the shape of `feeds`, has for this source."""
-        return changes_of(_rows_of(batch, self.feed, self.kept.columns), self.kept.key)
+        """Return this source's changes in a batch that has the shape of `source_streams`."""
+        return changes_of(_rows_of(batch, self.stream, self.kept.columns), self.kept.key)
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """Return the rows as they are now, and their SCNs."""
-        if self.target.schema() is None:  # nothing has come yet
+        """Return the current rows with their SCNs."""
+        if self.target.schema() is None:  # no change has arrived yet
             return spark.createDataFrame([], self._type())
         return self.target.rows(spark).select(*self.kept.columns, SCN)
 
@@ -46,35 +47,40 @@ class MirrorTable:
         return StructType([*self.row, StructField(SCN, LongType())])
 
 
-def open_mirrors(
-    kept: Mapping[Feed, Mirror], rows: Mapping[Feed, StructType], folder: Path
-) -> dict[Feed, MirrorTable]:
-    """Open the mirrors in a folder; they are made by their first changes."""
+JoinState: TypeAlias = Mapping[SourceStream, StateTable]
+
+
+def open_join_state(
+    columns: Mapping[SourceStream, StateColumns],
+    rows: Mapping[SourceStream, StructType],
+    folder: Path,
+) -> JoinState:
+    """Open the join state in a folder; the first changes create its tables."""
     return {
-        feed: MirrorTable(
-            feed,
-            mirror,
-            StructType([rows[feed][name] for name in mirror.columns]),
+        stream: StateTable(
+            stream,
+            kept,
+            StructType([rows[stream][name] for name in kept.columns]),
             open_target(
-                f"delta:{folder / feed.label}",
-                mirror.key,
+                f"delta:{folder / stream.label}",
+                kept.key,
                 optimize_every=TIDY_EVERY,
                 vacuum_hours=0,  # the only reader is done with a version when the next one comes
             ),
         )
-        for feed, mirror in kept.items()
+        for stream, kept in columns.items()
     }
 
 
-def _rows_of(batch: pa.Table, feed: Feed, columns: tuple[str, ...]) -> pa.Table:
-    """Return a source's changes in layout `columns`, with these columns alone."""
+def _rows_of(batch: pa.Table, stream: SourceStream, columns: tuple[str, ...]) -> pa.Table:
+    """Return a source's changes in layout `columns`, with only these columns."""
     meta = batch[CHANGE_COLUMN]
-    is_ours = pc.equal(pc.struct_field(meta, "source"), feed.source)
-    if feed.physical_source:
-        physical = pc.equal(pc.struct_field(meta, "physical_source"), feed.physical_source)
+    is_ours = pc.equal(pc.struct_field(meta, "source"), stream.source)
+    if stream.physical_source:
+        physical = pc.equal(pc.struct_field(meta, "physical_source"), stream.physical_source)
         is_ours = pc.and_(is_ours, physical)
     ours = batch.filter(is_ours).combine_chunks()
-    row, before = (_struct(ours[feed.label], side) for side in ("row", "before"))
+    row, before = (_struct(ours[stream.label], side) for side in ("row", "before"))
     change = _struct_array(ours[CHANGE_COLUMN])
     images = _structs_of({name: pc.struct_field(before, name) for name in columns}, before)
     fields = {field.name: pc.struct_field(change, field.name) for field in change.type}
@@ -96,7 +102,7 @@ def _struct_array(column: pa.ChunkedArray) -> pa.StructArray:
 
 
 def _structs_of(fields: Mapping[str, pa.Array], like: pa.StructArray) -> pa.StructArray:
-    """Return structs of these fields, null where another column is."""
+    """Return structs of these fields, null where `like` is null."""
     return pa.StructArray.from_arrays(
         list(fields.values()), names=list(fields), mask=like.is_null()
     )

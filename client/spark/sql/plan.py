@@ -1,7 +1,7 @@
-"""What a job does, with all names resolved: values that the batch functions follow.
+"""A job's plan, with all names resolved: the values that the batch functions follow.
 
-Expressions are texts of Spark SQL. In a `Branch` columns stand alone (`id`); in
-a `JoinPlan` each belongs to a table's short name (r0.`id`), r0 being the fact.
+Expressions are texts of Spark SQL. A column is written `id` in a `Branch`, and
+with its table's short name (r0.`id`) in a `JoinPlan`; r0 is the fact.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ SOURCE_COLUMN = "_databus_source"
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """A source's columns, in its order, and those of its primary key."""
+    """A source's columns in order, and its primary key."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """A source as the stream has it. `physical_source` is empty when only one is read."""
+class SourceStream:
+    """The changes of one source. `physical_source` is empty if the job reads only one."""
 
     source: str
     physical_source: str = ""
 
     @property
     def label(self) -> str:
-        """What tells it from the job's other sources."""
+        """The name that is unique among the job's sources."""
         return f"{self.physical_source}.{self.source}" if self.physical_source else self.source
 
 
@@ -43,9 +43,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One SELECT of one source; `label` is the value of its rows' source column."""
+    """One SELECT of one source; `label` is the value in the source column of its rows."""
 
-    feed: Feed
+    stream: SourceStream
     label: str
     outputs: tuple[Output, ...]
     condition: str | None
@@ -54,11 +54,11 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class UnionPlan:
-    """One branch, or several whose rows are told apart by their labels.
+    """One branch, or several whose rows differ by their labels.
 
-    The target keeps the label in `_databus_source`. `source_column` is the
-    output that has it as well, or else that column; None with one branch.
-    `added` are keys that were not selected.
+    The target stores the label in `_databus_source`. `source_column` is an output
+    that also has the label, or else `_databus_source`; None with one branch.
+    `added`: key columns that were not selected.
     """
 
     branches: tuple[Branch, ...]
@@ -72,29 +72,29 @@ class UnionPlan:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The target's key columns; with several branches the source's label is one, too."""
+        """The target's key columns, without the label that several branches add."""
         return tuple(output.name for output in self.branches[0].key)
 
     @property
-    def feeds(self) -> tuple[Feed, ...]:
+    def streams(self) -> tuple[SourceStream, ...]:
         """The sources to read, each once."""
-        return tuple(dict.fromkeys(branch.feed for branch in self.branches))
+        return tuple(dict.fromkeys(branch.stream for branch in self.branches))
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A joined table. `references` = its key columns, and what of the tables before is equal."""
+    """A joined table. `references`: its key columns, each with the expression that it equals."""
 
     name: str
-    feed: Feed
+    stream: SourceStream
     is_left: bool
     condition: str
     references: tuple[Output, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
-    """The columns of a source that the job keeps, its key among them."""
+class StateColumns:
+    """The columns of a source that the join state keeps, its key among them."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
@@ -102,14 +102,14 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """A wide table: one row for each row of the fact that the joins and the condition leave."""
+    """A wide table: a row for each row of the fact that passes the joins and the condition."""
 
-    fact: Feed
+    fact: SourceStream
     dimensions: tuple[Dimension, ...]
     outputs: tuple[Output, ...]
     condition: str | None
     keys: tuple[Output, ...]  # the target's key columns, each of one column of the fact
-    mirrors: dict[Feed, Mirror]
+    state: dict[SourceStream, StateColumns]
     added: tuple[str, ...]
 
     @property
@@ -123,19 +123,19 @@ class JoinPlan:
         return tuple(output.name for output in self.keys)
 
     @property
-    def feeds(self) -> tuple[Feed, ...]:
+    def streams(self) -> tuple[SourceStream, ...]:
         """The sources to read, each once."""
-        return tuple(self.mirrors)
+        return tuple(self.state)
 
 
 Plan = UnionPlan | JoinPlan
 
 
 def quoted(name: str) -> str:
-    """Return a name as Spark SQL has it."""
+    """Return a name as a quoted identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def find_name(names: Iterable[str], name: str) -> str | None:
-    """Return the one of the names that is meant: case does not matter, as in Spark."""
+    """Return the name that equals another one without regard to case, as in Spark; or None."""
     return next((one for one in names if one.lower() == name.lower()), None)

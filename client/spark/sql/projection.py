@@ -1,9 +1,9 @@
-"""Changes of sources as changes of the selected rows: what SELECT … WHERE means in a stream.
+"""Turn changes of sources into changes of the selected rows: SELECT … WHERE on a stream.
 
-A row that fulfils the condition after its change is written; one that doesn't
-is deleted, which is nothing where it was not there: so nobody has to know
-whether it was, and a change without an image before means the same. A condition
-that is NULL is not fulfilled. Marks (truncate, snapshot_end) stay marks.
+A row is written if it fulfils the condition after its change, and deleted if not.
+Deleting a row that the target does not have has no effect, so the row's earlier
+state and the before image are not needed. A condition that is NULL is not
+fulfilled. Marks (truncate, snapshot_end) stay marks.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _KEPT = ("scn", "index", "physical_source", "as_of")
 
 
 def selected_changes(plan: UnionPlan, batch: DataFrame) -> DataFrame:
-    """Return changes as `apply_changes` takes them, their sources named by the branches' labels.
+    """Return changes for `apply_changes`; the source of each is its branch's label.
 
-    `batch` has the shape of `feeds`. It is read once for each branch.
+    `batch` has the shape of `source_streams`. It is read once for each branch.
     """
     parts = [_of_branch(branch, batch) for branch in plan.branches]
     return reduce(DataFrame.union, parts)
 
 
 def _of_branch(branch: Branch, batch: DataFrame) -> DataFrame:
-    sides = quoted(branch.feed.label)
-    rows = batch.where(is_of(branch.feed)).select(
+    sides = quoted(branch.stream.label)
+    rows = batch.where(is_of(branch.stream)).select(
         f"{sides}.row.*", F.col(f"{sides}.before").alias(_OLD), CHANGE_COLUMN
     )
     decided = rows.withColumn(_IS_IN, _is_in(branch))
-    # The type of each column, for an old key's other columns are null of that type.
+    # Only for the columns' types: the delete of an old key has typed nulls in other columns.
     values = decided.select(*(_value(branch, output) for output in branch.outputs))
     change = F.struct(
         *(_value(branch, output) for output in branch.outputs),
@@ -74,9 +74,9 @@ def _is_in(branch: Branch) -> Column:
 
 
 def _value(branch: Branch, output: Output) -> Column:
-    """Return a column's value; that of a key of every row, of others where the row is written.
+    """Return a column's value: of a key column in every row, of others only in written rows.
 
-    An expression may fail on rows that the condition keeps from it (1 / total).
+    An expression may fail on rows that the condition excludes (1 / total).
     """
     value = F.expr(output.expression)
     is_key = any(key.name == output.name for key in branch.key)
@@ -88,7 +88,7 @@ def _old(column: str | None) -> Column:
 
 
 def _has_moved(branch: Branch) -> Column:
-    """Return the condition that an update has left a key."""
+    """Return the condition that an update has changed the key."""
     moved = [_old(key.expression) != F.col(quoted(key.expression)) for key in branch.key]
     return (_op() == "update") & F.coalesce(reduce(Column.__or__, moved), F.lit(False))
 

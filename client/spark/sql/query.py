@@ -1,6 +1,6 @@
-"""A SELECT that a table can be kept equal to, taken apart; everything else is refused.
+"""Parse a SELECT that a table can be kept equal to; refuse everything else.
 
-What is said here holds for any columns; `binder` puts them in. Pure.
+The parts do not depend on the sources' columns; `binder` resolves those. Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from sqlglot import Token, exp
 
 from databus.client.spark.sql.source_text import Clauses, SqlText, without_alias
 
-# What a SELECT may be made of.
+# The supported parts of a SELECT, a table, a UNION and a JOIN.
 _PARTS = frozenset({"expressions", "from", "joins", "where"})
 _TABLE_PARTS = frozenset({"this", "db", "catalog", "alias"})
 _UNION_PARTS = frozenset({"this", "expression", "distinct"})
 _JOIN_PARTS = frozenset({"this", "side", "kind", "on"})
 
-_ONE_ROW = "one row of the target is made of one row of the (first) source"
-# By the part's name in the tree: what it is called, and what to do instead.
+_ONE_ROW = "each row of the target comes from one row of the (first) source"
+# By the part's name in sqlglot's tree: its name in SQL, and what to do instead.
 _REFUSED_PARTS = {
     "with": ("WITH", "write the one SELECT itself; a step before it is a job file of its own"),
     "distinct": ("DISTINCT", f"{_ONE_ROW}; aggregate when reading the target"),
@@ -47,7 +47,7 @@ _REFUSED_PARTS = {
     "using": ("USING", "write ON with both columns"),
     "kind": ("SELECT AS STRUCT", "select the columns"),
 }
-# Not the same each time it is asked, so a row's value would be of the moment it changed.
+# Functions with another value at each call: a row would keep that of its last change.
 _UNSTEADY = frozenset(
     {"current_catalog", "current_database", "current_date", "current_schema", "current_time"}
     | {"current_timestamp", "current_timezone", "current_user", "curdate", "getdate"}
@@ -59,7 +59,7 @@ _UNSTEADY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A source, as one SELECT names it. `physical_source` is empty when nothing is said of it."""
+    """A source, as one SELECT names it. `physical_source` is empty if the SELECT names none."""
 
     alias: str
     source: str
@@ -68,13 +68,13 @@ class Relation:
 
     @property
     def label(self) -> str:
-        """What tells it from other sources, in messages and source columns."""
+        """The source's name in messages and source columns."""
         return f"{self.physical_source}.{self.source}" if self.physical_source else self.source
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing after SELECT: an expression, or a star for all columns (of `node.table`)."""
+    """One item after SELECT: an expression, or a star for all columns (of `node.table`)."""
 
     name: str
     node: exp.Expr
@@ -83,14 +83,14 @@ class Item:
 
     @property
     def literal(self) -> str | None:
-        """Return the text, of an item that is nothing but one."""
+        """The text of an item that is just a string literal, or None."""
         value = self.node.unalias()
         return value.name if isinstance(value, exp.Literal) and value.is_string else None
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What follows WHERE or ON."""
+    """The condition after WHERE or ON."""
 
     node: exp.Expr
     tokens: list[Token]
@@ -98,7 +98,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A table that is joined to those before it."""
+    """A table that is joined to the tables before it."""
 
     relation: Relation
     is_left: bool
@@ -107,7 +107,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """One SELECT: of one table, and of what is joined to it."""
+    """One SELECT: of one table and those joined to it."""
 
     relation: Relation
     joined: tuple[Joined, ...]
@@ -122,7 +122,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The whole text: one SELECT, or several with UNION ALL between them."""
+    """A parsed text: one SELECT, or several with UNION ALL between them."""
 
     text: SqlText
     selects: tuple[Select, ...]
@@ -134,7 +134,7 @@ class Query:
 
 
 def parse_query(text: SqlText) -> Query:
-    """Take a SELECT apart; raises SettingsError that names what is not supported, and where."""
+    """Return the parts of a SELECT; raises SettingsError that names what is not supported."""
     statements = text.parse()
     if len(statements) != 1:
         what = "no SELECT" if not statements else f"{len(statements)} statements"
@@ -167,7 +167,7 @@ def _branches(text: SqlText, tree: exp.Expr) -> Iterator[exp.Select]:
             raise text.refusal(
                 tree.expression,
                 "UNION without ALL is not supported: it would remove equal rows of different "
-                "sources; write UNION ALL, whose rows are told apart by a source column",
+                "sources; write UNION ALL, where a source column tells the rows apart",
             )
         _refuse_parts(text, tree, _UNION_PARTS)
         yield from _branches(text, tree.this)
@@ -194,7 +194,7 @@ def _refuse_parts(text: SqlText, tree: exp.Expr, allowed: frozenset[str]) -> Non
 
 
 def _first(value: Any) -> exp.Expr | None:
-    """Return the first part that knows where it stands."""
+    """Return the first part with a known place in the text."""
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, exp.Expr) and any("start" in node.meta for node in one.walk()):
             return one
@@ -215,13 +215,13 @@ def _check_node(text: SqlText, node: exp.Expr, tree: exp.Select) -> None:
     if isinstance(node, exp.AggFunc):
         raise text.refusal(
             node,
-            f"{node.sql_name()} is an aggregate, and {_ONE_ROW}; aggregate when reading the target",
+            f"{node.sql_name()} is an aggregate, but {_ONE_ROW}; aggregate when reading the target",
         )
     is_table = isinstance(node, exp.Values)
     if isinstance(node, (exp.UDTF, exp.Explode, exp.Inline)) and not is_table:
         raise text.refusal(
             node,
-            f"{node.key.upper()} makes several rows of one, and {_ONE_ROW}; use it when reading "
+            f"{node.key.upper()} makes several rows from one, but {_ONE_ROW}; use it when reading "
             "the target",
         )
     if isinstance(node, (exp.Placeholder, exp.Parameter)):
@@ -235,8 +235,8 @@ def _check_steady(text: SqlText, node: exp.Expr) -> None:
         if name.lower() in _UNSTEADY:
             raise text.refusal(
                 node,
-                f"{name.upper()} has another value each time, and a row is computed when it "
-                "changes; use it when reading the target",
+                f"{name.upper()} has another value at each call, but a row is computed only when "
+                "it changes; use it when reading the target",
             )
 
 
@@ -246,7 +246,7 @@ def _select(text: SqlText, tree: exp.Select, clauses: Clauses, *, is_first: bool
         raise text.refusal(tree, "SELECT … FROM a source is needed, in this order")
     joins = tree.args.get("joins") or []
     first = _relation(text, found.this)
-    # Conditions come in the order of the joins, and each of these has one.
+    # Each join has a condition, and conditions come in the order of the joins.
     joined = [_joined(text, join) for join in joins]
     where = tree.args.get("where")
     return Select(
@@ -272,7 +272,7 @@ def _relation(text: SqlText, table: exp.Expr) -> Relation:
         )
     name = f"{table.db}.{table.name}" if table.db else table.name
     if "." not in name:
-        raise text.refusal(table, f"{name} is no source: write schema and table, as shop.{name}")
+        raise text.refusal(table, f"{name} is not a source: write schema and table, as shop.{name}")
     return Relation(table.alias or table.name, name, table.catalog, table)
 
 
@@ -284,11 +284,11 @@ def _joined(text: SqlText, join: exp.Join) -> tuple[Relation, bool]:
     if method or not (is_left or (not side and kind in ("", "INNER", "CROSS"))):
         raise text.refusal(
             join.this,
-            f"{words} JOIN is not supported: INNER and LEFT JOIN of dimensions are, after the "
-            "table whose rows the target has",
+            f"{words} JOIN is not supported: write the table whose rows the target has first, "
+            "then INNER JOIN or LEFT JOIN of dimensions",
         )
     _refuse_parts(text, join, _JOIN_PARTS)
-    # Without ON the tree has TRUE there.
+    # sqlglot puts TRUE there if the text has no ON.
     if isinstance(join.args.get("on"), (exp.Boolean, type(None))):
         raise text.refusal(
             join.this,
@@ -301,17 +301,19 @@ def _joined(text: SqlText, join: exp.Join) -> tuple[Relation, bool]:
 def _items(
     text: SqlText, nodes: list[exp.Expr], clauses: Clauses, *, is_first: bool
 ) -> Iterator[Item]:
-    """Yield the items; those of later branches go by their place, and need no names."""
+    """Yield the items; in later branches their place counts, and they need no names."""
     for node, tokens in zip(nodes, clauses.items, strict=True):
         if node.is_star and isinstance(node, (exp.Star, exp.Column)):
             star = node if isinstance(node, exp.Star) else node.this
             if any(star.args.values()):
-                raise text.refusal(node, "a star with EXCEPT or REPLACE: list the columns")
+                raise text.refusal(
+                    node, "a star with EXCEPT or REPLACE is not supported: list the columns"
+                )
             yield Item("", node, tokens, is_star=True)
             continue
         name = node.alias_or_name if isinstance(node, (exp.Alias, exp.Column)) else ""
         if not name and is_first:
             raise text.refusal(node, "this expression has no name: write `AS name` after it")
         if name.lower().startswith("_databus"):
-            raise text.refusal(node, f"{name}: names that begin with _databus are the job's own")
+            raise text.refusal(node, f"{name}: names that begin with _databus are reserved")
         yield Item(name, node, without_alias(tokens, node))

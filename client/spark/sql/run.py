@@ -1,4 +1,4 @@
-"""Run a job: load what there is, then follow, until somebody says stop."""
+"""Run a job: load the existing rows, then follow the changes until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from databus.client.machines.backoff import BackOff
 from databus.client.spark.consuming.restart_policy import Restarts
 from databus.client.spark.consuming.target_proof import TargetProof
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
-from databus.client.spark.sql.binder import bind, feeds_of
+from databus.client.spark.sql.binder import bind, streams_of
 from databus.client.spark.sql.explain import explain_keys
 from databus.client.spark.sql.job_file import SqlJob
 from databus.client.spark.sql.job_state import JobFolder, open_folder
 from databus.client.spark.sql.join_rows import all_facts, wide_changes
-from databus.client.spark.sql.join_state import open_mirrors
-from databus.client.spark.sql.plan import Feed, Plan, UnionPlan
+from databus.client.spark.sql.join_state import open_join_state
+from databus.client.spark.sql.plan import Plan, SourceStream, UnionPlan
 from databus.client.spark.sql.projection import selected_changes
-from databus.client.spark.sql.source_streams import columns_of, read_feeds, types_of
+from databus.client.spark.sql.source_streams import columns_of, read_streams, types_of
 from databus.client.spark.targets.target import Applied, Target, open_target
 from databus.conf.settings import BackOffSettings
 from databus.schemas.errors import DatabusError, SettingsError
@@ -36,7 +36,7 @@ MOST_RESTARTS = 10
 
 
 class BatchDone(NamedTuple):
-    """A batch that was applied."""
+    """An applied batch."""
 
     batch_id: int
     applied: Applied
@@ -44,7 +44,7 @@ class BatchDone(NamedTuple):
 
 @dataclass(slots=True)
 class RunSummary:
-    """What a run did: rows of the target written and removed, SCNs by physical source."""
+    """The result of a run: rows of the target written and removed, SCNs by physical source."""
 
     batches: int = 0
     upserts: int = 0
@@ -72,15 +72,15 @@ def run(
 ) -> RunSummary:
     """Keep a job's target equal to its SELECT until `stop` is set.
 
-    With `available_now` it ends when all is applied that was there at the start.
-    Servers that are away are waited for, and a query that they ended is started
-    again, `most_restarts` times without a batch in between. `on_plan` gets
-    sentences about the sources' columns; `on_batch` is called after each batch,
-    on a thread of Spark's.
+    With `available_now` it ends when all changes up to its start are applied. When
+    servers are unavailable it waits; a query that failed because of them is restarted
+    up to `most_restarts` times without a batch in between. `on_plan` gets sentences
+    about the sources' columns; `on_batch` is called after each batch, on one of
+    Spark's threads.
 
     Raises SettingsError for a SELECT that does not fit its sources and for a
     checkpoint of another job, OtherTargetError for a target that is not as the
-    job left it, the target's errors as they are, ConsumerError when the query fails.
+    job left it, errors of the target, and ConsumerError if the query fails.
     """
     running = _Running(job, spark, stop or threading.Event(), on_batch)
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
@@ -102,7 +102,7 @@ def run(
 
 
 class _Running:
-    """A job and its query; its batches come on a thread of Spark's."""
+    """A job and its query; batches arrive on one of Spark's threads."""
 
     def __init__(
         self,
@@ -120,20 +120,20 @@ class _Running:
         self._on_batch = on_batch
 
     def prepare(self) -> list[str]:
-        """Ask for the sources' columns, bind, open; return what there is to say of it."""
-        rows = types_of(self._job, feeds_of(self._job.query))
-        columns = {feed: columns_of(row) for feed, row in rows.items()}
+        """Bind the query to its sources, open folder and target; return sentences about keys."""
+        rows = types_of(self._job, streams_of(self._job.query))
+        columns = {stream: columns_of(row) for stream, row in rows.items()}
         self._folder = open_folder(self._job, columns)
         plan = bind(self._job.query, self._folder.columns)
         self._target = _target(self._job, plan)
         self._batches = _batches(self._spark, plan, rows, self._folder, self._target)
-        self._changes = read_feeds(self._spark, self._job, plan.feeds)
+        self._changes = read_streams(self._spark, self._job, plan.streams)
         _check_expressions(self._job, self._batches, self._changes)
         self._folder.keep()
         return explain_keys(plan)
 
     def follow(self, *, available_now: bool) -> None:
-        """Run one query until it ends, or until it is to be stopped."""
+        """Run one query until it ends or `stop` is set."""
         stream, whole = str(self._folder.stream), str(self._folder.path)
         app = self._folder.app_id
         self._proof = TargetProof(self._spark, stream, self._target, app_id=app, whole=whole)
@@ -154,7 +154,7 @@ class _Running:
             query.stop()
 
     def close(self) -> None:
-        """Let go of the target's connections."""
+        """Close the target's connections."""
         self._target.close()
 
     def _apply(self, batch: DataFrame, batch_id: int) -> None:
@@ -177,24 +177,24 @@ def _target(job: SqlJob, plan: Plan) -> Target:
 def _batches(
     spark: SparkSession,
     plan: Plan,
-    rows: Mapping[Feed, StructType],
+    rows: Mapping[SourceStream, StructType],
     folder: JobFolder,
     target: Target,
 ) -> Batches:
     if isinstance(plan, UnionPlan):
         return UnionBatches(plan, target, folder.app_id)
-    mirrors = open_mirrors(plan.mirrors, rows, folder.mirrors)
-    return JoinBatches(plan, spark, mirrors, target, folder.app_id)
+    state = open_join_state(plan.state, rows, folder.join_state)
+    return JoinBatches(plan, spark, state, target, folder.app_id)
 
 
 def _check_expressions(job: SqlJob, batches: Batches, changes: DataFrame) -> None:
-    """Have Spark look at every expression before the first batch."""
+    """Let Spark analyse every expression before the first batch."""
     try:
         if isinstance(batches, UnionBatches):
             selected_changes(batches.plan, changes)
         else:
-            keys = all_facts(batches.plan, batches.spark, batches.mirrors)
-            wide_changes(batches.plan, batches.spark, batches.mirrors, [keys])
+            keys = all_facts(batches.plan, batches.spark, batches.state)
+            wide_changes(batches.plan, batches.spark, batches.state, [keys])
     except (AnalysisException, ParseException) as error:
         said = " ".join((error.getMessage() or str(error)).split())
         raise SettingsError(f"{job.name}: Spark says: {said}") from error

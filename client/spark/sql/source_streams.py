@@ -1,8 +1,8 @@
-"""The stream of a job: its sources' changes in one shape, however many servers they come from.
+"""The input of a job: the changes of its sources in one shape, from any number of servers.
 
-<label of the feed>  struct<row: struct<columns>, before: struct<columns>>, for each feed;
-                     null in rows of other feeds, `row` also in marks
-_databus             as the stream has it, without `before`
+<label of a stream>  struct<row: struct<columns>, before: struct<columns>>, for each stream;
+                     null in rows of other streams; `row` is also null in marks
+_databus             as in format("databus"), without `before`
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ from pyspark.sql.types import StructType
 from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, KEY
 from databus.client.spark.options import parse_options
-from databus.client.spark.source.change_stream import changes_type, make_measuring
+from databus.client.spark.source.change_stream import changes_type, make_measure_client
 from databus.client.spark.sql.job_file import Servers, SqlJob
-from databus.client.spark.sql.plan import Feed, SourceColumns, quoted
+from databus.client.spark.sql.plan import SourceColumns, SourceStream, quoted
 from databus.schemas.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class FeedGroup:
-    """Feeds that the same servers have, so that one stream reads them."""
+class StreamGroup:
+    """Sources of the same servers, which one query input reads."""
 
-    feeds: tuple[Feed, ...]
+    streams: tuple[SourceStream, ...]
     options: dict[str, str]
 
 
-def groups_of(job: SqlJob, feeds: Sequence[Feed]) -> list[FeedGroup]:
-    """Return the streams that a job reads."""
-    by_servers: dict[Servers, list[Feed]] = {}
-    for feed in feeds:
-        by_servers.setdefault(job.servers_of(feed.physical_source), []).append(feed)
+def groups_of(job: SqlJob, streams: Sequence[SourceStream]) -> list[StreamGroup]:
+    """Return a job's sources, grouped by their servers."""
+    by_servers: dict[Servers, list[SourceStream]] = {}
+    for stream in streams:
+        by_servers.setdefault(job.servers_of(stream.physical_source), []).append(stream)
     return [
-        FeedGroup(tuple(among), _options(job, servers, among))
+        StreamGroup(tuple(among), _options(job, servers, among))
         for servers, among in by_servers.items()
     ]
 
 
-def _options(job: SqlJob, servers: Servers, feeds: Sequence[Feed]) -> dict[str, str]:
+def _options(job: SqlJob, servers: Servers, streams: Sequence[SourceStream]) -> dict[str, str]:
     return {
         "mode": "changes",
         "layout": "structs",
         "start": "beginning",
-        "sources": ",".join(dict.fromkeys(feed.source for feed in feeds)),
+        "sources": ",".join(dict.fromkeys(stream.source for stream in streams)),
         "relays": ",".join(servers.relays),
         "bootstrapServers": ",".join(servers.bootstrap_servers),
-        # What a SELECT does not name does not end its job.
+        # A new column that the SELECT does not name must not end the job.
         "onNewColumn": "ignore",
         "maxRowsPerTrigger": str(job.settings.max_rows_per_trigger),
     }
 
 
-def types_of(job: SqlJob, feeds: Sequence[Feed]) -> dict[Feed, StructType]:
-    """Ask the relays for the sources' columns; raises DatabusError, also for a wrong name."""
-    found: dict[Feed, StructType] = {}
-    for group in groups_of(job, feeds):
+def types_of(job: SqlJob, streams: Sequence[SourceStream]) -> dict[SourceStream, StructType]:
+    """Return the sources' columns, from the relays; raises DatabusError, also for a wrong name."""
+    found: dict[SourceStream, StructType] = {}
+    for group in groups_of(job, streams):
         schema = changes_type(group.options)
-        named = [feed for feed in group.feeds if feed.physical_source]
+        named = [stream for stream in group.streams if stream.physical_source]
         if named:
-            with closing(make_measuring(parse_options(group.options))) as measuring:
-                _check_physical(named, measuring.by_physical)
-        for feed in group.feeds:
-            row = schema[feed.source].dataType
+            with closing(make_measure_client(parse_options(group.options))) as measure_client:
+                _check_physical(named, measure_client.by_physical)
+        for stream in group.streams:
+            row = schema[stream.source].dataType
             assert isinstance(row, StructType)
-            found[feed] = row
+            found[stream] = row
     return found
 
 
@@ -86,52 +86,52 @@ def columns_of(row: StructType) -> SourceColumns:
     return SourceColumns(tuple(row.fieldNames()), tuple(name for _, name in key))
 
 
-def read_feeds(spark: SparkSession, job: SqlJob, feeds: Sequence[Feed]) -> DataFrame:
-    """Return the stream of all changes of the feeds."""
+def read_streams(spark: SparkSession, job: SqlJob, streams: Sequence[SourceStream]) -> DataFrame:
+    """Return one streaming DataFrame with the changes of all sources."""
     register(spark)
-    streams = [
+    frames = [
         in_one_shape(
-            spark.readStream.format("databus").options(**group.options).load(), group.feeds
+            spark.readStream.format("databus").options(**group.options).load(), group.streams
         )
-        for group in groups_of(job, feeds)
+        for group in groups_of(job, streams)
     ]
-    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), streams)
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
 
-def in_one_shape(changes: DataFrame, feeds: Sequence[Feed]) -> DataFrame:
-    """Return changes of layout `structs` in the shape above."""
+def in_one_shape(changes: DataFrame, streams: Sequence[SourceStream]) -> DataFrame:
+    """Return changes of layout `structs` in the shape that the module describes."""
     meta = changes.schema[CHANGE_COLUMN].dataType
     assert isinstance(meta, StructType)
     has_before = "before" in meta.fieldNames()
-    sides = [_both(feed, has_before=has_before) for feed in feeds]
+    sides = [_both(stream, has_before=has_before) for stream in streams]
     kept = [F.col(f"{CHANGE_COLUMN}.{name}") for name in meta.fieldNames() if name != "before"]
     return changes.select(*sides, F.struct(*kept).alias(CHANGE_COLUMN))
 
 
-def is_of(feed: Feed) -> Column:
-    """Return the condition that a change is one of a feed."""
-    found = F.col(f"{CHANGE_COLUMN}.source") == feed.source
-    if feed.physical_source:
-        found &= F.col(f"{CHANGE_COLUMN}.physical_source") == feed.physical_source
+def is_of(stream: SourceStream) -> Column:
+    """Return the condition that a change belongs to a stream."""
+    found = F.col(f"{CHANGE_COLUMN}.source") == stream.source
+    if stream.physical_source:
+        found &= F.col(f"{CHANGE_COLUMN}.physical_source") == stream.physical_source
     return found
 
 
-def _both(feed: Feed, *, has_before: bool) -> Column:
-    row = F.col(quoted(feed.source))
-    # Without images the image is null, and still of the row's type.
+def _both(stream: SourceStream, *, has_before: bool) -> Column:
+    row = F.col(quoted(stream.source))
+    # Without before images `before` is null, but has the row's type.
     before = (
-        F.col(f"{CHANGE_COLUMN}.before.{quoted(feed.source)}")
+        F.col(f"{CHANGE_COLUMN}.before.{quoted(stream.source)}")
         if has_before
         else F.when(F.lit(False), row)
     )
-    return F.struct(row.alias("row"), before.alias("before")).alias(feed.label)
+    return F.struct(row.alias("row"), before.alias("before")).alias(stream.label)
 
 
-def _check_physical(feeds: Sequence[Feed], known: Mapping[str, Sequence[str]]) -> None:
-    for feed in feeds:
-        if feed.source not in known.get(feed.physical_source, ()):
+def _check_physical(streams: Sequence[SourceStream], known: Mapping[str, Sequence[str]]) -> None:
+    for stream in streams:
+        if stream.source not in known.get(stream.physical_source, ()):
             have = "; ".join(f"{name}: {', '.join(of)}" for name, of in known.items())
             raise SettingsError(
-                f"{feed.label}: these relays have no source {feed.source} of a physical source "
-                f"{feed.physical_source}; they have {have}"
+                f"{stream.label}: these relays have no source {stream.source} of a physical source "
+                f"{stream.physical_source}; they have {have}"
             )

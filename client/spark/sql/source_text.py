@@ -1,8 +1,8 @@
-"""The text of a SELECT: where each part of it stands, and errors that say so.
+"""The text of a SELECT: the places of its parts, and errors that name a place.
 
-Expressions go to Spark as they were written, with only the names of columns
-completed: sqlglot's tree says what a text means, but what it would write again
-is not always what was written. So parts are cut out of the text by their tokens.
+Spark gets expressions as they were written, with only the column names completed.
+sqlglot's tree is used to analyse a text, but SQL generated from it may differ from
+what was written. So parts are cut out of the text by their tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from databus.schemas.errors import SettingsError
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 _END = frozenset({TokenType.UNION, TokenType.SEMICOLON})
-# What may stand before JOIN, and so isn't the end of the condition before it.
+# Tokens of `LEFT JOIN` and its kin, which do not belong to the condition before them.
 _BEFORE_JOIN = frozenset({TokenType.LEFT, TokenType.INNER, TokenType.OUTER})
 
 
@@ -35,13 +35,13 @@ class Clauses:
 
 @dataclass(frozen=True, slots=True)
 class SqlText:
-    """A text in Spark's dialect, and what to call it in messages."""
+    """A text in Spark's dialect, and its name in messages."""
 
     name: str
     text: str
 
     def parse(self) -> list[exp.Expr]:
-        """Return its statements' trees; raises SettingsError where it is no SQL."""
+        """Return the trees of its statements; raises SettingsError if it is not Spark SQL."""
         dialect = Spark()
         try:
             found = dialect.parser().parse(self.tokens(), self.text)
@@ -53,20 +53,20 @@ class SqlText:
         return [statement for statement in found if statement is not None]
 
     def tokens(self) -> list[Token]:
-        """Return the tokens; raises SettingsError for a text that cannot be cut."""
+        """Return the tokens; raises SettingsError for a text that cannot be tokenized."""
         try:
             return Spark().tokenize(self.text)
         except TokenError as error:
             raise SettingsError(f"{self.name}: not Spark SQL: {error}") from error
 
     def refusal(self, at: exp.Expr | None, problem: str) -> SettingsError:
-        """Return the error that says what is wrong with a part, and where it stands."""
+        """Return the error for a part, with its line and column."""
         offset = None if at is None else begin_of(at)
         where = "" if offset is None else f", {self.place(offset)}"
         return SettingsError(f"{self.name}{where}: {problem}")
 
     def place(self, offset: int) -> str:
-        """Return line and column of a character, both counted from 1."""
+        """Return a character's line and column, both counted from 1."""
         before = self.text[:offset]
         return (
             f"line {before.count(chr(10)) + 1}, column {offset - (before.rfind(chr(10)) + 1) + 1}"
@@ -81,7 +81,7 @@ class SqlText:
     def spliced(
         self, tokens: list[Token], columns: Iterator[exp.Column], name: Callable[[exp.Column], str]
     ) -> str:
-        """Return the text of tokens, with other names for the columns in it."""
+        """Return the text of tokens, with its column names replaced."""
         begin, end = tokens[0].start, tokens[-1].end + 1
         text = self.text[begin:end]
         spans = sorted(((*_span(column), name(column)) for column in columns), reverse=True)
@@ -91,13 +91,13 @@ class SqlText:
 
 
 def begin_of(node: exp.Expr) -> int | None:
-    """Return the offset of the first character of a node that has one."""
+    """Return the offset of a node's first character, or None."""
     starts = [found.meta["start"] for found in node.walk() if "start" in found.meta]
     return min(starts, default=None)
 
 
 def without_alias(tokens: list[Token], item: exp.Expr) -> list[Token]:
-    """Return the tokens of a SELECT's item before `AS name`."""
+    """Return the tokens of a SELECT item without `AS name`."""
     if not isinstance(item, exp.Alias):
         return tokens
     begin = item.args["alias"].meta["start"]

@@ -1,6 +1,6 @@
-"""Where a SELECT names sources, and the same text with views in their places. Pure.
+"""Find the sources that a SELECT names, and replace them by views. Pure.
 
-Only the names are cut out and replaced: Spark runs the text as it was written.
+Only the names are replaced: Spark runs the rest of the text as it was written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from databus.schemas.errors import SettingsError
 
 
 class TablePlace:
-    """Where a text names a table: the source, and the characters from `begin` to `end`.
+    """A table's name in a text: the source, and the characters from `begin` to `end`.
 
-    `needs_alias`: its columns may be called by the table's own name.
+    `needs_alias`: the text may qualify columns with the table's own name.
     """
 
     def __init__(self, table: exp.Table) -> None:
@@ -30,18 +30,18 @@ class TablePlace:
 
 
 def table_places(sql: str) -> list[TablePlace]:
-    """Return where a SELECT names sources; raises SettingsError for what is no SELECT."""
+    """Return the places where a SELECT names sources; raises SettingsError if it is no SELECT."""
     try:
         parsed = sqlglot.parse_one(sql, dialect="spark")
     except SqlglotError as error:
-        raise SettingsError(f"{sql!r} is no Spark SQL: {error}") from error
+        raise SettingsError(f"{sql!r} is not Spark SQL: {error}") from error
     if not isinstance(parsed, exp.Query):
-        raise SettingsError(f"{sql!r} is no SELECT")
+        raise SettingsError(f"{sql!r} is not a SELECT")
     return [TablePlace(table) for table in parsed.find_all(exp.Table) if table.args.get("db")]
 
 
 def with_views(sql: str, places: Sequence[TablePlace], views: Mapping[str, str]) -> str:
-    """Return the text with views in the tables' places; all else stays as it was written."""
+    """Return the text with views in place of tables; the rest is unchanged."""
     for place in sorted(places, key=lambda one: one.begin, reverse=True):
         alias = f" AS `{place.name}`" if place.needs_alias else ""
         sql = f"{sql[: place.begin]}{views[place.source]}{alias}{sql[place.end :]}"

@@ -1,19 +1,19 @@
-"""A batch of changes as a target takes it: the newest change of each key, and marks.
+"""A batch of changes in the form that targets take: the newest change of each key, and marks.
 
-The rules, which every target keeps:
+Every target follows these rules:
 
-- an upsert (insert, update, snapshot) is written if its SCN >= that of the row;
-- a delete removes the row if its SCN >= that of the row;
-- an update whose image before has another key deletes that key, too;
-- a truncate at SCN X of a source removes its rows with SCN <= X;
-- the end of a snapshot at SCN B removes the rows of its source with SCN <= B that
-  are not known to have been there as of B. A change proves that for its own SCN, a row of a
-  snapshot for that of the snapshot. An upsert that is older than the row leaves
-  the row as it is but for what it proves;
-- a row without an SCN is older than everything.
+- An upsert (insert, update, snapshot) is written if its SCN >= the row's.
+- A delete removes the row if its SCN >= the row's.
+- An update whose before image has another key also deletes that key.
+- A truncate at SCN X of a source removes the source's rows with SCN <= X.
+- The end of a snapshot at SCN B removes the source's rows with SCN <= B, except
+  those known to exist as of B. A change proves that its row exists as of its own
+  SCN, a snapshot row that it exists as of the snapshot's. An upsert that is older
+  than the row only raises the row's as-of SCN.
+- A row without an SCN is older than everything.
 
-So a batch can be applied twice, or batches again from an earlier one, and the
-table ends the same. Nothing here does any I/O, or needs Spark.
+So the table ends the same if a batch is applied twice, or if batches are applied
+again from an earlier one on. This module does no I/O and needs no Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ META = "_databus"
 SOURCE = "_databus_source"
 SCN = "_databus_scn"
 AS_OF = "_databus_as_of"
-# Only in changes, never in a table: this one deletes its key.
+# Only in changes, never in a table: True if the change deletes its key.
 DELETE = "_databus_delete"
 BOOKKEEPING = {SCN: pa.int64(), AS_OF: pa.int64(), SOURCE: pa.string()}
 
@@ -39,22 +39,22 @@ LOG_OPS = ("insert", "update", "delete", "truncate")
 MARK_OPS = ("truncate", "snapshot_end")
 _LAST_INDEX = 2**31 - 1
 _MOST_DIGITS = 38
-# Of integers, by their bits.
+# Decimal digits of signed integers, by their bits.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What there was of a source is gone: a truncate, or the end of a whole snapshot.
+    """A truncate, or the end of a complete snapshot: it removes older rows of a source.
 
-    A truncate takes all rows up to its SCN, the end of a snapshot those that are
-    not known to have been there as of its SCN.
+    A truncate removes all rows up to its SCN, the end of a snapshot those that are
+    not known to exist as of its SCN.
     """
 
     source: str
     scn: int
     is_truncate: bool
-    # Of a truncate: its place in the window, which rows of the same window may follow.
+    # A truncate's place in its window: rows of the same window may follow it.
     index: int = _LAST_INDEX
 
 
@@ -64,51 +64,51 @@ class Changes:
 
     `rows`: the table's columns, then `_databus_source` (if the target has it),
     `_databus_scn`, `_databus_as_of`, `_databus_delete`; one row per key.
-    `positions`: newest SCN of the log per physical source.
+    `positions`: newest SCN in the log per physical source.
     """
 
     rows: pa.Table
     keys: tuple[str, ...]
     marks: tuple[Mark, ...]
     positions: Mapping[str, int]
-    # Whose rows they are, where the target is to note that it has no other's.
+    # The source of the rows, if the target shall record that it holds only this one.
     source: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        """Return a row's columns as a table has them that is made for it."""
+        """The schema of a table that is created for these rows."""
         fields = [field for field in self.rows.schema if field.name != DELETE]
         return pa.schema([field.with_nullable(True).remove_metadata() for field in fields])
 
     def in_types_of(self, table: pa.Schema) -> Changes:
-        """Return them with a table's types; it has all of their columns."""
+        """Return the changes with a table's types; the table has all their columns."""
         schema = pa.schema([table.field(name) for name in self.schema.names])
         rows = cast_to(self.rows, schema.append(self.rows.schema.field(DELETE)))
         return replace(self, rows=rows)
 
     @property
     def has_source(self) -> bool:
-        """Say whether rows name their source: then it is part of the key."""
+        """Whether rows name their source, which then is part of the key."""
         return SOURCE in self.keys
 
     @property
     def newest_scn(self) -> int:
-        """Return the newest SCN in it, for messages; -1 of nothing."""
+        """The newest SCN of rows, marks and positions, for messages; -1 if there is none."""
         scns = [*self.positions.values(), *(mark.scn for mark in self.marks)]
         return max([*scns, pc.max(self.rows[SCN]).as_py() or -1])
 
     def is_nothing(self) -> bool:
-        """Say whether there was nothing in the batch."""
+        """Return whether the batch was empty."""
         return not (self.rows.num_rows or self.marks or self.positions)
 
 
 def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = False) -> Changes:
-    """Return what a batch of changes comes to.
+    """Return the net changes of a batch: one per key, and the marks.
 
-    `batch`: rows of one source (or of several of the same columns, with
-    `source_column`), in any order, with the struct `_databus`.
+    `batch`: rows in any order, with the struct `_databus`; of one source, or of
+    several with the same columns if `source_column` is set.
 
-    Raises SettingsError for keys that are no columns, empty keys, and rows of
+    Raises SettingsError for keys that are not columns, null keys, and rows of
     several sources without `source_column`.
     """
     check_keys(keys, [name for name in batch.column_names if name != META])
@@ -131,7 +131,7 @@ def changes_of(batch: pa.Table, keys: Sequence[str], *, source_column: bool = Fa
 
 
 def snapshots_in(batch: pa.Table) -> list[str]:
-    """Name the sources that a batch has rows of a snapshot of, or the end of one."""
+    """Return the sources with snapshot rows, or the end of a snapshot, in a batch."""
     meta = _Meta.of(batch)
     is_of_snapshot = pc.is_in(meta.op, pa.array(["snapshot", "snapshot_end"]))
     return sorted(pc.unique(meta.source.filter(is_of_snapshot)).to_pylist())
@@ -144,10 +144,10 @@ def put_changes(
     scn: int,
     source: str | None = None,
 ) -> Changes:
-    """Return changes that make rows, and keys to delete, as of one SCN.
+    """Return rows to write, and keys to delete, as changes of one SCN.
 
-    `rows`: the table's columns; `deletes`: the keys' columns at least. Where
-    `_databus_source` is in the keys both have it, or it is `source`.
+    `rows`: the table's columns; `deletes`: at least the key columns. If the key has
+    `_databus_source`, a table without that column gets `source` in it.
     """
     parts = [
         _stamped(_with_source(part, source, keys), scn, is_delete=is_delete)
@@ -161,12 +161,12 @@ def put_changes(
     _check_null_keys(merged, keys)
     codes = key_codes([merged], keys)[0]
     if len(np.unique(codes)) != len(codes):
-        raise SettingsError(f"put got one key ({', '.join(keys)}) twice")
+        raise SettingsError(f"put: a key ({', '.join(keys)}) is given twice")
     return Changes(merged.combine_chunks(), tuple(keys), (), {})
 
 
 def newest_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return of each key the row with the greatest (`_databus_scn`, `_index`)."""
+    """Return for each key the row with the greatest (`_databus_scn`, `_index`)."""
     if not rows.num_rows:
         return rows
     (codes,) = key_codes([rows], keys)
@@ -177,7 +177,7 @@ def newest_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[np.ndarray]:
-    """Number the keys of some tables: equal keys, equal numbers, whatever their types are.
+    """Return a number per row of each table; rows have equal numbers if their keys are equal.
 
     A key column must have the same type in all tables.
     """
@@ -187,7 +187,7 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[np.ndarra
         column = pa.chunked_array([chunk for table in tables for chunk in table[key].chunks])
         part = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
         codes = codes * (len(codes) + 1) + np.asarray(part)
-        # Small again after each column, so that no number of columns overflows.
+        # Renumbered after each column, so that no number of columns overflows.
         codes = np.unique(codes, return_inverse=True)[1] if len(keys) > 1 else codes
     return np.split(codes, np.cumsum(lengths)[:-1])
 
@@ -207,15 +207,15 @@ def check_keys(keys: Sequence[str], columns: Sequence[str]) -> None:
 def no_keys() -> SettingsError:
     """Return the error for a table that has no key."""
     return SettingsError(
-        "no key columns: the source has no primary key that is known here; "
+        "no key columns: the source has no known primary key; "
         "name the columns that make a row unique with keys=[…]"
     )
 
 
 def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
-    """Return the target's schema with the columns that are new in a batch at its end.
+    """Return the target's schema, with a batch's new columns at the end.
 
-    Raises IncompatibleSchemaError where a value might not fit the target's type.
+    Raises IncompatibleSchemaError if a value might not fit the target's type.
     """
     fields = list(target)
     known = {field.name: field.type for field in fields}
@@ -226,15 +226,15 @@ def unified_schema(target: pa.Schema, batch: pa.Schema, name: str) -> pa.Schema:
             raise IncompatibleSchemaError(
                 name,
                 field.name,
-                f"changes bring {field.type} and the table has {known[field.name]}, and no type "
-                f"holds both: alter the table, or fill it anew with databus spark load … {name} "
+                f"changes have type {field.type}, the table has {known[field.name]}, and no type "
+                f"holds both: alter the table, or fill it again with databus spark load … {name} "
                 "--again",
             )
     return pa.schema(fields)
 
 
 def cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with exactly a schema's columns; those it lacks are null."""
+    """Return a table with exactly a schema's columns; missing columns are null."""
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names
@@ -245,7 +245,7 @@ def cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds every value of two; None where there is none."""
+    """Return a type that holds every value of both types, or None."""
     if _fits(other, one):
         return one
     if _fits(one, other):
@@ -258,7 +258,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _fits(given: pa.DataType, held: pa.DataType) -> bool:
-    """Say whether every value of a type is one of another."""
+    """Return whether the type `held` can store every value of the type `given`."""
     if given == held:
         return True
     types = pa.types
@@ -303,7 +303,7 @@ class _Meta:
 
 
 def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
-    """Return rows with what of `_databus` is needed here as columns."""
+    """Return rows with the needed fields of `_databus` as columns."""
     rows = batch.drop_columns([META])
     fields = meta.table
     columns = {
@@ -311,7 +311,7 @@ def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
         SCN: fields["scn"].cast(pa.int64()),
         AS_OF: fields["as_of"].cast(pa.int64()),
         DELETE: pc.equal(fields["op"], "delete"),
-        # A row of a snapshot is what its window left, whichever change of it that was.
+        # A snapshot row is the state at the end of its window, so it counts as the last change.
         "_index": pc.fill_null(
             pc.if_else(
                 pc.equal(fields["op"], "snapshot"),
@@ -327,7 +327,7 @@ def _flat(batch: pa.Table, meta: _Meta) -> pa.Table:
 
 
 def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
-    """Return deletes of the keys that updates have moved away from."""
+    """Return deletes of the old keys of updates that changed the key."""
     struct = batch[META]
     nothing = _flat(batch.slice(0, 0), _Meta(meta.table.slice(0, 0)))
     if struct.type.get_field_index("before") < 0:
@@ -345,7 +345,7 @@ def _old_keys(batch: pa.Table, meta: _Meta, keys: Sequence[str]) -> pa.Table:
     for name in batch.column_names:
         if name != META:
             at = rows.column_names.index(name)
-            # An image of the key is enough for a delete.
+            # A delete needs only the key: columns that the image lacks are null.
             if images.type.get_field_index(name) >= 0:
                 column = pc.struct_field(images, name)
             else:
@@ -369,21 +369,21 @@ def _marks(meta: pa.Table) -> list[Mark]:
 
 
 def _covered(rows: pa.Table, marks: Sequence[Mark]) -> pa.ChunkedArray | pa.Array:
-    """Say which upserts a mark of the same batch takes away again."""
+    """Return a mask of the upserts that a mark of the same batch removes again."""
     covered = pa.array(np.zeros(rows.num_rows, dtype=bool))
     for mark in marks:
         if mark.is_truncate:
             follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.greater(rows["_index"], mark.index))
             is_older = pc.and_(pc.less_equal(rows[SCN], mark.scn), pc.invert(follows))
         else:
-            # No SCN of a change is beyond its as-of SCN.
+            # The as-of SCN of a change is never less than its SCN.
             is_older = pc.less(rows[AS_OF], mark.scn)
         covered = pc.or_(covered, pc.and_(is_older, pc.equal(rows[SOURCE], mark.source)))
     return pc.and_(covered, pc.invert(rows[DELETE]))
 
 
 def _positions(meta: _Meta) -> dict[str, int]:
-    """Return the newest SCN of the log per physical source; rows of a snapshot do not count."""
+    """Return the newest SCN in the log per physical source; snapshot rows do not count."""
     moving = meta.table.filter(pc.not_equal(meta.op, "snapshot"))
     grouped = moving.group_by("physical_source").aggregate([("scn", "max")])
     return dict(
@@ -392,17 +392,17 @@ def _positions(meta: _Meta) -> dict[str, int]:
 
 
 def _with_source(table: pa.Table, source: str | None, keys: Sequence[str]) -> pa.Table:
-    """Return a table with `_databus_source`, if it is in the key and not there yet."""
+    """Return a table with `_databus_source` added, if the key has it and the table does not."""
     if SOURCE not in keys or SOURCE in table.column_names:
         return table
     if source is None:
-        raise SettingsError(f"rows of this target need {SOURCE}: give source=…")
+        raise SettingsError(f"rows of this target need the column {SOURCE}: give source=…")
     names = pa.repeat(pa.scalar(source, pa.string()), table.num_rows)
     return table.append_column(SOURCE, names)
 
 
 def _stamped(rows: pa.Table, scn: int, *, is_delete: bool) -> pa.Table:
-    """Return rows with the columns that changes have."""
+    """Return rows with the bookkeeping columns of changes."""
     given = [name for name in rows.column_names if name in (SCN, AS_OF, DELETE)]
     rows = rows.drop_columns(given)
     count = rows.num_rows
@@ -416,18 +416,18 @@ def _stamped(rows: pa.Table, scn: int, *, is_delete: bool) -> pa.Table:
 
 
 def _check_sources(source: pa.ChunkedArray, source_column: bool) -> None:
-    """Refuse rows of several sources where nothing in a row tells them apart."""
+    """Raise SettingsError for rows of several sources if no column tells them apart."""
     names = sorted(pc.unique(source).to_pylist())
     if len(names) > 1 and not source_column:
         raise SettingsError(
-            f"changes of {len(names)} sources ({', '.join(names)}) go into one table: take one "
+            f"changes of {len(names)} sources ({', '.join(names)}) go into one table: select one "
             f"with rows_of(batch, source), or open the target with source_column=True, which "
             f"adds {SOURCE} to its columns and its key"
         )
 
 
 def _check_null_keys(rows: pa.Table, keys: Sequence[str]) -> None:
-    """Refuse rows of which nobody could say which one they change."""
+    """Raise SettingsError for rows whose key has a null: they identify no row."""
     for key in keys:
         nulls = rows.filter(pc.is_null(rows[key]))
         if nulls.num_rows:

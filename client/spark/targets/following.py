@@ -1,15 +1,16 @@
-"""A target follows its source through schema changes: the table first, then the batch's rows.
+"""Follow the schema changes of a source: first reshape the table, then convert the rows.
 
-Before a batch is applied its table is made that of the schema version in force
-where the batch ends, in one commit that notes the SCN under the app id
-`shape:<source>`; then the rows of the batch that older versions wrote are made
-rows of that version. Killed in between, the batch comes again and finds the
-table as it should be. A target that is farther than a batch keeps its shape.
-Only rows say which version is in force where they are: a batch that ends with a
-TRUNCATE, or an empty snapshot, may be past an ALTER that the query does not know of.
+Before a batch is applied, the table gets the columns of the schema version that
+is in force where the batch ends. That is one commit, which records the SCN under
+the app id `shape:<source>`. Then rows of the batch that older versions wrote are
+converted to that version. After a crash in between, the batch comes again and
+finds the table already reshaped. A target that is ahead of a batch keeps its
+columns. Only rows tell which version is in force at their SCN: a batch that ends
+with a TRUNCATE, or an empty snapshot, may be past an ALTER that the query does
+not know of.
 
-What nobody can tell without the database has to be read again: who can do that
-catches ReloadNeededError (`sync` does).
+A change that cannot be followed without the database raises ReloadNeededError;
+`sync` catches it and reads the rows again.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ log = logging.getLogger(__name__)
 # Schema texts by version number.
 Texts = Mapping[int, str]
 _NOTE = "shape:"
-# Of rows that were read again and put in place of all: of `sync`.
+# The app id prefix of `sync` for a reload of all rows.
 _RELOAD = "reload:"
 
 
 class _Same(NamedTuple):
-    """One value in all rows. It has a type when the column has its last name: not before."""
+    """One value in all rows; it gets a type once the column's final name is known."""
 
     value: Any
 
@@ -48,8 +49,8 @@ class _Same(NamedTuple):
 _Column: TypeAlias = Any  # an Arrow column, or `_Same`
 
 
-class Following:
-    """One source's versions, and a batch of its changes."""
+class SchemaFollower:
+    """The schema versions of one source, and a batch of its changes."""
 
     def __init__(self, source: str, texts: Texts, batch: pa.Table) -> None:
         self._source = source
@@ -58,15 +59,15 @@ class Following:
         changes = [change for text in texts.values() if (change := change_of(text)) is not None]
         self._scns = np.array(sorted({change.scn for change in changes}), dtype=np.int64)
         self._batch = batch
-        # Of rows alone.
+        # Marks do not count: they have no schema version.
         self._newest = self._newest_of(batch)
 
     def lead(self, target: Target, keys: Sequence[str] | None) -> tuple[pa.Table, tuple[str, ...]]:
-        """Make the target's table that of the batch; return the batch's rows for it, and its key.
+        """Reshape the target for the batch; return the batch's rows for it, and the table's key.
 
-        `keys`: the columns that make a row unique, where somebody says so. Raises
-        RestartNeededError for a version that is not known yet, ReloadNeededError, and
-        what the target raises.
+        `keys`: the columns that make a row unique; the default is the target's or the
+        schema's key. Raises RestartNeededError for a version that is not known yet,
+        ReloadNeededError, and errors of the target.
         """
         self._check_known()
         held, known = target.schema(), self._noted(target)
@@ -79,7 +80,7 @@ class Following:
         rows = self._renewed(until)
         old_key = tuple(keys or target.keys) or self._key(until)
         if noted is None:
-            # Of a table that is new, or that somebody else made: it is as the source is now.
+            # A new table, or one that was created elsewhere: assume the current version.
             self._note(target, rows, old_key, until)
             return rows, old_key
         assert held is not None
@@ -98,20 +99,20 @@ class Following:
         return rows, plan.keys
 
     def _check_known(self) -> None:
-        """Raise RestartNeededError for rows of a version that the query was started without."""
+        """Raise RestartNeededError for rows of a version that is newer than the query."""
         numbers = pc.unique(pc.struct_field(self._batch[META], "schema_version")).to_pylist()
         strange = [n for n in numbers if n is not None and n not in self._texts]
         if strange:
             raise RestartNeededError(
                 f"{self._source}: schema version {min(strange)} came after the query was started: "
-                "restart the query to follow it"
+                "restart the query to take it in"
             )
 
     def _physical(self) -> str:
         return str(pc.struct_field(self._batch[META], "physical_source")[0].as_py())
 
     def _noted(self, target: Target) -> int | None:
-        """Return the SCN whose version the table has, None for a table that nobody said it of."""
+        """Return the SCN whose version the table has; None if that is not recorded."""
         notes = (shape_note(self._source), f"{_RELOAD}{self._source}")
         found = [scn for scn in map(target.applied, notes) if scn is not None]
         return max(found, default=None)
@@ -123,7 +124,7 @@ class Following:
         return max((scn for scn in scns if scn is not None), default=None)
 
     def _until(self, noted: int | None) -> int:
-        """Return the SCN whose version the batch's rows get."""
+        """Return the SCN to whose version the batch's rows are converted."""
         if self._newest is not None:
             return max(self._newest, -1 if noted is None else noted)
         if noted is not None:
@@ -148,7 +149,7 @@ class Following:
         return found
 
     def _renewed(self, until: int) -> pa.Table:
-        """Return the batch's rows in the version in force at an SCN."""
+        """Return the batch's rows, converted to the version in force at an SCN."""
         meta = self._batch[META]
         numbers = pc.fill_null(pc.struct_field(meta, "schema_version"), -1)
         scns = pc.struct_field(meta, "scn")
@@ -169,13 +170,13 @@ class Following:
         text = self._texts.get(first["schema_version"])
         if text is None:
             return []
-        # A row of a snapshot may be in a version that is newer than the row.
+        # A snapshot row may be in a version that is newer than the row's SCN.
         change = change_of(text)
         scn = first["scn"] if change is None else max(first["scn"], change.scn)
         return self._versions.since(text, scn, until)
 
     def _columns(self, until: int) -> list[str]:
-        """Name the batch's columns that the version in force has."""
+        """Return the batch's columns that the version in force has."""
         text = self._versions.at(until)
         known = {name: None for name in self._batch.column_names if name != META}
         if text is None:
@@ -185,12 +186,12 @@ class Following:
 
 
 def shape_note(source: str) -> str:
-    """Return the app id under which it is noted as of which SCN a table has its columns."""
+    """Return the app id under which the SCN of a table's columns is recorded."""
     return f"{_NOTE}{source}"
 
 
 def reload_needed(source: str, uri: str, step: Step) -> ReloadNeededError:
-    """Return the error of a change whose rows have to be read again."""
+    """Return the error for a schema change after which all rows must be read again."""
     types = [
         f"column {fate.column}: {fate.type_before or 'nothing'} → {fate.type_now}"
         for fate in step.fates
@@ -206,7 +207,7 @@ def reload_needed(source: str, uri: str, step: Step) -> ReloadNeededError:
 
 
 def widen(target: Target, rows: pa.Table, keys: Sequence[str]) -> None:
-    """Give the table wider types where changes have them; versions are not known."""
+    """Widen the table's types to those of the changes, when schema versions are not known."""
     held = target.schema()
     if held is None:
         return
@@ -217,12 +218,12 @@ def widen(target: Target, rows: pa.Table, keys: Sequence[str]) -> None:
 
 
 def key_in(text: str) -> tuple[str, ...]:
-    """Name the columns of a schema's primary key; () without one."""
+    """Return the columns of a schema's primary key; () without one."""
     return tuple((json.loads(text).get("meta") or {}).get("key") or ())
 
 
 def columns_in(text: str) -> list[str]:
-    """Name the columns of a schema."""
+    """Return the columns of a schema."""
     return [
         (field.get("meta") or {}).get("column", field["name"])
         for field in json.loads(text)["fields"]
@@ -232,7 +233,7 @@ def columns_in(text: str) -> list[str]:
 def _in_version(
     part: pa.Table, steps: Sequence[Step], names: Sequence[str], schema: pa.Schema
 ) -> pa.Table:
-    """Return rows of one version as the newer one has them."""
+    """Return rows of one version, converted by the steps to a newer one."""
     columns = {name: part[name] for name in part.column_names if name != META}
     meta = part[META].combine_chunks()
     before = _images(meta)

@@ -1,6 +1,6 @@
-"""Which rows of a target a batch's changes write, remove or only touch: the rules as columns.
+"""Decide by column operations which rows a batch writes, removes or only touches.
 
-Used by the targets that have no MERGE of their own.
+For the targets that have no MERGE of their own.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Mask = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """For each change what it does; masks as long as the changes."""
+    """The effect of each change; every mask has one entry per change."""
 
-    at: Mask  # which of the rows held has its key; -1: none
+    at: Mask  # index of the held row with the same key; -1: none
     replaces: Mask
     removes: Mask
     inserts: Mask
-    # The row is newer; that it is there is all that the change says.
+    # The row is newer than the change, which only raises the row's as-of SCN.
     touches: Mask
 
 
 def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decision:
-    """Say what each change does to the rows held: their keys, SCN and as-of SCN.
+    """Return the effect of each change on the rows held.
 
-    The keys have the types of the changes'.
+    `held` has the key columns, SCN and as-of SCN; the keys' types are those of the changes.
     """
     rows = changes.rows
     held_codes, codes = key_codes(
@@ -68,7 +68,7 @@ def merged(
 ) -> tuple[pa.Table, int, int]:
     """Return a table after changes, and how many rows were written and removed.
 
-    `held` has the columns of the changes at least, with types that hold theirs.
+    `held` has at least the columns of the changes, with types that hold their values.
     """
     rows = cast_to(changes.rows, _schema_for(held, changes))
     decision = decide(held, replace(changes, rows=rows), takes_new=takes_new)
@@ -91,7 +91,7 @@ def merged(
     columns = [
         written[field.name]
         if field.name in changes.rows.column_names
-        # A column that the changes do not have stays as it is.
+        # A column that the changes do not have keeps its value.
         else held[field.name].take(places)
         for field in held.schema
     ]
@@ -100,7 +100,7 @@ def merged(
 
 
 def without_as_of(held: pa.Table, source: str | None) -> pa.Table:
-    """Return a table whose rows of a source (None: all) are not known to be there."""
+    """Return a table with the as-of SCN cleared in the rows of a source (None: all rows)."""
     as_of = _filled(held[AS_OF]).copy()
     is_of = np.ones(held.num_rows, dtype=bool)
     if source is not None and SOURCE in held.column_names:
@@ -110,7 +110,7 @@ def without_as_of(held: pa.Table, source: str | None) -> pa.Table:
 
 
 def numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column without nulls as an array."""
+    """Return a column without nulls as a numpy array."""
     return np.asarray(column)
 
 
@@ -133,11 +133,11 @@ def _covered(held: pa.Table, as_of: np.ndarray, mark: Mark) -> np.ndarray:
 
 
 def _filled(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column of SCNs as numbers, those unknown older than all others."""
+    """Return a column of SCNs as numbers; null becomes -1, older than all others."""
     return np.asarray(pc.fill_null(column, -1))
 
 
 def _taken(column: pa.ChunkedArray, at: np.ndarray) -> np.ndarray:
-    """Return the numbers of a column at some rows; anything where there is none."""
+    """Return a column's numbers at some indexes; -1 at index -1."""
     values: np.ndarray = np.append(_filled(column), -1)[at]
     return values

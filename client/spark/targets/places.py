@@ -1,9 +1,9 @@
-"""Where the files of a target lie, said as Spark and delta-rs each need it.
+"""Paths of a target's files, in the forms that Spark and delta-rs need.
 
-Spark takes a path for a pattern, in which `[x]` is one letter: what is special
-is escaped. delta-rs says the folder of a table as in a URL, its files by their
-names. A folder that one of them cannot have is refused when the target is
-opened: else it would be written and never read.
+Spark reads a path as a glob pattern, in which `[x]` is one letter, so special
+characters are escaped. delta-rs returns a table's folder URL-encoded and its file
+names as they are. A folder that Spark or delta-rs cannot handle is refused when
+the target is opened: otherwise the table could be written but not read.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from urllib.parse import unquote, urlsplit
 from databus.schemas.errors import SettingsError
 
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
-# What delta-rs fails on, or takes for something else: it decodes %20 to a space.
+# Characters that delta-rs rejects or changes: it decodes %20 to a space.
 _NOT_IN_DELTA = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
 
 def check_folder(uri: str, folder: str) -> None:
-    """Raise SettingsError for a folder of this disk that Spark cannot read."""
+    """Raise SettingsError for a local folder that Spark cannot read."""
     if _PATTERN.search(folder) and ":" in folder:
         raise _refused(uri, folder, f"a colon beside {_PATTERN.findall(folder)[0]!r}", "Spark")
 
 
 def check_delta_folder(uri: str, path: str) -> None:
-    """Raise SettingsError for a folder of this disk that a Delta table cannot be in."""
+    """Raise SettingsError for a local folder that cannot hold a Delta table."""
     if not is_local(path):
         return
     folder = _local(path)
@@ -37,12 +37,12 @@ def check_delta_folder(uri: str, path: str) -> None:
 
 
 def is_local(path: str) -> bool:
-    """Say whether a Delta table's path or URL is of this disk."""
+    """Return whether a Delta table's path or URL is on a local disk."""
     return urlsplit(path).scheme == "file" or "://" not in path
 
 
 def delta_files(table_uri: str, files: list[str]) -> list[str]:
-    """Return a table's files as Spark reads them, from what delta-rs says of it."""
+    """Return the paths of a table's files for Spark, from the paths that delta-rs returns."""
     root = table_uri.removeprefix("file://")
     found = [
         f"{unquote(root)}{file.removeprefix(root)}" if file.startswith(root) else file
@@ -52,12 +52,12 @@ def delta_files(table_uri: str, files: list[str]) -> list[str]:
 
 
 def local_file(path: str) -> str:
-    """Return a file of this disk as Spark reads it, whatever file system is its own."""
+    """Return a local path for Spark, whatever Spark's default file system is."""
     return f"file://{os.path.abspath(path)}"  # noqa: PTH100
 
 
 def as_pattern(path: str) -> str:
-    """Return the pattern that only one path fits."""
+    """Return the glob pattern that matches exactly one path."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
@@ -69,5 +69,5 @@ def _local(path: str) -> str:
 def _refused(uri: str, folder: str, what: str, who: str) -> SettingsError:
     return SettingsError(
         f"target {uri!r}: {who} cannot read a folder whose path has {what} in it ({folder!r}): "
-        "give a folder of another name"
+        "choose a folder of another name"
     )

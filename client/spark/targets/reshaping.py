@@ -1,10 +1,10 @@
-"""How a target's table becomes that of a later version of its source: a plan by columns. Pure.
+"""Plan how a target's table becomes that of a later schema version, column by column. Pure.
 
-A row that was not written since an ALTER is what the ALTER made of it. The
-steps of `schemas.table_change` say what that is; here they are put together
-into where each column of the new table comes from. Columns that the source
-has dropped stay in the target as they are, until their name is wanted again.
-A type is widened wherever the changes bring a wider one.
+A row that has not been written since an ALTER has the values that the ALTER gave
+it. The steps of `schemas.table_change` describe that; this module combines them
+into the origin of each column of the new table. A column that the source has
+dropped stays in the target until a new column needs its name. A type is widened if
+the changes have a wider one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from databus.client.spark.targets.changes import BOOKKEEPING, common_type
 from databus.schemas.table_change import Kind, Step
 
 
-class Made(NamedTuple):
-    """A column of the new table: what a column was before, or one value in all rows."""
+class NewColumn(NamedTuple):
+    """A column of the new table: the old column `was`, or `value` in all rows."""
 
     name: str
     type: pa.DataType
@@ -33,17 +33,17 @@ class Made(NamedTuple):
 class Reshaping:
     """The columns of the new table, bookkeeping included, and its key."""
 
-    columns: tuple[Made, ...]
+    columns: tuple[NewColumn, ...]
     keys: tuple[str, ...]
     is_emptied: bool = False
 
     @property
     def schema(self) -> pa.Schema:
-        """The new table's columns."""
+        """The new table's schema."""
         return pa.schema([(one.name, one.type) for one in self.columns])
 
     def table(self, held: pa.Table) -> pa.Table:
-        """Return rows of the old table as they are in the new one."""
+        """Return rows of the old table, converted to the new one."""
         rows = held.slice(0, 0) if self.is_emptied else held
         arrays = [
             constant(one.value, one.type, rows.num_rows)
@@ -57,16 +57,15 @@ class Reshaping:
 def reshaping(
     held: pa.Schema, keys: Sequence[str], steps: Sequence[Step], wanted: pa.Schema
 ) -> Reshaping | None:
-    """Return what makes of a table, with rows of a version, that of the version after some steps.
+    """Return the plan that takes a table through some steps, or None if rows need no change.
 
-    `wanted`: the columns of the newer version with their types, as changes bring
-    them. None: nothing has to be done to rows that are there. A column that has
-    no value in them is left to the changes to add. A type that holds both the
-    table's values and the changes' is not looked for where there is none: who
-    applies the changes says so.
+    `wanted`: the columns of the newer version, with the types that changes have.
+    A new column without a value for old rows is not in the plan: applying the
+    changes adds it. If no type holds both the table's values and the changes', the
+    plan keeps the table's type, and applying the changes raises the error.
     """
-    sources: dict[str, Made] = {
-        field.name: Made(field.name, field.type, field.name) for field in held
+    sources: dict[str, NewColumn] = {
+        field.name: NewColumn(field.name, field.type, field.name) for field in held
     }
     new_keys = tuple(keys)
     for step in steps:
@@ -78,14 +77,14 @@ def reshaping(
     is_emptied = any(step.is_emptied for step in steps)
     order = {name: number for number, name in enumerate(held.names)}
     made.sort(key=lambda one: order.get(one.was or "", len(order)))
-    as_it_is = [Made(field.name, field.type, field.name) for field in held]
+    as_it_is = [NewColumn(field.name, field.type, field.name) for field in held]
     if made == as_it_is and not is_emptied:
         return None
     return Reshaping(tuple(made), new_keys, is_emptied)
 
 
 def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    """Return a column with the same value in all rows; text for a column that is had as text."""
+    """Return a column with the same value in all rows, as text for a string column."""
     if value is None:
         return pa.nulls(rows, kind)
     if pa.types.is_string(kind) and not isinstance(value, str):
@@ -94,44 +93,44 @@ def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def find(columns: Mapping[str, Any], name: str) -> str | None:
-    """Return how a column is spelt, for Spark does not look at the case of names."""
+    """Return a column's own spelling of a name, ignoring case as Spark does; None if missing."""
     if name in columns:
         return name
     return next((known for known in columns if known.lower() == name.lower()), None)
 
 
-def _after(sources: Mapping[str, Made], step: Step) -> dict[str, Made]:
-    """Return where columns come from after one more step; the types of new ones come later.
+def _after(sources: Mapping[str, NewColumn], step: Step) -> dict[str, NewColumn]:
+    """Return the origins of columns after one more step; new columns have no type yet.
 
-    A later step may give them another name, which alone has a type in the changes.
+    A later step may rename them, and the changes have a type only for the last name.
     """
-    found: dict[str, Made] = {}
+    found: dict[str, NewColumn] = {}
     used: set[str] = set()
     for fate in step.fates:
         if fate.kind is Kind.DROPPED:
             continue
         if fate.kind is Kind.ADDED:
-            # One that is new and null is added by the changes that bring it.
+            # A new column that is null in old rows is added when the changes are applied.
             if find(sources, fate.column) is not None or fate.value is not None:
-                found[fate.column] = Made(fate.column, pa.null(), None, fate.value)
+                found[fate.column] = NewColumn(fate.column, pa.null(), None, fate.value)
         elif fate.was is not None and (known := find(sources, fate.was)) is not None:
             used.add(known)
             found[fate.column] = sources[known]._replace(name=fate.column)
-    # Those that were dropped, now or before, and bookkeeping.
+    # Keep columns that were dropped, now or before, and the bookkeeping columns.
     taken = {name.lower() for name in found}
     kept = {n: one for n, one in sources.items() if n not in used and n.lower() not in taken}
     return found | kept
 
 
-def _typed(one: Made, wanted: pa.Schema) -> Made | None:
-    """Return a column in the type that changes bring; None for a new one that is gone again."""
+def _typed(one: NewColumn, wanted: pa.Schema) -> NewColumn | None:
+    """Return a column with the changes' type; None for a new column that is dropped again."""
     if one.was is not None:
         return _widened(one, wanted)
     name = find(dict.fromkeys(wanted.names), one.name)
     return None if name is None else one._replace(name=name, type=wanted.field(name).type)
 
 
-def _widened(one: Made, wanted: pa.Schema) -> Made:
+def _widened(one: NewColumn, wanted: pa.Schema) -> NewColumn:
     if one.name in BOOKKEEPING or one.name not in wanted.names:
         return one
     wider = common_type(one.type, wanted.field(one.name).type)

@@ -1,4 +1,4 @@
-"""One batch of changes inside its transaction, by the rules of `merge_plan`."""
+"""Write one batch of changes inside its transaction, by the rules of `merge_plan`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from databus.client.spark.targets.sql_values import (
     refusal,
 )
 
-# The most values that a statement may have: SQLite's limit, the lowest there is, with room.
+# The most parameters of a statement: below SQLite's limit of 32,766, the lowest of all databases.
 _VALUES = 30_000
 
 Values = dict[str, sa.BindParameter[Any]]
@@ -50,7 +50,7 @@ class Batch:
         )
 
     def run(self) -> tuple[int, int]:
-        """Do what the rules say; return how many rows were written and removed."""
+        """Apply the changes; return how many rows were written and removed."""
         decision = decide(self._held(), self._changes, takes_new=self._takes_new)
         written = decision.replaces | decision.inserts | decision.touches
         names = self._changes.schema.names
@@ -60,13 +60,14 @@ class Batch:
         self._run(self._table.delete().where(self._of_key), decision.removes, [])
         self._run(update.values(proof), decision.touches, [AS_OF])
         self._run(update.values(values), decision.replaces, names)
-        # What is written by now is newer than a truncate, or was there as of a snapshot's end.
+        # After the updates: the rows they wrote are newer than a truncate, or proven as of a
+        # snapshot's end. Before the inserts, which a mark must not remove.
         removed = sum(self._remove_covered(mark) for mark in self._changes.marks)
         self._run(self._table.insert().values(values), decision.inserts, names)
         return int(written.sum()), removed + int(decision.removes.sum())
 
     def _held(self) -> pa.Table:
-        """Return key, SCN and as-of SCN of the rows that there are changes of."""
+        """Return key, SCN and as-of SCN of the table's rows whose keys have changes."""
         keys = self._changes.keys
         rows = self._changes.rows
         names = [*keys, SCN, AS_OF]
@@ -91,7 +92,7 @@ class Batch:
         )
 
     def _remove_covered(self, mark: Mark) -> int:
-        """Remove what a truncate or the end of a snapshot takes away."""
+        """Remove the rows that a truncate or the end of a snapshot removes."""
         columns = self._table.c
         conditions = [sa.func.coalesce(columns[SCN], -1) <= mark.scn]
         if not mark.is_truncate:
@@ -101,7 +102,7 @@ class Batch:
         rows = self._changes.rows
         follows = pc.and_(pc.equal(rows[SCN], mark.scn), pc.invert(rows[DELETE]))
         if mark.is_truncate and pc.any(follows).as_py():
-            # Of the truncate's own window, and after it.
+            # Rows that the truncate's own window wrote after it stay.
             kept = _values(rows.select(self._changes.keys).filter(follows))
             conditions.append(sa.not_(self._is_one_of(kept)))
         try:
@@ -110,7 +111,7 @@ class Batch:
             raise mark_refused(self._uri, mark.scn, error) from error
 
     def _run(self, statement: sa.Executable, mask: Any, names: Sequence[str]) -> None:
-        """Run a statement for each of some changes, with the key and some columns of each."""
+        """Run a statement for each selected change, with its key and the columns `names`."""
         rows = _values(self._changes.rows.filter(pa.array(mask)))
         is_insert = isinstance(statement, sa.Insert)
         keys = {} if is_insert else {of.key: name for name, of in self._is_key.items()}
@@ -118,7 +119,7 @@ class Batch:
         lines = [{given: row[name] for given, name in parameters.items()} for row in rows]
         if not lines:
             return
-        # So that a transaction in which it fails can be asked which line it was.
+        # A savepoint, so that after a failure the transaction can still search for the line.
         part = self._connection.begin_nested()
         try:
             self._connection.execute(statement, lines)
@@ -130,14 +131,14 @@ class Batch:
 
 
 def _values(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows for SQLAlchemy: instants in UTC, without a zone."""
+    """Return rows for SQLAlchemy; timestamps are in UTC, without a zone."""
     plain = pa.schema([(field.name, _without_zone(field.type)) for field in rows.schema])
     values: list[dict[str, Any]] = rows.cast(plain).to_pylist()
     return values
 
 
 def arrow_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return what SQLAlchemy gave as Arrow has it."""
+    """Return rows from SQLAlchemy as an Arrow table."""
     plain = pa.schema([(field.name, _without_zone(field.type)) for field in schema])
     return pa.Table.from_pylist(rows, plain).cast(schema)
 

@@ -1,9 +1,9 @@
-"""The statements that give a table of a database other columns, or another table's rows.
+"""SQL statements that change a database table's columns, or swap in another table.
 
-MySQL and MariaDB commit with each statement that alters a table, so there it is
-one statement, which also writes into the table's comment what it was for: who
-comes after a crash sees whether it was done. Everywhere else the statements go
-into the transaction that notes it.
+In MySQL and MariaDB every ALTER commits. There the change is one statement, which
+also writes a mark into the table's comment: after a crash the mark tells whether
+the change was done. In other databases the statements are part of the transaction
+that writes the commit log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.schema import CreateColumn
 
-from databus.client.spark.targets.reshaping import Made, Reshaping
+from databus.client.spark.targets.reshaping import NewColumn, Reshaping
 from databus.client.spark.targets.sql_tables import MYSQL, table_of
 from databus.schemas.errors import IncompatibleSchemaError
 
@@ -27,7 +27,7 @@ _PASSING = "_databus_passing_"
 
 
 class Altering:
-    """One plan for one table."""
+    """The statements of one plan for one table."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Altering:
         self._table = quoted(dialect, name)
 
     @property
-    def _added(self) -> list[Made]:
+    def _added(self) -> list[NewColumn]:
         return [one for one in self._plan.columns if one.was is None]
 
     @property
-    def _kept(self) -> list[tuple[Made, str]]:
+    def _kept(self) -> list[tuple[NewColumn, str]]:
         return [(one, one.was) for one in self._plan.columns if one.was is not None]
 
     @property
@@ -59,7 +59,7 @@ class Altering:
         return [name for name in self._held.names if name not in used]
 
     def in_one(self, mark: str) -> str:
-        """Return it as one statement of MySQL, which leaves a mark in the comment."""
+        """Return one MySQL statement, which sets the table's comment to `mark`."""
         parts = [f"DROP COLUMN {self._quoted(name)}" for name in self._gone]
         for one, was in self._kept:
             if self._type(one.name) != self._old_type(was):
@@ -73,11 +73,11 @@ class Altering:
         return f"ALTER TABLE {self._table} {', '.join(parts)}"
 
     def one_by_one(self) -> Iterator[str]:
-        """Yield the statements for a database that can undo each of them."""
+        """Yield the statements for a database whose transactions include DDL."""
         for name in self._gone:
             yield f"ALTER TABLE {self._table} DROP COLUMN {self._quoted(name)}"
         moved = [(one, was) for one, was in self._kept if one.name != was]
-        # By way of other names: two columns may have changed theirs with each other.
+        # Through temporary names: two columns may have swapped their names.
         for number, (_, was) in enumerate(moved):
             yield self._rename(was, f"{_PASSING}{number}")
         for number, (one, _) in enumerate(moved):
@@ -90,7 +90,7 @@ class Altering:
             if one.value is not None:
                 yield f"UPDATE {self._table} SET {self._quoted(one.name)} = {self._literal(one)}"
 
-    def _retype(self, one: Made) -> Iterator[str]:
+    def _retype(self, one: NewColumn) -> Iterator[str]:
         name, kind = self._quoted(one.name), self._type(one.name)
         if self._dialect.name != "sqlite":
             how = f"ALTER COLUMN {name} TYPE {kind} USING {name}::{kind}"
@@ -100,9 +100,9 @@ class Altering:
                 raise IncompatibleSchemaError(
                     self._name,
                     one.name,
-                    f"it is {self._old_type(one.was or one.name)}, has to become {kind}, and "
-                    "SQLite cannot alter a column of the key: fill the table anew with "
-                    "databus spark load … --again, after DROP TABLE",
+                    f"its type {self._old_type(one.was or one.name)} must become {kind}, but "
+                    "SQLite cannot alter a key column: DROP the table, then fill it with "
+                    "databus spark load … --again",
                 )
             yield self._rename(one.name, _PASSING)
             yield f"ALTER TABLE {self._table} ADD COLUMN {self._definition(one.name)}"
@@ -124,7 +124,7 @@ class Altering:
     def _old_type(self, name: str) -> str:
         return str(self._old.c[name].type.compile(self._dialect))
 
-    def _literal(self, one: Made) -> str:
+    def _literal(self, one: NewColumn) -> str:
         value = one.value
         if isinstance(value, bytes):
             return (
@@ -145,7 +145,7 @@ class Altering:
 
 
 def swap(dialect: sa.Dialect, name: str, other: str, old: str) -> Sequence[str]:
-    """Return the statements that put another table in a table's place, at once."""
+    """Return the statements that replace a table with another one, in one step."""
     table, new, gone = (quoted(dialect, one) for one in (name, other, old))
     if dialect.name in MYSQL:
         return [f"RENAME TABLE {table} TO {gone}, {new} TO {table}"]
@@ -158,22 +158,22 @@ def comment_of(connection: Connection, name: str) -> str:
 
 
 def marked(comment: str, mark: str) -> str:
-    """Return a comment with a mark at its end, in place of one from before."""
+    """Return a comment with a mark at its end; an earlier mark is replaced."""
     return f"{_MARK.sub('', comment)} [databus {mark}]".strip()
 
 
 def has_mark(comment: str, mark: str) -> bool:
-    """Say whether a comment ends with a mark."""
+    """Return whether a comment ends with a mark."""
     return comment.endswith(f"[databus {mark}]")
 
 
 def run(connection: Connection, statement: str) -> None:
-    """Run a statement as it is: a percent sign in it is no parameter's."""
+    """Run a statement without parameters: a percent sign in it is literal."""
     connection.exec_driver_sql(statement.replace("%", "%%") if _formats(connection) else statement)
 
 
 def quoted_text(dialect: sa.Dialect, text: str) -> str:
-    """Return a text as a literal of the database."""
+    """Return a text as a SQL string literal."""
     escaped = text.replace("'", "''")
     if dialect.name in MYSQL:
         escaped = escaped.replace("\\", "\\\\")
@@ -181,7 +181,7 @@ def quoted_text(dialect: sa.Dialect, text: str) -> str:
 
 
 def quoted(dialect: sa.Dialect, name: str) -> str:
-    """Return a name as the database reads it, whatever is in it."""
+    """Return a name as a quoted identifier, whatever characters it has."""
     preparer = dialect.identifier_preparer
     return str(preparer.quote_identifier(name)).replace("%%", "%")
 
@@ -191,7 +191,7 @@ def _formats(connection: Connection) -> bool:
 
 
 def _affinity(kind: str) -> str:
-    """Return what SQLite keeps of a declared type, by its own rules."""
+    """Return the affinity of a declared type, by the rules of https://sqlite.org/datatype3.html."""
     words = kind.upper()
     if "INT" in words:
         return "INTEGER"

@@ -1,8 +1,9 @@
-"""The tables of `targets.sql` as SQLAlchemy describes them, and the types of their columns.
+"""SQLAlchemy definitions of the tables of `targets.sql`, and their column types.
 
-Types are such that each value comes back as it was: instants are kept in UTC
-without a zone, decimals are text in SQLite, which has none, float is double in
-MySQL, which shows six digits of it, string keys of MySQL compare by bytes.
+The types are chosen so that each value is read back unchanged. Timestamps are
+stored in UTC without a zone. Decimals are text in SQLite, which has no decimal
+type. A float is a double in MySQL, which returns only six digits of a FLOAT.
+String keys compare by bytes in MySQL.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ MYSQL = ("mysql", "mariadb")
 
 
 class DecimalAsText(sql_types.TypeDecorator[Decimal]):
-    """A decimal where the database has none: its digits."""
+    """A decimal stored as text, for a database without a decimal type."""
 
     impl = sql_types.String(80)
     cache_ok = True
 
     def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
-        """Write all digits, without an exponent."""
+        """Return all digits, without an exponent."""
         return None if value is None else f"{value:f}"
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Decimal | None:  # noqa: ARG002
-        """Read them back."""
+        """Return the decimal of a stored text."""
         return None if value is None else Decimal(value)
 
 
 def own_tables() -> tuple[sa.Table, sa.Table]:
-    """Return the two tables of bookkeeping."""
+    """Return the two bookkeeping tables: `databus_targets` and `databus_book`."""
     metadata = sa.MetaData()
     long_text = sql_types.Text().with_variant(mysql.LONGTEXT(), *MYSQL)
     targets = sa.Table(
@@ -64,7 +65,7 @@ def own_tables() -> tuple[sa.Table, sa.Table]:
 
 
 def _binary_text(length: int) -> TypeEngine[str]:
-    """Return the type of a string of which every byte tells, capitals and spaces at the end too."""
+    """Return a string type that compares by bytes: case and trailing spaces count."""
     return sql_types.String(length).with_variant(
         mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), *MYSQL
     )
@@ -73,7 +74,7 @@ def _binary_text(length: int) -> TypeEngine[str]:
 def table_of(
     name: str, schema: pa.Schema, keys: Sequence[str], dialect: sa.Dialect, key_length: int = 255
 ) -> sa.Table:
-    """Return the table as SQLAlchemy needs it to be described.
+    """Return the SQLAlchemy definition of a target table.
 
     Raises SettingsError for a name that the database would cut or refuse.
     """
@@ -99,17 +100,17 @@ def _check_length(name: str, dialect: sa.Dialect) -> None:
     length = len(name.encode() if is_postgres else name)
     if dialect.name in (*MYSQL, "postgresql") and length > most:
         raise SettingsError(
-            f"{name!r} has {length} {unit}, and a name in {dialect.name} has {most} at most: "
+            f"{name!r} has {length} {unit}, but a name in {dialect.name} has {most} at most: "
             "give the table another name, or leave the column out"
         )
 
 
 def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine[Any]:
-    """Return the type of a column of the key: texts and bytes of it need a length in MySQL."""
+    """Return the type of a key column; MySQL needs a length for text and bytes."""
     if _is_text(kind):
         if dialect.name not in MYSQL:
             return sql_types.String(length)
-        # Two keys that differ in capitals, or in spaces at the end, are two keys.
+        # Keys that differ only in case, or in trailing spaces, are different keys.
         is_mariadb = getattr(dialect, "is_mariadb", False)
         collation = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
         return mysql.VARCHAR(length, charset="utf8mb4", collation=collation)
@@ -119,7 +120,7 @@ def _key_type(kind: pa.DataType, dialect: sa.Dialect, length: int) -> TypeEngine
 
 
 def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
-    """Return the type of a column that gives back each value of an Arrow type as it was."""
+    """Return a column type that stores every value of an Arrow type unchanged."""
     types = pa.types
     if types.is_boolean(kind):
         return sql_types.Boolean()
@@ -140,7 +141,7 @@ def _type(kind: pa.DataType, dialect: sa.Dialect) -> TypeEngine[Any]:
     if _is_text(kind):
         text = mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin")
         return sql_types.Text().with_variant(text, *MYSQL)
-    raise SettingsError(f"a column of type {kind} has no type in a database's table: leave it out")
+    raise SettingsError(f"a database table has no type for a column of {kind}: leave it out")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -152,10 +153,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def schema_of(line: sa.Row[Any]) -> pa.Schema:
-    """Return the columns of a table as its line in `databus_targets` has them."""
+    """Return the schema that a row of `databus_targets` holds."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(line.columns)))
 
 
 def text_of(schema: pa.Schema) -> str:
-    """Return columns as a line of `databus_targets` has them."""
+    """Return a schema in the form in which `databus_targets` stores it."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()

@@ -1,8 +1,7 @@
-"""Values that a database cannot have: found before they are written, or named when it says so.
+"""Values that a database refuses: found before the write, or named after the refusal.
 
-A value of a row stays what it is however often it is tried, and so does a
-constraint that somebody has given the table: these are no failures to be waited
-out. Each is a RowError, with the row and a way on.
+A retry does not help against a value that does not fit, or a constraint of the
+table. Such a refusal becomes a RowError that names the row and says what to do.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from databus.client.spark.targets.changes import DELETE, SCN, Changes
 from databus.schemas.errors import RowError
 
-# What a database says of values, and not of itself.
+# The errors that a value causes, and not the state of the database.
 REFUSALS = (DataError, IntegrityError)
 _WAY_ON = (
-    "Give the row another value at the source, then databus spark load … --again and a new "
-    "checkpoint, for the one there is would bring this batch again; or take a target that can "
-    "have the value"
+    "Give the row another value at the source, then run databus spark load … --again and start "
+    "with a new checkpoint, as the old one would bring this batch again; or choose a target "
+    "that can store the value"
 )
-# A batch is written in an order of its own, so that even rows that are right in the
+# A batch is not written in the order of the changes, so rows that are valid in the
 # source may break a constraint for a moment.
 _CONSTRAINT = (
-    "Take that constraint from the target's table, for none but that of the key is kept while a "
-    "batch is written: the next start goes on from here, with the checkpoint there is"
+    "Take that constraint from the target's table: within a batch only the key is sure to hold. "
+    "The next start goes on from here, with the checkpoint there is"
 )
 
 
 def storable(changes: Changes, dialect: sa.Dialect, uri: str) -> Changes:
-    """Return changes whose values a database can have, without deletes of keys that it cannot.
+    """Return changes without deletes of keys that the database cannot store.
 
-    Raises RowError for a row to be written that has a text with a NUL, where the
-    database is PostgreSQL.
+    Raises RowError for a row to write whose text has a NUL, if the database is
+    PostgreSQL.
     """
     if dialect.name != "postgresql":
         return changes
@@ -69,7 +68,7 @@ def refused(
     problem: str,
     way_on: str = _WAY_ON,
 ) -> RowError:
-    """Return the error of a value that a target cannot have."""
+    """Return the error for a value that a target cannot store."""
     key = ", ".join(f"{name} = {row[name]!r}" for name in keys)
     return RowError(uri, column, f"row {key} of SCN {row[SCN]}: {problem}. {way_on}")
 
@@ -81,23 +80,24 @@ def refusal(
     keys: Sequence[str],
     error: DBAPIError,
 ) -> RowError:
-    """Return the error of a row whose columns `names` a database has refused."""
+    """Return the error for a row that a database refused when it wrote the columns `names`."""
     said = _said(error)
     way_on = _CONSTRAINT if isinstance(error, IntegrityError) else _WAY_ON
     return refused(uri, _guilty_column(names, said), row, keys, said, way_on)
 
 
 def mark_refused(uri: str, scn: int, error: DBAPIError) -> RowError:
-    """Return the error of a truncate or an end of a snapshot that a database has refused."""
+    """Return the error for a truncate or an end of a snapshot that a database refused."""
     return RowError(uri, "?", f"rows that are gone at SCN {scn}: {_said(error)}. {_CONSTRAINT}")
 
 
 def first_refused(
     connection: Connection, statement: sa.Executable, lines: Sequence[Mapping[str, Any]]
 ) -> int:
-    """Return the first of a statement's lines that the database refuses after those before it.
+    """Return the index of the first line that the database refuses after the lines before it.
 
-    By halves, with all lines before: two lines may be wrong only together.
+    A binary search that always runs all lines before, as two lines may be wrong only
+    together.
     """
     first, end = 0, len(lines)
     while end - first > 1:
@@ -115,7 +115,7 @@ def first_refused(
 
 
 def _guilty_column(names: Sequence[str], problem: str) -> str:
-    """Return the column that a database's words name, or else a question mark."""
+    """Return the column that a database's message names, or "?"."""
     named = (rf"""(['"]){re.escape(name)}\1|\.{re.escape(name)}(?=,|$)""" for name in names)
     found = (name for name, text in zip(names, named, strict=True) if re.search(text, problem))
     return next(found, "?")

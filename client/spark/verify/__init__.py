@@ -1,1 +1,1 @@
-"""Compare a target with its source, and make it right."""
+"""Compare a target with its source, and repair differences."""

@@ -1,8 +1,8 @@
-"""How the rows of a table are shared out into chunks that are compared as one. Pure.
+"""Split a table's rows into chunks, each compared by one digest. Pure.
 
-By ranges of the key where it is one integer: the database finds such a chunk by
-its index. Else by the digest of the key, which scatters rows over so many
-buckets: to read one of those the database passes over the table.
+With an integer key, chunks are key ranges, which the database finds by its index. With
+any other key, the digest of the key distributes rows over buckets; reading a bucket
+takes a pass over the table.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
 
 
 class ChunkDigest(NamedTuple):
-    """How many rows a chunk has, and the XOR of their digests."""
+    """A chunk's row count, and the XOR of its rows' digests."""
 
     rows: int = 0
     digest: int = 0
 
 
 EMPTY = ChunkDigest()
-Digests = Mapping[int, ChunkDigest]  # by chunk; one without rows may be left out
+Digests = Mapping[int, ChunkDigest]  # by chunk number; empty chunks may be missing
 
 
 class Span(NamedTuple):
-    """Keys after `after` and up to `last`, which is in it; None = no limit."""
+    """Keys in (`after`, `last`]; None = no limit."""
 
     after: int | None
     last: int | None
@@ -36,13 +36,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyRanges:
-    """Chunk n has the keys after `bounds[n - 1]` and up to `bounds[n]`; the last has the rest."""
+    """Chunk n has the keys in (`bounds[n - 1]`, `bounds[n]`]; the last chunk has the rest."""
 
     bounds: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return len(self.bounds) + 1
 
     def chunk_of(self, key: int) -> int:
@@ -50,7 +50,7 @@ class KeyRanges:
         return bisect_left(self.bounds, key)
 
     def spans(self, chunks: Sequence[int]) -> list[Span]:
-        """Return the ranges of some chunks, those that touch as one."""
+        """Return the ranges of some chunks; adjacent ranges are merged."""
         spans: list[Span] = []
         ends = (None, *self.bounds, None)
         limits = list(pairwise(ends))
@@ -65,7 +65,7 @@ class KeyRanges:
 
 @dataclass(frozen=True, slots=True)
 class KeyBuckets:
-    """Chunk n has the rows whose key's digest leaves the rest n when divided by `count`."""
+    """Chunk n has the rows whose key's digest modulo `count` is n."""
 
     count: int
 
@@ -74,17 +74,17 @@ Chunks = KeyRanges | KeyBuckets
 
 
 def has_key_ranges(key: Sequence[AvroColumn], is_nullable: bool) -> bool:
-    """Say whether a key is one integer, so that it has ranges; a key that may be null has none."""
+    """Return whether a key is one integer column that is never null."""
     return len(key) == 1 and key[0].kind in (Kind.INT, Kind.LONG) and not is_nullable
 
 
 def bucket_count(rows: int, chunk_rows: int) -> int:
-    """Return into how many buckets so many rows go."""
+    """Return the number of buckets for `rows` rows."""
     return max(1, -(-rows // chunk_rows))
 
 
 def differing(source: Digests, target: Digests) -> list[int]:
-    """Return the chunks that are not the same on both sides."""
+    """Return the chunks with different digests."""
     return sorted(
         chunk
         for chunk in {*source, *target}
@@ -95,7 +95,7 @@ def differing(source: Digests, target: Digests) -> list[int]:
 def batches(
     chunks: Sequence[int], source: Digests, target: Digests, rows: int
 ) -> Iterator[list[int]]:
-    """Yield chunks in groups of up to so many rows on either side, a larger chunk alone."""
+    """Yield chunks in groups of at most `rows` rows per side; a larger chunk is a group alone."""
     group: list[int] = []
     held = 0
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Conditions on a table's rows, in the SQL that all databases have. Pure."""
+"""Conditions on a table's rows, in SQL that all databases support. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from databus.client.spark.verify.chunks import Chunks, KeyBuckets, Span
 
 
 def where(*conditions: str) -> str:
-    """Return the clause of the conditions that are not empty; "" when all are."""
+    """Return a WHERE clause of the conditions that are not empty; "" if all are."""
     given = [condition for condition in conditions if condition]
     return f" WHERE {' AND '.join(given)}" if given else ""
 
 
 def of_chunks(chunks: Chunks, numbers: Sequence[int], key: str, bucket: str) -> list[str]:
-    """Return the conditions that together have the rows of some chunks, each row in one of them.
+    """Return conditions that select the rows of some chunks, each row by exactly one of them.
 
-    `key`: of chunks by ranges, the integer column; `bucket`: of others, the
-    number that the remainder is taken of.
+    `key`: the integer column, for chunks by key range. `bucket`: the number whose
+    remainder is taken, for other chunks.
     """
     if isinstance(chunks, KeyBuckets):
         return [f"{bucket} % {chunks.count} IN ({', '.join(map(str, numbers))})"]

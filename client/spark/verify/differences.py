@@ -1,4 +1,4 @@
-"""Which rows differ, and in what; how a user says that two are the same. Pure."""
+"""Compare rows value by value, or with the user's functions. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, cast
 from databus.client.spark.verify.table_shape import Key, Row
 from databus.schemas.errors import SettingsError
 
-# Of the source's row and the target's, both whole: whether they are the same.
+# Takes the source's row and the target's; returns whether they are the same.
 IsSame = Callable[[Row, Row], bool]
 
 
 class Kind(StrEnum):
-    """How the target differs from the source about a row."""
+    """The kinds of differences."""
 
     MISSING = "missing"  # in the target
     EXTRA = "extra"  # in the target
@@ -25,11 +25,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One row that is not the same once everything up to `until_scn` is in both.
+    """One row that differs after all changes up to `until_scn` are applied on both sides.
 
-    `source_scn`: the source's row was read when this was visible. `target_scn`:
-    what the target notes beside the row; None when it has none. A row that is
-    not there is None.
+    `source_scn`: visible when the source's row was read. `target_scn`: the target's
+    `_databus_scn` of the row, or None. A missing row is None.
     """
 
     key: Key
@@ -44,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparer:
-    """Compares rows: by the user's functions where there are some, else value by value."""
+    """Compares rows by the user's functions, or value by value."""
 
     names: tuple[str, ...]
     of_row: IsSame | None = None
@@ -53,7 +52,7 @@ class Comparer:
     def differing(self, source: Row, target: Row) -> tuple[str, ...]:
         """Return the columns in which two rows differ."""
         if self.of_row is not None:
-            # Whatever the function looked at: the columns that are not equal.
+            # The function does not tell the columns: report those that are not equal.
             same = self.of_row(source, target)
             return () if same else (self._unequal(source, target) or self.names)
         return tuple(
@@ -67,7 +66,7 @@ class Comparer:
         )
 
     def kind(self, source: Row | None, target: Row | None) -> tuple[Kind, tuple[str, ...]] | None:
-        """Return how the two differ, and in which columns; None when they do not."""
+        """Return the kind of difference and its columns; None if the rows are the same."""
         if source is None or target is None:
             if source is target:
                 return None
@@ -80,12 +79,11 @@ class Comparer:
 
 
 def comparer_of(names: Sequence[str], compare: Sequence[str] = ()) -> Comparer:
-    """Return what compares rows of these columns.
+    """Return the comparer for these columns.
 
-    `compare` has texts `module:function`, for whole rows, and
-    `column=module:function`. The function takes the source's row and the
-    target's as maps, and says whether they (or the column) are the same.
-    Raises SettingsError.
+    `compare`: texts `module:function` for whole rows, or `column=module:function`. The
+    function takes the source's row and the target's as maps, and returns whether they
+    (or the column) are the same. Raises SettingsError.
     """
     of_row: IsSame | None = None
     of_column: dict[str, IsSame] = {}
@@ -98,7 +96,7 @@ def comparer_of(names: Sequence[str], compare: Sequence[str] = ()) -> Comparer:
         else:
             raise SettingsError(f"--compare {text}: the columns are {', '.join(names)}")
     if of_row is not None and of_column:
-        raise SettingsError("--compare: give one function of whole rows, or some of columns")
+        raise SettingsError("--compare: give one function for rows, or functions for columns")
     return Comparer(tuple(names), of_row, of_column)
 
 
@@ -112,5 +110,5 @@ def _function(text: str, place: str) -> IsSame:
             f"imported: {error}"
         ) from error
     if not callable(found):
-        raise SettingsError(f"--compare {text}: {place} is no function")
+        raise SettingsError(f"--compare {text}: {place} is not a function")
     return cast("IsSame", found)

@@ -1,7 +1,6 @@
-"""The texts of `texts`, as SQL that MySQL and MariaDB understand. Pure.
+"""The texts of `texts` as SQL expressions of MySQL and MariaDB. Pure.
 
-For a session in UTC whose connection character set is utf8mb4 and whose
-`sql_mode` is empty.
+They need a session in UTC with connection character set utf8mb4 and empty `sql_mode`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _DIALECT = "mysql"
 
 @dataclass(frozen=True, slots=True)
 class MysqlTexts:
-    """What depends on the server, and on how its relay is set up."""
+    """SQL expressions, by the server's kind and the relay's settings."""
 
     is_mariadb: bool = True
     zero_dates_are_null: bool = False
@@ -43,20 +42,20 @@ class MysqlTexts:
             return f"YEAR({name})"
         text = _PLAIN[form].format(name)
         if self.zero_dates_are_null and form in (Form.DATE, Form.DATETIME, Form.TIMESTAMP):
-            # What is no date in any other place is null there.
+            # The relay delivers an invalid date as null.
             is_date = f"YEAR({name}) > 0 AND DAYOFMONTH({name}) BETWEEN 1 AND "
             return f"IF({is_date}DAYOFMONTH(LAST_DAY({name})), {text}, NULL)"
         return text
 
     def _double(self, name: str) -> str:
-        # Digits that are declared, FLOAT(7,2), cut what is shown; those of a product are all there.
+        # FLOAT(7,2) shows only the declared digits; a product shows all of them.
         shown = f"{name} * 1e0" if self.is_mariadb else f"CAST({name} * 1e0 AS JSON)"
-        # MySQL cuts the digits of a long number wherever it makes it a text, but in JSON.
+        # MySQL rounds a long number in every conversion to text, except through JSON.
         shown = f"CAST({shown} AS CHAR)"
         mantissa = f"REPLACE(SUBSTRING_INDEX({shown}, 'e', 1), '-', '')"
         digits = f"REPLACE({mantissa}, '.', '')"
         exponent = f"IF(LOCATE('e', {shown}) > 0, SUBSTRING_INDEX({shown}, 'e', -1) + 0, 0)"
-        # Zeros before the first digit that counts are places less.
+        # Leading zeros do not count as places.
         place = (
             f"CAST(LENGTH(SUBSTRING_INDEX({mantissa}, '.', 1)) - LENGTH({digits}) "
             f"+ LENGTH(TRIM(LEADING '0' FROM {digits})) + {exponent} AS SIGNED)"
@@ -66,7 +65,7 @@ class MysqlTexts:
 
 
 _PLAIN = {
-    # With 0 added, for ZEROFILL also fills what is cast.
+    # Adding 0 removes ZEROFILL, which a cast keeps.
     Form.NUMBER: "{0} + 0",
     Form.DECIMAL: "{0} + 0",
     Form.WIDE_DECIMAL: "{0} + 0",

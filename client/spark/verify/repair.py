@@ -1,14 +1,12 @@
-"""Make the rows right that a comparison reported.
+"""Repair the rows that a comparison reported.
 
-In the target: rows are read from the database again, as of an SCN up to which
-everything was visible, and put into the target as of that SCN. What the stream
-has brought since, or brings later, is newer and stays; a row that the target
-does not have is written only while the target is not past that SCN, for beyond
-it the row may have been deleted.
+In the target: rows are read again from the database, as of an SCN up to which
+everything was visible, and put into the target as of that SCN. Rows that the stream
+has brought since are newer and stay. A row that the target does not have is written
+only while the target is not past that SCN, as the row may have been deleted later.
 
-By touching: the source's rows are updated with the time of now, so that the
-stream brings them. What is in the target alone has no row to be touched, and is
-deleted there.
+By touching: the current time is written into the source's rows, so that the stream
+brings them. A row that only the target has cannot be touched, and is deleted there.
 """
 
 from __future__ import annotations
@@ -64,17 +62,17 @@ _POLL_S = 0.1
 
 
 class How(StrEnum):
-    """In which way rows are made right."""
+    """The ways to repair rows."""
 
-    TARGET = "target"  # they are written there
-    TOUCH = "touch"  # they are updated in the source
+    TARGET = "target"  # write them to the target
+    TOUCH = "touch"  # update them in the source
 
 
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
-    """How rows are made right; `verify` is how they are compared afterwards.
+    """The options of a repair; `verify`: the options of the comparison afterwards.
 
-    Of that, columns and condition are those of the comparison that reported them.
+    Columns and condition of that are taken from the report.
     """
 
     how: How = How.TARGET
@@ -85,7 +83,7 @@ class RepairOptions:
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done. `left` is what a comparison of the same rows says afterwards."""
+    """The result of a repair. `left`: the comparison of the same rows afterwards."""
 
     compared: Compared
     how: How
@@ -97,7 +95,7 @@ class Repaired:
 
     @property
     def is_same(self) -> bool:
-        """Whether none of the rows differs any more."""
+        """Whether no row differs any more."""
         return self.left is None or self.left.is_same
 
 
@@ -109,10 +107,10 @@ def repair(
     spark: SparkSession | None = None,
     on_step: OnStep = unseen,
 ) -> Repaired:
-    """Make the rows right that are in a report, and compare them again.
+    """Repair the rows in a report, and compare them again.
 
-    Raises SettingsError for a report or options that do not fit, SourceError,
-    and ConsumerError when the target is past what was read at every attempt.
+    Raises SettingsError for a wrong report or options, SourceError, and ConsumerError
+    if the target is past the SCN of the rows at every attempt.
     """
     if (options.how is How.TOUCH) != bool(options.touch_column):
         raise SettingsError("--touch-column goes with --how touch, which needs it")
@@ -132,7 +130,7 @@ def repair(
 
 
 class Repairer:
-    """Makes rows of one target right."""
+    """Repairs rows of one target."""
 
     def __init__(
         self,
@@ -149,7 +147,7 @@ class Repairer:
         self._pause = pause
 
     def repair(self, keys: Sequence[Key], done: Repaired) -> None:
-        """Make the rows of these keys right, and count what was done."""
+        """Repair the rows of these keys, and count the results in `done`."""
         for group in _groups(keys):
             if self._options.how is How.TARGET:
                 self._write(group, done)
@@ -170,11 +168,11 @@ class Repairer:
         self._source.touch(there, self._options.touch_column)
         done.touched += len(there)
         if len(there) < len(keys):
-            # What is there by now comes by the stream, too: nothing but deletes.
+            # Only deletes: the stream brings a row that has been inserted meanwhile.
             done.deleted += self._put(keys, lambda _: {}).deleted
 
     def _put(self, keys: Sequence[Key], chosen: Callable[[dict[Key, Row]], dict[Key, Row]]) -> Put:
-        """Put rows that are chosen of those that the source has, and delete what it has not."""
+        """Put the chosen ones of the source's rows, and delete the keys that it does not have."""
         scn = -1
         for _ in range(ATTEMPTS):
             scn = self._source.visible_scn()
@@ -192,9 +190,9 @@ class Repairer:
                 return put
         raise ConsumerError(
             scn,
-            f"{self._target.uri} was past what was read of {self._source.shape.source} "
-            f"{ATTEMPTS} times: is the physical source {self._source.physical_source} of the "
-            "settings the one that the target is filled from?",
+            f"{self._target.uri} was past the SCN of the rows read from "
+            f"{self._source.shape.source}, {ATTEMPTS} times: is the target filled from the "
+            f"physical source {self._source.physical_source} of the settings?",
         )
 
     def _wait_for_stream(self) -> None:
@@ -203,19 +201,19 @@ class Repairer:
         while (position := self._target.positions().get(name)) is not None and position < scn:
             if time.monotonic() > deadline:
                 raise SourceUnavailableError(
-                    f"{self._target.uri} stands at scn {position} of {name}, and rows were touched "
-                    f"up to scn {scn}: does the job run that fills it?"
+                    f"{self._target.uri} is at scn {position} of {name}, but rows were touched "
+                    f"up to scn {scn}: is the job running that fills it?"
                 )
             self._pause(_POLL_S)
 
 
 def rows_table(shape: Shape, rows: Iterable[Row]) -> pa.Table:
-    """Return rows as Arrow has them."""
+    """Return rows as an Arrow table."""
     return pa.Table.from_pylist([dict(row) for row in rows], _schema(shape.columns))
 
 
 def keys_table(shape: Shape, keys: Iterable[Key]) -> pa.Table:
-    """Return keys as Arrow has them."""
+    """Return keys as an Arrow table."""
     rows: list[dict[str, Any]] = [dict(zip(shape.key_names, key, strict=True)) for key in keys]
     return pa.Table.from_pylist(rows, _schema(shape.key))
 
@@ -230,7 +228,7 @@ def _groups(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
 
 
 def _source_of(settings: RelaySettings, reported: Reported) -> AbstractContextManager[SourceTable]:
-    """Return the table, to be opened, with those of its columns that the target has."""
+    """Return the table, not opened yet, with the columns that the target has."""
     compared = reported.compared
     physical = physical_source_of(settings, compared.source)
     with closing(open_target(compared.target)) as target:
@@ -243,7 +241,7 @@ def _source_of(settings: RelaySettings, reported: Reported) -> AbstractContextMa
 
 
 def _missing_keys(reported: Reported, shape: Shape) -> Sequence[str] | None:
-    """Return what makes a row of the target unique, if the target does not know it itself."""
+    """Return the source's key if the target does not know its own; else None."""
     with closing(open_target(reported.compared.target)) as target:
         return None if target.keys else shape.key_names
 
@@ -257,7 +255,7 @@ def _verify(
     spark: SparkSession,
     on_step: OnStep,
 ) -> Report:
-    """Compare the rows of some keys, in the columns that the report is about."""
+    """Compare the rows of some keys, in the report's columns."""
     selection = Selection(reported.compared.columns, reported.compared.where)
     options = replace(options, selection=selection)
     rows = TargetTable(target, table.shape, spark)

@@ -1,9 +1,9 @@
-"""What rows that were read come to once everything up to one SCN has happened to them. Pure.
+"""Replay changes on rows that were read, up to one SCN. Pure.
 
-A row was read by somebody who saw everything up to one SCN for certain, and
-perhaps more. The last change of its key after that SCN is then what it ends as:
-had the reader seen that change already, the row would be the same. Changes have
-whole rows, so only the last one counts.
+A reader has certainly seen all changes up to one SCN, and perhaps later ones. The
+last change of a key after that SCN determines the row's final state; if the reader
+had already seen that change, the row is the same. Changes have whole rows, so only
+the last one counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOWHERE: Place = (-1, -1)
 
 
 class LastChange(NamedTuple):
-    """The last change of a key; `row` is None when the row is gone."""
+    """The last change of a key; `row` is None if the row was deleted."""
 
     place: Place
     row: Row | None
@@ -28,14 +28,14 @@ class LastChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The last changes of some keys up to `until_scn`, and where the table was emptied last."""
+    """The last changes of some keys up to `until_scn`, and the place of the last truncate."""
 
     by_key: Mapping[Key, LastChange]
     until_scn: int
     truncated: Place = NOWHERE
 
     def row_at_end(self, key: Key, row: Row | None, seen_scn: int) -> Row | None:
-        """Return the row at `until_scn` of one read when everything up to `seen_scn` was seen."""
+        """Return the state at `until_scn` of a row that was read at `seen_scn` or later."""
         place, last = self.by_key.get(key, LastChange(NOWHERE, None))
         if self.truncated > place:
             place, last = self.truncated, None
@@ -43,9 +43,9 @@ class Changes:
 
 
 class Candidate(NamedTuple):
-    """A key whose rows were not the same as they were read.
+    """A key whose rows differed when they were read.
 
-    Everything up to `source_scn` and `target_position` was seen there.
+    The rows are complete up to `source_scn` and `target_position`.
     """
 
     key: Key
@@ -79,5 +79,5 @@ def judge(
 
 
 def since(candidates: Iterable[Candidate]) -> int:
-    """Return the SCN after which changes are needed to judge candidates."""
+    """Return the SCN after which changes must be replayed for these candidates."""
     return min(min(one.source_scn, one.target_position) for one in candidates)

@@ -1,11 +1,11 @@
-"""What came out of a comparison: counts, and differing rows, kept in a file of JSON lines.
+"""The result of a comparison: counts, and differing rows, in a file of JSON lines.
 
     {"verify": {"source": …, "target": …, "physicalSource": …, "columns": […], "where": …}}
     {"key": {"id": 5}, "kind": "missing", "columns": […], "inSource": {…}, "inTarget": null,
      "sourceScn": …, "targetScn": …, "untilScn": …}
     {"totals": {"rows": …, …}}
 
-A file without totals is that of a comparison that came to no end.
+A file without totals comes from a comparison that did not finish.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from databus.schemas.event.json import json_value
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was compared with what."""
+    """The two sides of a comparison, and the compared part."""
 
     source: str
     target: str
@@ -41,14 +41,13 @@ class Compared:
 
 @dataclass(slots=True)
 class Report:
-    """The outcome. `rows` are those of the source, `target_rows` those of the target.
+    """The counts. `rows` are those of the source, `target_rows` those of the target.
 
-    `differing_rows` are those of the source in the chunks that differed, as they
-    were digested: about so many were fetched.
-
-    `moving` rows differed as they were read, and only because of what was on its
-    way. `unsettled` rows, of a comparison that looks again, were others at every
-    look: nobody knows. `differences` are the first ones; the file has all.
+    `differing_rows`: source rows in differing chunks at the time of the digest; about
+    so many are fetched. `moving`: rows that differed when they were read, but only
+    because of changes on their way. `unsettled`: with `settle_s`, rows that changed
+    between all reads, so that their state is not known. `differences`: the first
+    differences; the file has all.
     """
 
     compared: Compared
@@ -72,7 +71,7 @@ class Report:
         return not any(self.counts.values())
 
     def totals(self) -> dict[str, Any]:
-        """Return the counts as JSON has them."""
+        """Return the counts as a JSON object."""
         return {
             "isSame": self.is_same,
             "rows": self.rows,
@@ -91,7 +90,7 @@ class Report:
 
 
 class Findings:
-    """Takes differences as they are found: counts all, keeps some, writes all to a file."""
+    """Collects differences: counts all, keeps the first ones, writes all to a file."""
 
     def __init__(self, report: Report, shape: Shape, out: IO[str] | None, most_kept: int) -> None:
         self._report = report
@@ -101,7 +100,7 @@ class Findings:
         self._write({"verify": asdict(report.compared)})
 
     def add(self, found: Difference) -> None:
-        """Take one."""
+        """Add one difference."""
         self._report.counts[found.kind] += 1
         if len(self._report.differences) < self._most_kept:
             self._report.differences.append(found)
@@ -120,7 +119,7 @@ class Findings:
 def findings_in(
     path: Path | None, report: Report, shape: Shape, most_kept: int
 ) -> Iterator[Findings]:
-    """Give what takes differences, writing to a file when one is named; raises SettingsError."""
+    """Yield a collector of differences, which writes to `path` if given; raises SettingsError."""
     if path is None:
         yield Findings(report, shape, None, most_kept)
         return
@@ -147,14 +146,14 @@ def _difference_json(shape: Shape, found: Difference) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a file says: what was compared, and the keys that differ, as JSON has them."""
+    """The content of a report file: what was compared, and the differing keys as JSON."""
 
     compared: Compared
     keys: tuple[Mapping[str, Any], ...]
 
 
 def read_report(path: Path) -> Reported:
-    """Read a file that a comparison wrote; raises SettingsError saying the line."""
+    """Return the content of a report file; raises SettingsError."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         head = lines[0]["verify"]
@@ -165,30 +164,30 @@ def read_report(path: Path) -> Reported:
         raise SettingsError(f"report {path}: {error.strerror}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise SettingsError(
-            f"report {path} is no file that databus spark verify --report wrote: {error!r}"
+            f"report {path} is not a file of databus spark verify --report: {error!r}"
         ) from error
     if "totals" not in lines[-1]:
-        raise SettingsError(f"report {path} has no totals: the comparison did not come to its end")
+        raise SettingsError(f"report {path} has no totals: the comparison did not finish")
     return Reported(compared, keys)
 
 
 def keys_of(shape: Shape, reported: Sequence[Mapping[str, Any]]) -> list[Key]:
-    """Return keys as a table has them; raises SettingsError for those of another key."""
+    """Return reported keys as values of the table; raises SettingsError if they do not fit."""
     found = []
     for key in reported:
         try:
             values = [_value(column, key[column.name]) for column in shape.key]
         except (KeyError, ValueError, TypeError, ArithmeticError) as error:
             raise SettingsError(
-                f"report: {json.dumps(key)} is no key of {shape.source}, which is "
-                f"({', '.join(shape.key_names)}): compare it again"
+                f"report: {json.dumps(key)} is not a key of {shape.source}, whose key is "
+                f"({', '.join(shape.key_names)}): compare again"
             ) from error
         found.append(tuple(values))
     return found
 
 
 def _value(column: AvroColumn, value: Any) -> Any:
-    """Return what `json_value` made JSON of."""
+    """Return the value that `json_value` converted to JSON."""
     make = _FROM_JSON.get(column.kind)
     return value if make is None or value is None else make(value)
 

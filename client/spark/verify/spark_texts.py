@@ -1,7 +1,7 @@
 """The texts of `texts` as Spark columns.
 
-What Spark would write otherwise is made by Python, in the workers: doubles, for
-Java's digits are not always the fewest, and addresses and JSON of MySQL.
+Texts that Spark would format differently are made in Python workers: doubles, as
+Java does not always print the shortest digits, and MySQL's addresses and JSON.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _IN_PYTHON = frozenset({Form.DOUBLE, Form.INET6, Form.JSON})
 
 
 def value_of(column: AvroColumn) -> Column:
-    """Return a target's column with the type that a stream of the source gives it."""
+    """Return a target's column, cast to the type that the source's stream has."""
     return sf.col(quoted(column.name)).cast(spark_type(column))
 
 
 def quoted(name: str) -> str:
-    """Return a name as Spark takes it, whatever is in it."""
+    """Return a name as a quoted identifier of Spark SQL, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -68,8 +68,8 @@ def _python_text(form: Form) -> Callable[[Column], Column]:
 
 
 def in_python(function: Callable[[pa.Array], pa.Array], result: str) -> Callable[[Column], Column]:
-    """Return what makes a column of another one with a function that workers run."""
-    # Its kind is told by the annotations; the stubs know only how it was told before.
+    """Return a column function that runs a Python function in the workers."""
+    # arrow_udf reads the kind from the annotations; its stubs still require a parameter for it.
     make: Any = arrow_udf
     made: Callable[[Column], Column] = make(function, result)
     return made

@@ -1,4 +1,4 @@
-"""The changes that a comparison replays, read with `format("databus")`."""
+"""Read the changes that a comparison replays, with `format("databus")`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from databus.client.spark import register
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
 from databus.client.spark.consuming.apply import latest_per_key
 from databus.client.spark.options import parse_options
-from databus.client.spark.source.change_stream import make_measuring
+from databus.client.spark.source.change_stream import make_measure_client
 from databus.client.spark.verify.replay import NOWHERE, Changes, LastChange
 from databus.client.spark.verify.spark_texts import value_of
 from databus.client.spark.verify.table_shape import Key, Row, Shape
@@ -50,10 +50,10 @@ class StreamChanges:
         }
 
     def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
-        """Return the last changes of keys after one SCN, up to another or somewhat farther.
+        """Return the last changes of keys after one SCN, up to another SCN or a later one.
 
-        Waits until a relay is there. Raises SourceUnavailableError when none comes
-        on, and as the data source does.
+        Waits until a relay has reached it. Raises SourceUnavailableError if none does,
+        and the data source's errors.
         """
         until = self._newest(reach_scn)
         if until <= after_scn:
@@ -71,27 +71,27 @@ class StreamChanges:
         return Changes(by_key, until, truncated)
 
     def _newest(self, reach_scn: int) -> int:
-        """Return the newest SCN of the relays once it is `reach_scn` or more."""
-        measuring = make_measuring(parse_options(self._options))
+        """Wait until the newest SCN of the relays is at least `reach_scn`, and return it."""
+        measure_client = make_measure_client(parse_options(self._options))
         deadline = time.monotonic() + PATIENCE_S
         try:
             while True:
-                newest = measuring.newest_scns()[self._physical_source]
+                newest = measure_client.newest_scns()[self._physical_source]
                 if newest >= reach_scn:
                     return newest
                 if time.monotonic() > deadline:
                     raise SourceUnavailableError(
-                        f"source {self._physical_source}: the relays are at scn {newest} and the "
-                        f"database is at {reach_scn}: does a relay run, and does it read on?"
+                        f"source {self._physical_source}: the relays are at scn {newest}, but the "
+                        f"database is at {reach_scn}: is a relay running, and is it capturing?"
                     )
                 self._pause(_POLL_S)
         finally:
-            measuring.close()
+            measure_client.close()
 
     def _collect(
         self, changes: DataFrame, keys: Sequence[Key]
     ) -> Iterator[tuple[tuple[int, int], Row | None, bool]]:
-        """Yield (place, row, whether it is there) of the last changes; no row: a truncate."""
+        """Yield (place, row, whether the row exists) of the last changes; no row = a truncate."""
         op = sf.col(f"{CHANGE_COLUMN}.op")
         is_truncate = op == "truncate"
         is_there = op != "delete"

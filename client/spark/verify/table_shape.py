@@ -1,4 +1,4 @@
-"""What of a table is compared: its key, and the columns asked for. Pure."""
+"""The compared part of a table: its key, and the requested columns. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns that are compared, the key's among them, in the table's order.
+    """The compared columns, including the key's, in the table's order.
 
-    Values are those that a stream has in Spark: see `row_types`.
+    Values are those of a stream in Spark: see `row_types`.
     """
 
     source: str
@@ -46,15 +46,13 @@ class Shape:
 
 
 def shape_of(table: Table, columns: Sequence[str] = ()) -> Shape:
-    """Return what is compared of a table; all columns when none is named.
+    """Return the compared part of a table; empty `columns` means all.
 
-    Raises SettingsError for a name that it has not, and for a table without a key.
+    Raises SettingsError for an unknown column, and for a table without a key.
     """
     known = columns_of(WriterSchema(table.source, 0, 0, avro_schema(table)))
     if not table.key_columns:
-        raise SettingsError(
-            f"{table.source} has no primary key, so there is nothing to tell its rows apart by"
-        )
+        raise SettingsError(f"{table.source} has no primary key, so its rows cannot be compared")
     names = [column.name for column in known]
     unknown = [name for name in columns if name not in names]
     if unknown:
@@ -75,7 +73,7 @@ def shape_of(table: Table, columns: Sequence[str] = ()) -> Shape:
 
 
 def spark_values(shape: Shape, names: Sequence[str] | None = None) -> Callable[[Row], Row]:
-    """Return what turns a row of the database, as a scan has it, into Spark's values."""
+    """Return the conversion of a scanned row to Spark's values."""
     makers = {
         column.name: make
         for column in shape.columns

@@ -1,4 +1,4 @@
-"""A target, as a comparison reads it with Spark: digests of chunks, and rows."""
+"""The target of a comparison, read with Spark: digests of chunks, and rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from databus.client.spark.verify.spark_texts import digest_of, in_python, value_
 from databus.client.spark.verify.table_shape import Key, Row, Shape
 from databus.schemas.errors import SettingsError
 
-MOST_SPANS = 200  # ranges that Spark is told of, so that files without them are left out
+MOST_SPANS = 200  # ranges in a Spark filter, with which Spark skips files
 _CHUNK, _DIGEST = "_databus_chunk", "_databus_digest"
 
 
 class TargetTable:
-    """One table that was filled from a source; rows have the columns of `shape` and `_databus_scn`.
+    """A table that was filled from a source; rows have the columns of `shape` and `_databus_scn`.
 
     Raises SettingsError for a target that lacks a column.
     """
@@ -42,7 +42,7 @@ class TargetTable:
             )
 
     def position(self, physical_source: str) -> int | None:
-        """Return the SCN up to which everything is applied; None when nobody has noted it."""
+        """Return the SCN up to which everything is applied; None if it is not recorded."""
         return self._target.positions().get(physical_source)
 
     def digests(self, chunks: Chunks) -> Digests:
@@ -81,7 +81,7 @@ class TargetTable:
 
 
 def key_frame(spark: SparkSession, shape: Shape, keys: Sequence[Key]) -> tuple[DataFrame, Column]:
-    """Return keys as a frame, and the condition that a row of the table has one of them."""
+    """Return keys as a DataFrame, and the condition that a row has one of them."""
     names = [f"_databus_key_{at}" for at in range(len(shape.key))]
     pairs = list(zip(names, shape.key, strict=True))
     schema = arrow_schema(StructType([StructField(n, spark_type(column)) for n, column in pairs]))
@@ -121,7 +121,7 @@ def _range_of(bounds: Sequence[int]) -> Callable[[Column], Column]:
     ends = np.array(bounds, dtype=np.int64)
 
     def numbers(keys: pa.Array) -> pa.Array:
-        # A target may have no value where the source's key has one.
+        # The target's key column may have nulls.
         found = np.searchsorted(ends, keys.fill_null(0).to_numpy(zero_copy_only=False), "left")
         return pa.array(found.astype(np.int32), pa.int32())
 

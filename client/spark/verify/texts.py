@@ -1,27 +1,27 @@
-"""Rows as texts that a database, Spark and Python make alike, and their digests. Pure.
+"""Texts of rows that a database, Spark and Python format identically, and their digests. Pure.
 
-Two equal rows have one text wherever it is made, and two that differ have two.
-A row's text is that of its columns in turn, each with `;` behind it; NULL is
-`-;`. Of a value it is
+Equal rows have equal texts wherever they are made; different rows have different ones.
+A row's text is the concatenation of its columns' texts, each followed by `;`; NULL is
+`-;`. The text of a value:
 
     whole numbers           its digits
     FLOAT, DOUBLE           0, or sign, digits without zeros at either end, `e`, exponent:
-                            -0.00125 is -125e-2, for -0.125 by 10^-2
-    DECIMAL                 its digits with all places behind the point
+                            -0.00125 is -125e-2, that is -0.125 * 10^-2
+    DECIMAL                 its digits with all decimal places
     DATE                    2026-11-21
-    DATETIME                2026-11-21 10:00:00.25, without zeros at the fraction's end
+    DATETIME                2026-11-21 10:00:00.25, without trailing zeros of the fraction
     TIMESTAMP               microseconds since 1970 in UTC
     TIME                    microseconds
-    CHAR, VARCHAR, ENUM …   bytes as UTF-8, `:`, the text: case and blanks count
+    CHAR, VARCHAR, ENUM …   length in UTF-8 bytes, `:`, the text: case and blanks count
     …TEXT, JSON             MD5 of the UTF-8 bytes
     BINARY, VARBINARY, BIT  hex digits, in capitals
     …BLOB, GEOMETRY         MD5
     INET6                   the 16 bytes, in hex
-    of SQLite: text, bytes  MD5; a value of NUMERIC or ANY as the text that Spark has of it
+    SQLite: text, bytes     MD5; a value of NUMERIC or ANY: MD5 of its text in Spark
 
-The digest of a row is the first 60 bits of the MD5 of its text. That of a chunk
-is how many rows it has and the XOR of theirs, which is the same in any order;
-two rows of a chunk cannot be equal, for each has its key.
+The digest of a row is the first 60 bits of the MD5 of its text. The digest of a chunk
+is its row count and the XOR of the rows' digests, which does not depend on their order.
+Equal digests do not cancel out, as rows of a chunk have different keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any, Final
 
 from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
 
-HEX_DIGITS: Final = 15  # of an MD5: 60 bits, which are no negative number anywhere
+HEX_DIGITS: Final = 15  # of an MD5: 60 bits, never a negative number
 NULL_TEXT: Final = "-;"
 END: Final = ";"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,13 +45,13 @@ _MICROSECOND = timedelta(microseconds=1)
 _LONG = re.compile(
     "(tiny|medium|long)?(text|blob)|json|vector|geometry.*|geom.*|multi.*|point|linestring|polygon"
 )
-# Strings, which stay, and numbers with an exponent or a fraction of zero.
+# Strings, which stay unchanged, and numbers.
 _JSON_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
-_WITHOUT_EXPONENT = range(-14, 16)  # where the point may be for MySQL to show no exponent
+_WITHOUT_EXPONENT = range(-14, 16)  # places of the point for which MySQL shows no exponent
 
 
 class Form(Enum):
-    """Which text a column's values have."""
+    """The forms of texts."""
 
     NUMBER = "number"
     DOUBLE = "double"
@@ -85,7 +85,7 @@ _FORMS = {
 
 
 def form_of(column: AvroColumn, dialect: str) -> Form:
-    """Return which text a column's values have; `dialect` as in `Table`."""
+    """Return the form of a column's texts; `dialect` as in `Table`."""
     if column.kind not in (Kind.STRING, Kind.BYTES):
         return _FORMS[column.kind]
     name = base_type(column.sql_type)
@@ -100,12 +100,12 @@ def form_of(column: AvroColumn, dialect: str) -> Form:
 
 
 def base_type(sql_type: str) -> str:
-    """Return a SQL type without its arguments: `varchar(20)` is a varchar."""
+    """Return an SQL type without its arguments: `varchar` for `varchar(20)`."""
     return re.split(r"[\s(]", sql_type.strip().lower(), maxsplit=1)[0]
 
 
 def row_text(columns: Sequence[AvroColumn], dialect: str) -> Callable[[Sequence[Any]], str]:
-    """Return what makes the text of a row's values, which are in Spark's value space."""
+    """Return the function from a row's values, in Spark's value space, to its text."""
     makers = [TEXTS[form_of(column, dialect)] for column in columns]
 
     def text(values: Sequence[Any]) -> str:
@@ -128,27 +128,28 @@ def double_text(value: float) -> str:
         return "0"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     if not isinstance(exponent, int):
-        return str(value)  # no number, which no database holds and a target may
+        return str(value)  # NaN or infinity, which a target may have, but no database
     shown = "".join(map(str, digits)).lstrip("0")
     return f"{'-' * sign}{shown.rstrip('0')}e{len(shown) + exponent}"
 
 
 def any_text(value: Any) -> str:
-    """Return the text that Spark has for a value of a column that takes any kind."""
+    """Return the text in Spark of a value of kind ANY."""
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     return value if isinstance(value, str) else repr(value)
 
 
 def inet6_text(value: str) -> str:
-    """Return an address's bytes."""
+    """Return an address's bytes in hex."""
     return IPv6Address(value).packed.hex().upper()
 
 
 def json_text(value: str) -> str:
-    """Return the MD5 of JSON as MySQL shows it, whose doubles the binlog's reader writes otherwise.
+    """Return the MD5 of JSON as MySQL prints it; the binlog decoder prints doubles differently.
 
-    A decimal that looks like a double is taken for one: its row is then read, and found equal.
+    A decimal that looks like a double is treated as one. Then the digests differ, but the
+    fetched rows are equal.
     """
     return _md5(_JSON_TOKEN.sub(_server_number, value).encode())
 

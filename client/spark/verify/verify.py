@@ -1,12 +1,12 @@
-"""Compare a table with the target that was filled from it, while both go on.
+"""Compare a table with the target that was filled from it, while both are being written.
 
-Both sides are digested in chunks where they are, and only rows of chunks whose
-digests differ are fetched. What differs there may only be on its way: the target
-says up to which SCN it has everything, the database does so of what was read,
-and the changes since are replayed on both. What differs still is reported.
+Each side digests its rows in chunks, and only rows of chunks with different digests
+are fetched. Those rows may differ only because changes are still on their way. So
+each side states up to which SCN its rows are complete, and the changes since then are
+replayed on both. Remaining differences are reported.
 
-A target that notes no position is looked at again instead, after a while, until
-a difference has been the same so many times.
+A target that records no position is read again after a pause instead. A difference
+that stays the same for a number of reads is reported.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ NO_POSITION = -1
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """How a comparison is made.
+    """The options of a comparison.
 
-    `settle_s`: look again after so many seconds at what differs, instead of
-    replaying changes; a difference that is the same `settle_tries` times is one.
+    `settle_s`: instead of replaying changes, read differing rows again after so many
+    seconds; a difference that is the same in `settle_tries` reads is reported.
     """
 
     relays: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class VerifyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done, and how far; `total` may be a guess, None when nobody knows."""
+    """The progress of one step; `total` may be an estimate, None if not known."""
 
     name: str
     done: int
@@ -80,14 +80,14 @@ OnStep = Callable[[Step], None]
 
 
 def unseen(step: Step) -> None:
-    """Show nothing."""
+    """Ignore a step."""
 
 
 class ChangesBetween(Protocol):
-    """What gives the changes to replay: `StreamChanges`, or a test's own."""
+    """The changes to replay: `StreamChanges`, or a fake in tests."""
 
     def between(self, after_scn: int, reach_scn: int, keys: Sequence[Key]) -> Changes:
-        """Return the last changes of keys after one SCN, up to another or somewhat farther."""
+        """Return the last changes of keys after one SCN, up to another SCN or a later one."""
         ...
 
 
@@ -101,11 +101,11 @@ def verify(
     spark: SparkSession | None = None,
     on_step: OnStep = unseen,
 ) -> Report:
-    """Compare a source's table with a target, named by its URI.
+    """Compare a source's table with a target, which is named by its URI.
 
-    `settings` are the relay's: they say where the database is. `report` is a
-    file to write every difference to. Raises SettingsError for what cannot be
-    compared like that, SourceError, and as Spark does.
+    `settings` are the relay's, with the database's URI. `report`: a file for all
+    differences. Raises SettingsError for tables that cannot be compared, SourceError,
+    and Spark's errors.
     """
     physical = physical_source_of(settings, source)
     with ExitStack() as stack:
@@ -129,20 +129,20 @@ def verify(
 def changes_for(
     table: SourceTable, target: TargetTable, options: VerifyOptions, spark: SparkSession
 ) -> ChangesBetween | None:
-    """Return where changes come from; None when rows are looked at again instead.
+    """Return the changes to replay; None if rows are read again instead.
 
-    Raises SettingsError when neither is possible.
+    Raises SettingsError if neither is possible.
     """
     if options.settle_s is not None:
         return None
     if target.position(table.physical_source) is None:
         raise SettingsError(
-            f"the target notes no position of {table.physical_source}, so it is not known which "
-            "changes are on their way to it: compare with --settle SECONDS, which looks again at "
-            "what differs"
+            f"the target records no position of {table.physical_source}, so it is not known which "
+            "changes are still on their way to it: compare with --settle SECONDS, which reads "
+            "differing rows again"
         )
     if not options.relays:
-        raise SettingsError("--relay is missing: changes that are on their way are read from it")
+        raise SettingsError("--relay is missing: changes on their way to the target are read there")
     return StreamChanges(
         spark,
         table.shape,
@@ -154,7 +154,7 @@ def changes_for(
 
 
 class Verifier:
-    """Compares one table with one target; `changes` None: by looking again."""
+    """Compares one table with one target; without `changes` it reads rows again."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Verifier:
         self._pause = pause
 
     def verify(self, report: Report, findings: Findings) -> None:
-        """Compare the whole of both."""
+        """Compare all rows."""
         chunks, source, target = self._digests(report)
         numbers = differing(source, target)
         report.chunks, report.differing_chunks = chunks.count, len(numbers)
@@ -185,8 +185,7 @@ class Verifier:
             candidates += self._fetch(chunks, group, report)
             if len(candidates) > MOST_CANDIDATES:
                 raise SettingsError(
-                    f"more than {MOST_CANDIDATES} rows differ: load the target anew, "
-                    "and compare then"
+                    f"more than {MOST_CANDIDATES} rows differ: load the target again, then compare"
                 )
         self._judge(candidates, report, findings)
 
@@ -210,10 +209,10 @@ class Verifier:
         return chunks, source, target
 
     def _fetch(self, chunks: Chunks, group: list[int], report: Report) -> list[Candidate]:
-        """Return the keys of some chunks whose rows are not the same as they are read."""
+        """Return the keys in some chunks whose rows differ when they are read."""
         key_of = self._source.shape.key_of
-        # In this order: what each side says that it has for certain is asked for
-        # before its rows are read.
+        # The order matters: each side's SCN is asked for before its rows are read, so the
+        # rows are at least as new.
         position = self._position()
         target = {key_of(row): row for row in self._target.rows(chunks, group)}
         report.fetched_target_rows += len(target)
@@ -250,7 +249,7 @@ class Verifier:
             self._settle(candidates, report, findings)
             return
         self._on_step(Step("replaying changes", 0, len(candidates)))
-        # All that was read is as of now, or older.
+        # No row that was read is newer than this.
         reach = self._source.newest_scn()
         keys = [one.key for one in candidates]
         changes = self._changes.between(since(candidates), reach, keys)
@@ -263,7 +262,7 @@ class Verifier:
         self._on_step(Step("replaying changes", len(candidates), len(candidates)))
 
     def _settle(self, candidates: list[Candidate], report: Report, findings: Findings) -> None:
-        """Look again until each candidate is the same, or different in one way often enough."""
+        """Read candidates again until they are equal, or have differed equally often enough."""
         assert self._options.settle_s is not None
         seen = {one.key: (one, 1) for one in candidates}
         for _ in range(self._options.most_looks):
@@ -277,7 +276,7 @@ class Verifier:
                 key: (one, seen[key][1] + 1 if _is_as_before(seen[key][0], one) else 1)
                 for key, one in again.items()
             }
-            self._on_step(Step("looking again", len(candidates) - len(seen), len(candidates)))
+            self._on_step(Step("reading again", len(candidates) - len(seen), len(candidates)))
         report.unsettled += len(seen)
         report.moving += len(candidates) - sum(report.counts.values()) - len(seen)
 

@@ -51,7 +51,7 @@ def test_a_start_is_a_word_an_scn_or_a_time(text: str, start: object) -> None:
     [
         ({}, "sources is missing"),
         ({"sources": " , "}, "sources"),
-        ({**SOURCES, "start": "yesterday"}, "start = 'yesterday': is one of earliest"),
+        ({**SOURCES, "start": "yesterday"}, "start = 'yesterday': must be one of earliest"),
         ({**SOURCES, "start": str(1 << 63)}, "start"),
         ({**SOURCES, "shards": "0"}, "shards = '0'"),
         ({**SOURCES, "layout": "rows"}, "layout = 'rows'"),

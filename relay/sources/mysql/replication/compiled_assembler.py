@@ -54,7 +54,7 @@ def make_decoder(encoder: EventEncoder, epoch: int) -> BinlogDecoder:
     """Return a decoder for one stream."""
     return BinlogDecoder(
         end_event=unstamped(encode(end_of_period(0, 0))),
-        # The lane writes the length itself, once it has written the data.
+        # The decoder writes the length itself, once it has written the data.
         metadata_head=encode_part(metadata_part(b""))[PART.attributes.offset :],
         before_images=encoder.before_images,
         epoch=epoch,

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from databus.client.spark.arrow import event_batches as event_columns
-from databus.client.spark.arrow._column_decoder import ColumnCutter
-from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow import event_batches
+from databus.client.spark.arrow._column_decoder import ColumnDecoder
+from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.row_types import (
     Layout,
     WriterSchema,
@@ -40,7 +40,7 @@ WAYS = ["compiled", "python"]
 
 
 def read_by(way: str) -> Any:
-    return patch.object(event_columns, "new_cutter", ColumnCutter if way == "compiled" else None)
+    return patch.object(event_batches, "new_decoder", ColumnDecoder if way == "compiled" else None)
 
 
 def version(
@@ -76,10 +76,10 @@ def make_columns(
     target: pa.Schema | None = None,
     layout: Layout = "columns",
     **options: Any,
-) -> EventColumns:
+) -> EventBatches:
     if target is None:
         target = target_of(schemas, layout)
-    return EventColumns(target, schemas, physical_source="main", layout=layout, **options)
+    return EventBatches(target, schemas, physical_source="main", layout=layout, **options)
 
 
 def row_event(
@@ -133,7 +133,7 @@ def order(row: Mapping[str, Any]) -> tuple[int, int, str]:
     return row["_databus"]["scn"], row["_databus"]["index"] or 0, str(row)
 
 
-def read(columns: EventColumns, *events: Event) -> list[dict[str, Any]]:
+def read(columns: EventBatches, *events: Event) -> list[dict[str, Any]]:
     data = wire(*events)
     assert columns.take(data) == len(data)
     return rows_of(columns.flush())

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from databus.client.spark.arrow.event_batches import EventColumns
+from databus.client.spark.arrow.event_batches import EventBatches
 from databus.client.spark.arrow.row_types import (
     Layout,
     WriterSchema,
@@ -58,7 +58,7 @@ from tests.schemas.test_rows import MYSQL, SQLITE
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Read once with the compiled cutter going ahead and once without it."""
+    """Read once with the compiled decoder going ahead and once without it."""
     with read_by(request.param):
         yield request.param
 
@@ -210,7 +210,7 @@ def shown(sql_type: str, value: Any) -> Any:
     return value
 
 
-def feed(columns: EventColumns, data: bytes, cuts: Sequence[int]) -> bytes:
+def feed(columns: EventBatches, data: bytes, cuts: Sequence[int]) -> bytes:
     """Hand over the data in pieces, what was left of one before the next; return what is left."""
     rest = b""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]

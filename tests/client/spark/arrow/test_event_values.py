@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from databus.client.spark.arrow.batch_builder import PieceBuilder
+from databus.client.spark.arrow.batch_builder import BatchBuilder
 from databus.schemas.event.control import end_of_period
 from databus.schemas.event.metadata import (
     Op,
@@ -29,7 +29,7 @@ from tests.client.spark.arrow.made_events import (
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Read once with the compiled cutter going ahead and once without it."""
+    """Read once with the compiled decoder going ahead and once without it."""
     with read_by(request.param):
         yield request.param
 
@@ -141,7 +141,7 @@ def test_the_compiled_way_leaves_no_plain_row_to_the_other(
         for key in (1, b"1,2")
     ]
     columns = make_columns([schema])
-    with patch.object(PieceBuilder, "append", side_effect=AssertionError(sql_type)):
+    with patch.object(BatchBuilder, "append", side_effect=AssertionError(sql_type)):
         assert len(read(columns, *events, end_of_period(5, 5))) == len(events)
     assert columns.window_scn == 5
 

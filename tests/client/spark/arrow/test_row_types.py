@@ -242,17 +242,19 @@ def test_a_type_that_is_no_columns_is_refused_by_name(avro_type: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fields": 1}', '{"fields": [{"name": "a"}]}'])
 def test_what_is_no_schema_is_refused(text: str) -> None:
-    with pytest.raises(SchemaError, match=r"shop\.t: schema version 7 is not that of a record"):
+    with pytest.raises(SchemaError, match=r"shop\.t: schema version 7 is not a record schema"):
         row_schema([WriterSchema(SOURCE, 40, 7, text)])
 
 
 def test_two_names_that_spark_cannot_tell_apart_are_refused() -> None:
-    with pytest.raises(SchemaError, match="columns 'a' and 'A' of schema version 1 have one name"):
+    with pytest.raises(
+        SchemaError, match="columns 'a' and 'A' of schema version 1 differ only in case"
+    ):
         row_schema([foreign(("a", "int"), ("A", "int"))])
 
 
 def test_a_row_of_no_version_has_no_type() -> None:
-    with pytest.raises(ValueError, match="one schema version or more"):
+    with pytest.raises(ValueError, match="at least one schema version"):
         row_schema([])
 
 
@@ -319,7 +321,7 @@ def test_a_table_with_a_column_of_our_name_needs_structs() -> None:
     with pytest.raises(SettingsError, match=r"shop\.t has a column '_DATABUS' itself") as caught:
         changes_schema({SOURCE: row})
     assert "read it with option layout=structs" in str(caught.value)
-    assert "`databus spark sync`, with any layout) such a table cannot be" in str(caught.value)
+    assert "such a table cannot be followed into a target" in str(caught.value)
     assert changes_schema({SOURCE: row}, "structs").names == [SOURCE, "_databus"]
 
 

@@ -1,4 +1,4 @@
-"""A batch cut into stages keeps the order that its mode promises."""
+"""A batch cut into ordered_groups keeps the order that its mode promises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from databus.client.spark.arrow.row_types import KEY, changes_schema
-from databus.client.spark.consuming.order_modes import Mode, stages
+from databus.client.spark.consuming.order_modes import Mode, ordered_groups
 from databus.schemas.errors import SettingsError
 from tests.client.spark.changing_source import Change, change
 
@@ -64,7 +64,7 @@ def shown(found: DataFrame) -> list[tuple[Any, ...]]:
 def cut(spark: SparkSession, mode: Mode) -> Shape:
     batch = frame(spark, CHANGES)
     found: Shape = []
-    for stage in stages(batch, mode):
+    for stage in ordered_groups(batch, mode):
         assert batch.storageLevel.useMemory
         assert all(part.rdd.getNumPartitions() == 1 for part in stage)
         found.append([shown(part) for part in stage])
@@ -96,7 +96,7 @@ def test_rows_go_in_parallel_each_key_in_its_order_and_a_moved_row_in_both(
     spark: SparkSession,
 ) -> None:
     changes = [*CHANGES, moved(7, 2, 3), row("insert", 8, 2)]
-    (((rows),),) = list(stages(frame(spark, changes), "row"))
+    (((rows),),) = list(ordered_groups(frame(spark, changes), "row"))
     assert rows.rdd.getNumPartitions() > 1
     places: dict[tuple[str, int], list[tuple[int, str]]] = {}
     by_key: dict[tuple[str, int], set[int]] = {}
@@ -117,10 +117,10 @@ def test_a_truncate_is_between_the_rows_before_and_after_it_in_mode_row(
 ) -> None:
     changes = [row("insert", 1, 1), row("truncate", 2, None), row("insert", 3, 1)]
     batch = frame(spark, [*changes, row("insert", 9, 1, table=C)])
-    found = [[part for part in map(shown, stage) if part] for stage in stages(batch, "row")]
+    found = [[part for part in map(shown, stage) if part] for stage in ordered_groups(batch, "row")]
     assert found == [[[("c", 9, 1)], [("a", 1, 1)]], [[("a", 2, None)]], [[("a", 3, 1)]]]
 
 
 def test_a_mode_that_is_not_known_is_refused_at_once(spark: SparkSession) -> None:
     with pytest.raises(SettingsError, match="not one of transaction, single-table, table, row"):
-        stages(frame(spark, CHANGES), "serial")  # type: ignore[arg-type]
+        ordered_groups(frame(spark, CHANGES), "serial")  # type: ignore[arg-type]

@@ -17,7 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from databus.client.spark import register
 from databus.client.spark.consuming.apply import apply_changes
 from databus.client.spark.consuming.checkpoint_folder import CheckpointFolder
-from databus.client.spark.consuming.target_proof import Found, Left, TargetProof, is_as_left
+from databus.client.spark.consuming.target_proof import (
+    TargetNote,
+    TargetProof,
+    TargetState,
+    is_as_left,
+)
 from databus.client.spark.jobs import sync as sync_job
 from databus.client.spark.jobs.load import load
 from databus.client.spark.jobs.sync import SyncProgress, sync
@@ -352,7 +357,7 @@ def test_a_checkpoint_without_a_note_is_taken_by_the_target_that_has_its_batches
     jobs.sync()
     for note in jobs.checkpoint.glob("*databus-target*"):
         note.unlink()
-    with pytest.raises(OtherTargetError, match="says that batches were applied"):
+    with pytest.raises(OtherTargetError, match="records that batches were applied"):
         jobs.sync("two")
     jobs.sync()
     assert list(jobs.checkpoint.glob("databus-target*"))
@@ -379,7 +384,7 @@ def test_a_note_that_makes_no_sense_is_said_and_not_guessed_at(
 ) -> None:
     jobs.sync()
     CheckpointFolder(jobs.spark, str(jobs.checkpoint)).write_note("databus-target", {"batch": "?"})
-    with pytest.raises(CheckpointError, match="the note of its target in checkpoint"):
+    with pytest.raises(CheckpointError, match="has a malformed note about its target"):
         jobs.sync()
 
 
@@ -389,23 +394,23 @@ AT = {"shop": 7}
 @pytest.mark.parametrize(
     ("left", "batch", "positions", "is_it"),
     [
-        (Left("t", 4), 4, AT, True),
-        (Left("t", 4), 5, AT, True),  # ahead: killed before the note
-        (Left("t", 4), 3, AT, False),
-        (Left("t", 4), None, AT, False),
-        (Left("t"), None, {}, True),  # nothing was there, and nothing is
-        (Left("t"), None, AT, False),  # and another one is
-        (Left("t"), 0, AT, True),
-        (Left("t", begun_at=AT), None, AT, True),
-        (Left("t", begun_at=AT), None, {"shop": 8}, True),
-        (Left("t", begun_at=AT), None, {"shop": 6}, False),
-        (Left("t", begun_at=AT), None, {"other": 9}, False),
-        (Left("t", begun_at={"shop": 0}), None, {}, True),
+        (TargetNote("t", 4), 4, AT, True),
+        (TargetNote("t", 4), 5, AT, True),  # ahead: killed before the note
+        (TargetNote("t", 4), 3, AT, False),
+        (TargetNote("t", 4), None, AT, False),
+        (TargetNote("t"), None, {}, True),  # nothing was there, and nothing is
+        (TargetNote("t"), None, AT, False),  # and another one is
+        (TargetNote("t"), 0, AT, True),
+        (TargetNote("t", begun_at=AT), None, AT, True),
+        (TargetNote("t", begun_at=AT), None, {"shop": 8}, True),
+        (TargetNote("t", begun_at=AT), None, {"shop": 6}, False),
+        (TargetNote("t", begun_at=AT), None, {"other": 9}, False),
+        (TargetNote("t", begun_at={"shop": 0}), None, {}, True),
         (None, 0, {}, True),
         (None, None, AT, False),
     ],
 )
 def test_what_is_the_target_that_was_left(
-    left: Left | None, batch: int | None, positions: Mapping[str, int], is_it: bool
+    left: TargetNote | None, batch: int | None, positions: Mapping[str, int], is_it: bool
 ) -> None:
-    assert is_as_left(left, Found(True, batch, positions)) is is_it
+    assert is_as_left(left, TargetState(True, batch, positions)) is is_it

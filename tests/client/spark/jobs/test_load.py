@@ -188,7 +188,7 @@ def test_tables_of_a_select_are_found_and_all_else_stays_as_it_was_written() -> 
         "select * from v x join local on true"
     )
     for text, problem in (
-        ("select from where", "is no Spark SQL"),
+        ("select from where", "is not Spark SQL"),
         ("drop table a.b", "no SELECT"),
     ):
         with pytest.raises(SettingsError, match=problem):
@@ -201,9 +201,9 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
     target = f"delta:{tmp_path}/orders"
     wrong: tuple[tuple[Mapping[str, Any], str], ...] = (
         ({"bootstrap_servers": ()}, "name a bootstrap server"),
-        ({"columns": ["note"]}, "columns must have the key's, id is missing"),
+        ({"columns": ["note"]}, "the key columns id are missing in columns"),
         ({"columns": ["id", "price"]}, "there is no column 'price'"),
-        ({"settings": shop.relay.file, "as_of": 3}, "not its database"),
+        ({"settings": shop.relay.file, "as_of": 3}, "not the database"),
     )
     for more, problem in wrong:
         given: dict[str, Any] = {"bootstrap_servers": [shop.server], **more}
@@ -215,7 +215,7 @@ def test_wrong_arguments_are_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["shop.orders"], "give each SOURCE with its TARGET"),
+        (["shop.orders"], "give a TARGET for each SOURCE"),
         (["a", "b", "--from-database"], "go together"),
         (["a", "b", "--sql", "select 1"], "give TARGET alone"),
     ],

@@ -218,10 +218,9 @@ def test_the_words_of_the_progress_say_rows_scn_and_lag() -> None:
     stopped = SyncProgress(5, 1, {"shop": 7}, {"shop": 7}, stopped={"shop": "error"})
     assert words_of("shop.orders", stopped) == (
         "shop.orders: 5 rows in 1 batches, shop at scn 7, "
-        "shop is in error: what is the newest is not known"
+        "shop is in error: the newest SCN is not known"
     )
     progress = SyncProgress(1200, 3, {"shop": 7}, {"shop": 9}, 1.25, 2)
     assert words_of("shop.orders", progress) == (
-        "shop.orders: 1,200 rows in 3 batches, shop at scn 7 of 9, 1.2 s behind, "
-        "started again 2 times"
+        "shop.orders: 1,200 rows in 3 batches, shop at scn 7 of 9, 1.2 s behind, restarted 2 times"
     )

@@ -25,7 +25,7 @@ import pytest
 from click.testing import CliRunner
 
 from databus.cli.main import main
-from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics
+from databus.client.spark.monitoring.metrics import QueryStats, make_metrics
 from databus.demo.processes import free_port, wait_until
 from databus.demo.stage import Stage
 from tests.docs.markdown import (
@@ -149,7 +149,7 @@ def test_the_page_can_be_followed_from_top_to_bottom(
 
 
 def test_the_page_names_every_metric() -> None:
-    metrics = [metric.name for metric in make_metrics(QueryFigures()).collect()]
+    metrics = [metric.name for metric in make_metrics(QueryStats()).collect()]
     text = PAGE.read_text(encoding="utf-8")
     names = [name.removeprefix("databus_spark_") for name in metrics]
     assert len(names) > 15

@@ -23,8 +23,8 @@ from rich.console import Console
 
 from databus.client.spark import register
 from databus.client.spark.monitoring.console import line_of, serving, table_of, watching
-from databus.client.spark.monitoring.metrics import QueryFigures, make_metrics
-from databus.client.spark.monitoring.progress import BatchFigures, batch_figures, offset_of
+from databus.client.spark.monitoring.metrics import QueryStats, make_metrics
+from databus.client.spark.monitoring.progress import BatchStats, batch_stats, offset_of
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place, to_offset
 from databus.demo.processes import free_port
 from databus.schemas.errors import CheckpointError, SettingsError
@@ -65,8 +65,8 @@ def progress(*sources: dict[str, Any], batch: int = 7, **more: Any) -> dict[str,
     return told | more
 
 
-def figures_of(*sources: dict[str, Any], **more: Any) -> BatchFigures:
-    found = batch_figures(progress(*sources, **more))
+def figures_of(*sources: dict[str, Any], **more: Any) -> BatchStats:
+    found = batch_stats(progress(*sources, **more))
     assert found is not None
     return found
 
@@ -102,7 +102,7 @@ def test_of_a_source_that_is_not_captured_no_lag_is_known() -> None:
     end = to_offset({"shop": AtScn(100, 5)}, SOURCES, {"shop": "error"})
     (place,) = figures_of(source(end, offset(shop=AtScn(100, 5)))).places
     assert (place.scn, place.newest_scn, place.lag_scn, place.lag_s) == (100, 100, None, None)
-    figures = QueryFigures()
+    figures = QueryStats()
     figures.onQueryProgress(told(source(end, offset(shop=AtScn(100, 5)))))
     (state,) = figures.queries
     assert line_of(state).endswith("shop at scn 100, the source is in error, lag not known")
@@ -159,9 +159,9 @@ def test_of_a_physical_source_that_is_read_twice_the_place_farther_behind_counts
 
 def test_sources_of_other_formats_are_left_out() -> None:
     rate = source({"offset": 7}, {"offset": 8}, rows=99)
-    assert batch_figures(progress(rate)) is None
-    assert batch_figures(progress(source("41"))) is None
-    assert batch_figures({"batchId": 1, "sources": []}) is None
+    assert batch_stats(progress(rate)) is None
+    assert batch_stats(progress(source("41"))) is None
+    assert batch_stats({"batchId": 1, "sources": []}) is None
     assert figures_of(rate, source(offset(shop=AtScn(1)))).rows == 10
 
 
@@ -177,8 +177,8 @@ def test_a_sink_that_counts_is_believed() -> None:
 
 def test_an_offset_of_ours_that_makes_no_sense_is_an_error() -> None:
     assert offset_of({"physical": {}, "sources": [], "v": 9}) is not None
-    with pytest.raises(CheckpointError, match="makes no sense"):
-        batch_figures(progress(source({"physical": {}, "sources": [], "v": 9})))
+    with pytest.raises(CheckpointError, match="malformed offset"):
+        batch_stats(progress(source({"physical": {}, "sources": [], "v": 9})))
 
 
 def told(*sources: dict[str, Any], **more: Any) -> QueryProgressEvent:
@@ -186,9 +186,9 @@ def told(*sources: dict[str, Any], **more: Any) -> QueryProgressEvent:
     return QueryProgressEvent(event)
 
 
-def heard(*, name: str | None = "orders", error: str | None = None) -> QueryFigures:
+def heard(*, name: str | None = "orders", error: str | None = None) -> QueryStats:
     """Return what is known after a start, a batch, and with `error` an end."""
-    figures = QueryFigures(wall_s=lambda: 1000.0)
+    figures = QueryStats(wall_s=lambda: 1000.0)
     start: dict[str, Any] = {"id": QUERY, "runId": RUN, "name": name}
     start |= {"timestamp": "", "jobTags": []}
     figures.onQueryStarted(QueryStartedEvent.fromJson(start))
@@ -234,7 +234,7 @@ def test_a_query_that_is_started_again_is_the_same_query() -> None:
 
 
 def test_a_query_of_other_sources_is_forgotten_with_its_first_batch() -> None:
-    figures = QueryFigures()
+    figures = QueryStats()
     start: dict[str, Any] = {"id": QUERY, "runId": RUN, "name": "rate", "timestamp": ""}
     figures.onQueryStarted(QueryStartedEvent.fromJson(start | {"jobTags": []}))
     assert [state.name for state in figures.queries] == ["rate"]
@@ -245,7 +245,7 @@ def test_a_query_of_other_sources_is_forgotten_with_its_first_batch() -> None:
 
 
 def test_a_query_that_was_there_before_the_listener_is_known_with_its_next_batch() -> None:
-    figures = QueryFigures()
+    figures = QueryStats()
     figures.onQueryProgress(told(source(offset(shop=AtScn(1)))))
     (state,) = figures.queries
     assert (state.name, state.is_running, state.starts) == ("orders", True, 0)
@@ -276,7 +276,7 @@ def test_a_table_and_a_line_say_where_each_source_is() -> None:
 
 
 def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
-    metrics = make_metrics(QueryFigures())
+    metrics = make_metrics(QueryStats())
     with serving(metrics, 0) as url:
         port = int(url.split(":")[2].split("/")[0])
         with (

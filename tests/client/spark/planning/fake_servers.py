@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from databus.client.spark.options import parse_options
-from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.server_pool import Answer
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
 from databus.schemas.errors import (
@@ -125,10 +125,10 @@ class FakeBootstrap:
 
 def measuring_of(
     relay: FakeRelay, bootstrap: FakeBootstrap | None = None, **options: str
-) -> Measuring:
+) -> MeasureClient:
     """Return what asks them for a query of both sources."""
     given = {"sources": ",".join(SOURCES), "relays": "http://fake", **options}
-    return Measuring(parse_options(given), relay, bootstrap)  # type: ignore[arg-type]
+    return MeasureClient(parse_options(given), relay, bootstrap)  # type: ignore[arg-type]
 
 
 def measure(begin: int, newest: int, parameters: Mapping[str, str]) -> dict[str, int]:

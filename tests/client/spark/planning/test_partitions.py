@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from databus.client.spark.planning.offsets import AtScn
-from databus.client.spark.planning.partitions import TaskRanges
+from databus.client.spark.planning.partitions import PartitionPlanner
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import LogRange, Range, SnapshotEnd, SnapshotRange
 from tests.client.spark.planning.fake_servers import SOURCES, FakeBootstrap, FakeRelay, measuring_of
@@ -16,7 +16,7 @@ from tests.client.spark.planning.fake_servers import SOURCES, FakeBootstrap, Fak
 def again(
     relay: FakeRelay, bootstrap: FakeBootstrap | None, from_scn: int, to_scn: int
 ) -> Sequence[Range]:
-    tasks = TaskRanges(measuring_of(relay, bootstrap), tasks=2)
+    tasks = PartitionPlanner(measuring_of(relay, bootstrap), tasks=2)
     return tasks.planned_before("shop", AtScn(from_scn), AtScn(to_scn))
 
 
@@ -65,14 +65,14 @@ def test_what_a_snapshot_has_not_of_a_batch_comes_from_the_log() -> None:
 def test_tasks_share_the_rows_of_a_batch(floor: int, log_floor: int) -> None:
     relay = FakeRelay(newest=60_000, floor=floor)
     bootstrap = FakeBootstrap(newest=60_000, log_floor=log_floor)
-    measuring = measuring_of(relay, bootstrap)
+    measure_client = measuring_of(relay, bootstrap)
     place = AtScn(5_000 if log_floor == 0 or floor == 0 else 50_000)
     for rows, tasks in ((40_000, 3), (12_000, 2), (9_000, 1)):
-        end = Planner(measuring, 0).next_places({"shop": place}, rows)["shop"]
+        end = Planner(measure_client, 0).next_places({"shop": place}, rows)["shop"]
         assert isinstance(end, AtScn)
-        found = TaskRanges(measuring, 3).planned_now("shop", place, end)
+        found = PartitionPlanner(measure_client, 3).planned_now("shop", place, end)
         assert len(found) == (tasks if end.scn - place.scn == rows else 1)
-        after_restart = TaskRanges(measuring_of(relay, bootstrap), 3)
+        after_restart = PartitionPlanner(measuring_of(relay, bootstrap), 3)
         assert after_restart.planned_before("shop", place, end) == found
         assert [one.from_scn for one in found if isinstance(one, LogRange)] == [
             place.scn,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from databus.client.spark.options import parse_options
-from databus.client.spark.planning.measure_client import Measuring
+from databus.client.spark.planning.measure_client import MeasureClient
 from databus.client.spark.planning.offsets import AtScn, InSnapshot, Place
 from databus.client.spark.planning.planner import Planner
 from databus.client.spark.planning.ranges import (
@@ -93,7 +93,7 @@ def test_first_windows_that_a_ring_evicted_unseen_are_not_skipped() -> None:
 def test_a_start_that_no_relay_holds_is_named_with_a_way_on() -> None:
     planning = planner(FakeRelay(), start="1970-01-01T00:01:00Z")
     with (
-        patch.object(Measuring, "ring_from", side_effect=ScnNotFoundError(5, 9)),
+        patch.object(MeasureClient, "ring_from", side_effect=ScnNotFoundError(5, 9)),
         pytest.raises(SettingsError, match=r"start = 1970.*no relay holds.*shop.*earliest"),
     ):
         step(planning, None)
@@ -202,7 +202,7 @@ def test_a_ring_that_has_evicted_up_to_scn_0_is_read_from_there() -> None:
 
 def test_a_query_in_a_snapshot_that_lost_its_bootstrap_servers_is_told_which_one_it_needs() -> None:
     begun = step(planner(FakeRelay(floor=80), FakeBootstrap()), None, 6)
-    with pytest.raises(SettingsError, match=f"bootstrapServers, {begun.server} among them"):
+    with pytest.raises(SettingsError, match=f"bootstrapServers, including {begun.server}"):
         step(planner(FakeRelay(floor=80), start="earliest"), begun, 6)
 
 
@@ -244,9 +244,9 @@ def test_each_physical_source_gets_its_share_of_the_rows() -> None:
 
 
 def test_the_newest_windows_are_told_for_the_lag() -> None:
-    measuring = measuring_of(FakeRelay(newest=77))
-    Planner(measuring, 20).next_places({}, 10)
-    assert measuring.newest == {"shop": AtScn(77, 77_000)}
+    measure_client = measuring_of(FakeRelay(newest=77))
+    Planner(measure_client, 20).next_places({}, 10)
+    assert measure_client.newest == {"shop": AtScn(77, 77_000)}
 
 
 class _World:

@@ -85,7 +85,7 @@ def test_a_truncate_after_the_scn_is_refused_with_the_scn_to_choose() -> None:
     as_of = AsOf("shop.t", 10, ["k", "l"])
     truncate = {"_databus": {"op": "truncate", "scn": 17}}
     with pytest.raises(
-        SettingsError, match=r"as of scn 10: it was truncated at scn 17.* asOf from 17"
+        SettingsError, match=r"as of scn 10: it was truncated at scn 17.* asOf to 17"
     ):
         as_of.add(batch(truncate))
 

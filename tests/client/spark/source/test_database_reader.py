@@ -99,8 +99,8 @@ def test_wrong_options_say_what_is_right(tmp_path: Path) -> None:
         for more, text in (
             ({"sources": "shop.u"}, r"has no source 'shop\.u'; it has shop\.t"),
             ({"sources": "shop.t,shop.u"}, "reads one table"),
-            ({"asOf": "3"}, "asOf goes with mode=table"),
-            ({"scn": "true"}, "scn goes with mode=table"),
+            ({"asOf": "3"}, "asOf needs mode=table"),
+            ({"scn": "true"}, "scn needs mode=table"),
             ({"columns": "x"}, "there is no column 'x'"),
         ):
             with pytest.raises(SettingsError, match=text):

@@ -17,5 +17,5 @@ def test_a_place_further_on_within_the_range_is_followed(resume: tuple[int, int]
 
 @pytest.mark.parametrize("resume", [(4, -1), (5, 0), (5, 3), (10, 0), (1 << 62, -1), (-1, -1)])
 def test_a_place_behind_the_range_or_beyond_it_is_refused(resume: tuple[int, int]) -> None:
-    with pytest.raises(ServerError, match=rf"{RELAY}.*go on at {resume[0]}, {resume[1]}"):
+    with pytest.raises(ServerError, match=rf"{RELAY}.*resumes at {resume[0]}, {resume[1]}"):
         check_resume(RELAY, resume, (5, -1), 9)

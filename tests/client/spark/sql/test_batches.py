@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from databus.client.spark.sql.batches import JoinBatches, UnionBatches
-from databus.client.spark.sql.binder import bind, feeds_of
+from databus.client.spark.sql.binder import bind, streams_of
 from databus.client.spark.sql.job_file import parse_job
-from databus.client.spark.sql.join_state import open_mirrors
+from databus.client.spark.sql.join_state import open_join_state
 from databus.client.spark.sql.plan import JoinPlan
 from databus.client.spark.sql.source_streams import columns_of, in_one_shape
 from databus.client.spark.targets.target import Applied, open_target
@@ -38,22 +38,22 @@ class Job:
     def __init__(self, spark: SparkSession, folder: Path, select: str) -> None:
         query = parse_job(HEAD + select).query
         self.spark = spark
-        self.feeds = feeds_of(query)
-        rows = {feed: TYPES[feed.source] for feed in self.feeds}
-        plan = bind(query, {feed: columns_of(row) for feed, row in rows.items()})
+        self.streams = streams_of(query)
+        rows = {stream: TYPES[stream.source] for stream in self.streams}
+        plan = bind(query, {stream: columns_of(row) for stream, row in rows.items()})
         several = not isinstance(plan, JoinPlan) and len(plan.branches) > 1
         self.target = open_target(f"delta:{folder / 'target'}", plan.key, source_column=several)
         self.columns = [*plan.columns, *(["_databus_source"] if several else [])]
         self.batches: UnionBatches | JoinBatches
         if isinstance(plan, JoinPlan):
-            self.mirrors = open_mirrors(plan.mirrors, rows, folder / "mirrors")
-            self.batches = JoinBatches(plan, spark, self.mirrors, self.target, "app")
+            self.state = open_join_state(plan.state, rows, folder / "mirrors")
+            self.batches = JoinBatches(plan, spark, self.state, self.target, "app")
         else:
             self.batches = UnionBatches(plan, self.target, "app")
 
     def apply(self, batch_id: int, changes: Iterable[Change]) -> Applied:
-        rows = {feed.source: TYPES[feed.source] for feed in self.feeds}
-        batch = in_one_shape(batch_of(self.spark, rows, changes), self.feeds)
+        rows = {stream.source: TYPES[stream.source] for stream in self.streams}
+        batch = in_one_shape(batch_of(self.spark, rows, changes), self.streams)
         return self.batches.apply(batch, batch_id)
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -317,7 +317,7 @@ def test_a_batch_that_comes_again_after_a_crash_ends_the_same(
         if crash_at == "target":
             shop.truncate("customers")
         batch = shop.taken()
-        victims = {feed.source: mirror.target for feed, mirror in job.mirrors.items()}
+        victims = {stream.source: kept.target for stream, kept in job.state.items()}
         victim = {"target": job.target}.get(crash_at) or victims[f"shop.{crash_at}"]
         with monkeypatch.context() as patched:
             patched.setattr(victim, "apply", _crash)

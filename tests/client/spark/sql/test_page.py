@@ -204,7 +204,7 @@ def test_a_folder_belongs_to_the_first_select_that_ran(spark: SparkSession, page
         attempt("SELECT id FROM shop.orders")
     with pytest.raises(EndError):
         attempt("SELECT  id -- the same\nFROM shop.orders")
-    with pytest.raises(SettingsError, match="c was begun with another SELECT"):
+    with pytest.raises(SettingsError, match="c was created with another SELECT"):
         attempt("SELECT id, total FROM shop.orders")
 
 

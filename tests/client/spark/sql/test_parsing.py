@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from databus.client.spark.sql.binder import bind, feeds_of
+from databus.client.spark.sql.binder import bind, streams_of
 from databus.client.spark.sql.job_file import SqlJob, parse_job, read_job
 from databus.client.spark.sql.plan import (
-    Feed,
     JoinPlan,
     Output,
     Plan,
     SourceColumns,
+    SourceStream,
     UnionPlan,
 )
 from databus.schemas.errors import SettingsError
@@ -43,7 +43,7 @@ def job_of(select: str, head: str = HEAD) -> SqlJob:
 
 def plan_of(select: str, head: str = HEAD) -> Plan:
     query = job_of(select, head).query
-    return bind(query, {feed: COLUMNS[feed.source] for feed in feeds_of(query)})
+    return bind(query, {stream: COLUMNS[stream.source] for stream in streams_of(query)})
 
 
 def union_of(select: str, head: str = HEAD) -> UnionPlan:
@@ -80,14 +80,17 @@ def test_a_physical_source_may_have_its_own_relays() -> None:
     assert job.servers_of("east").relays == ("http://east:1",)
     assert job.servers_of("east").bootstrap_servers == ("http://east:2",)
     assert job.servers_of("west").relays == job.settings.relays
-    assert feeds_of(job.query) == [Feed("shop.orders", "east"), Feed("shop.orders", "west")]
+    assert streams_of(job.query) == [
+        SourceStream("shop.orders", "east"),
+        SourceStream("shop.orders", "west"),
+    ]
 
 
 REFUSED_FILES = [
     ("-- target: delta:x\n", "checkpoint"),
-    (HEAD + "-- targets: x\n", "`-- targets: …` sets nothing; there are target, relays"),
-    (HEAD + "-- target.east: x\n", "`-- target.east: …` sets nothing"),
-    (HEAD + "-- target: delta:y\n", "line 6: target is there twice"),
+    (HEAD + "-- targets: x\n", "`-- targets: …` names no setting; the settings are target, relays"),
+    (HEAD + "-- target.east: x\n", "`-- target.east: …` names no setting"),
+    (HEAD + "-- target: delta:y\n", "line 6: target is given twice"),
     (HEAD + "-- trigger_seconds: soon\n", "trigger_seconds"),
     (HEAD + "-- relays.east: http://east\n", "the SELECT reads nothing of east"),
     (HEAD + "-- bootstrap_servers.east: http://east\n", "the SELECT reads nothing of east"),
@@ -116,7 +119,7 @@ REFUSED = [
     ("SELECT id FROM shop.orders WHERE name = 'x", "not Spark SQL"),
     ("INSERT INTO x SELECT id FROM shop.orders", "INSERT is not supported: a job file has one"),
     ("DELETE FROM shop.orders", "DELETE is not supported"),
-    ("SELECT DISTINCT id FROM shop.orders", "DISTINCT is not supported: one row of the target"),
+    ("SELECT DISTINCT id FROM shop.orders", "DISTINCT is not supported: each row of the target"),
     ("SELECT id FROM shop.orders GROUP BY id", "line 6, column 37: GROUP BY is not supported"),
     ("SELECT id FROM shop.orders GROUP BY ALL", "GROUP BY is not supported"),
     ("SELECT id FROM shop.orders HAVING id > 1", "column 35: HAVING is not supported"),
@@ -136,14 +139,14 @@ REFUSED = [
     ("SELECT id FROM VALUES (1), (2)", "FROM and JOIN take a source by its name"),
     ("SELECT 1 AS id", "SELECT … FROM a source is needed"),
     ("FROM shop.orders SELECT id", "SELECT … FROM a source is needed, in this order"),
-    ("SELECT id FROM orders", "orders is no source: write schema and table, as shop.orders"),
-    ("SELECT count(*) AS n FROM shop.orders", "column 8: COUNT is an aggregate, and one row"),
+    ("SELECT id FROM orders", "orders is not a source: write schema and table, as shop.orders"),
+    ("SELECT count(*) AS n FROM shop.orders", "column 8: COUNT is an aggregate, but each row"),
     ("SELECT id, max(total) AS m FROM shop.orders", "MAX is an aggregate"),
     ("SELECT id, sum(total) OVER () AS s FROM shop.orders", "OVER is not supported"),
     ("SELECT id, explode(split(status, ',')) AS s FROM shop.orders", "EXPLODE makes several rows"),
     ("SELECT id FROM shop.orders WHERE total > :least", "a parameter has no value here"),
     ("SELECT id, current_timestamp() AS t FROM shop.orders", "CURRENT_TIMESTAMP has another value"),
-    ("SELECT id, now() AS t FROM shop.orders", "column 12: NOW has another value each time"),
+    ("SELECT id, now() AS t FROM shop.orders", "column 12: NOW has another value at each call"),
     ("SELECT id FROM shop.orders WHERE day < current_date", "CURRENT_DATE has another value"),
     ("SELECT id, uuid() AS u FROM shop.orders", "UUID has another value"),
     ("SELECT id, rand() AS r FROM shop.orders", "RAND has another value"),
@@ -151,7 +154,10 @@ REFUSED = [
     ("SELECT id, total * 2 FROM shop.orders", "column 12: this expression has no name: write `AS"),
     ("SELECT id, 'x' FROM shop.orders", "this expression has no name"),
     ("SELECT id AS _databus_scn FROM shop.orders", "names that begin with _databus"),
-    ("SELECT * EXCEPT (id) FROM shop.orders", "a star with EXCEPT or REPLACE: list the columns"),
+    (
+        "SELECT * EXCEPT (id) FROM shop.orders",
+        "a star with EXCEPT or REPLACE is not supported: list the columns",
+    ),
     ("SELECT id FROM shop.orders UNION SELECT id FROM shop.orders", "UNION without ALL"),
     ("SELECT id FROM shop.orders EXCEPT SELECT id FROM shop.orders", "EXCEPT is not supported"),
     (
@@ -177,7 +183,7 @@ REFUSED = [
     ("SELECT o.id FROM shop.orders o NATURAL JOIN shop.customers c", "NATURAL JOIN is not support"),
     (
         "SELECT o.id FROM shop.orders o RIGHT JOIN shop.customers c ON c.id = o.customer",
-        "column 43: RIGHT JOIN is not supported: INNER and LEFT JOIN of dimensions are",
+        "column 43: RIGHT JOIN is not supported: write the table whose rows the target has first",
     ),
     (
         "SELECT o.id FROM shop.orders o FULL OUTER JOIN shop.customers c ON c.id = o.customer",
@@ -206,18 +212,21 @@ def test_what_is_not_supported_is_refused_with_its_place(select: str, said: str)
 
 UNBOUND = [
     ("SELECT id, nothing FROM shop.orders", "column 12: there is no column nothing; shop.orders"),
-    ("SELECT id FROM shop.orders WHERE c.id = 1", "column 34: c is no table of this SELECT here"),
-    ("SELECT shop.orders.id FROM shop.orders o", "shop.orders is no table of this SELECT here"),
+    ("SELECT id FROM shop.orders WHERE c.id = 1", "column 34: c is not a table of this SELECT"),
+    ("SELECT shop.orders.id FROM shop.orders o", "shop.orders is not a table of this SELECT"),
     ("SELECT id, total AS ID FROM shop.orders", "two columns of the target are called ID"),
     ("SELECT text FROM shop.log", "column 18: shop.log has no primary key"),
-    ("SELECT total AS id FROM shop.orders", "the key column id of shop.orders is not selected as"),
+    (
+        "SELECT total AS id FROM shop.orders",
+        "the key column id of shop.orders is not selected unchanged",
+    ),
     (
         "SELECT id FROM shop.orders o JOIN shop.customers c ON c.id = o.customer",
-        "column 8: id is a column of o and c: write which",
+        "column 8: id is a column of o and c: write the table's name",
     ),
     (
         "SELECT * FROM shop.orders o JOIN shop.customers c ON c.id = o.customer",
-        "two columns of the target are called id: name one with AS",
+        "two columns of the target are called id: rename one with AS",
     ),
     (
         "SELECT o.id FROM shop.orders o JOIN shop.customers o ON o.id = o.customer",
@@ -247,7 +256,7 @@ UNBOUND = [
     (
         "SELECT o.id FROM shop.orders o JOIN shop.customers c ON c.id = o.customer "
         "AND k.code = 1 JOIN shop.countries k ON k.code = c.country",
-        "k is no table of this SELECT here; there are: o, c",
+        "k is not a table of this SELECT; its tables are: o, c",
     ),
     (
         "SELECT id, total FROM shop.orders UNION ALL SELECT id FROM shop.customers",
@@ -259,7 +268,7 @@ UNBOUND = [
     ),
     (
         "SELECT id FROM shop.orders UNION ALL SELECT id FROM shop.orders WHERE total = 1",
-        "shop.orders is read by two branches, whose rows nothing tells apart",
+        "two branches read shop.orders, and no column tells their rows apart",
     ),
 ]
 
@@ -338,7 +347,7 @@ def test_one_source_may_be_several_branches_when_a_text_tells_them_apart() -> No
         "SELECT 'small' AS size, id FROM shop.orders WHERE total < 9 UNION ALL "
         "SELECT 'large', id FROM shop.orders WHERE total >= 5"
     )
-    assert plan.feeds == (Feed("shop.orders"),)
+    assert plan.streams == (SourceStream("shop.orders"),)
     assert plan.key == ("id",)
 
 
@@ -349,7 +358,7 @@ def test_a_join_is_a_fact_and_what_its_rows_refer_to() -> None:
         "LEFT OUTER JOIN shop.countries k ON k.code = c.country\n"
         "WHERE total > 3 OR k.name IS NULL"
     )
-    assert plan.fact == Feed("shop.orders")
+    assert plan.fact == SourceStream("shop.orders")
     first, second = plan.dimensions
     assert (first.name, first.is_left, second.name, second.is_left) == ("r1", False, "r2", True)
     assert first.condition == "(r0.`Customer` = r1.`id`) AND r1.`name` <> ''"
@@ -370,7 +379,7 @@ def test_a_join_keeps_the_columns_that_it_needs_alone() -> None:
         "SELECT l.product AS p, x.price FROM shop.lines l "
         "LEFT JOIN shop.prices x ON x.product = l.product AND x.day = '2026-01-01'"
     )
-    lines, prices = plan.mirrors[Feed("shop.lines")], plan.mirrors[Feed("shop.prices")]
+    lines, prices = plan.state[SourceStream("shop.lines")], plan.state[SourceStream("shop.prices")]
     assert lines.columns == ("order_id", "line", "product")
     assert prices.columns == ("product", "day", "price")
     assert plan.columns == ("order_id", "line", "p", "price")
@@ -384,5 +393,5 @@ def test_one_source_may_be_joined_twice() -> None:
         "LEFT JOIN shop.countries s ON s.code = o.shipping "
         "LEFT JOIN shop.countries b ON b.code = o.billing"
     )
-    assert plan.feeds == (Feed("shop.orders"), Feed("shop.countries"))
-    assert plan.mirrors[Feed("shop.countries")].columns == ("code", "name")
+    assert plan.streams == (SourceStream("shop.orders"), SourceStream("shop.countries"))
+    assert plan.state[SourceStream("shop.countries")].columns == ("code", "name")

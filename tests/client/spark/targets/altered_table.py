@@ -15,7 +15,7 @@ from databus.client.spark.arrow.row_types import (
     row_schema,
 )
 from databus.client.spark.targets.changes import changes_of
-from databus.client.spark.targets.following import Following
+from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Applied, Target
 from databus.schemas.table import Column, Table
 from databus.schemas.table_change import TableChange, shape_id, with_change
@@ -114,7 +114,7 @@ def bring(
     between: Callable[[], None] = lambda: None,
 ) -> Applied:
     """Apply what was written; `between` is called between the table's ALTER and the batch."""
-    rows, key = Following(SOURCE, table.texts, batch or table.batch()).lead(target, None)
+    rows, key = SchemaFollower(SOURCE, table.texts, batch or table.batch()).lead(target, None)
     between()
     return target.apply("app", batch_id, changes_of(rows, key))
 

@@ -11,7 +11,7 @@ from databus.client.spark.arrow.row_types import CHANGE_COLUMN, SCHEMAS, arrow_s
 from databus.client.spark.source.change_stream import read_changes
 from databus.client.spark.source.table_reader import TableReader
 from databus.client.spark.targets.changes import changes_of, common_type
-from databus.client.spark.targets.following import Following
+from databus.client.spark.targets.following import SchemaFollower
 from databus.client.spark.targets.target import Target, open_target
 from databus.schemas.errors import ReloadNeededError, RestartNeededError, SchemaError
 from tests.bootstrap.altering import Altered, same
@@ -85,7 +85,7 @@ class TargetJob:
         app = f"job {self.reloads}"
         for target in self.targets.values():
             if batch.num_rows:
-                rows, key = Following(self._source, versions, batch).lead(target, None)
+                rows, key = SchemaFollower(self._source, versions, batch).lead(target, None)
                 target.apply(app, len(self._query.log), changes_of(rows, key))
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from databus.client.spark.targets.changes import changes_of
-from databus.client.spark.targets.following import Following, widen
+from databus.client.spark.targets.following import SchemaFollower, widen
 from databus.client.spark.targets.target import Target, open_target
 from databus.schemas.errors import ReloadNeededError, SchemaError
 from tests.client.spark.targets.altered_table import (
@@ -248,7 +248,7 @@ def test_rows_of_a_version_that_the_query_does_not_know_ask_for_its_restart(tmp_
     write_after(table, 3)
     batch = table.batch()
     with pytest.raises(SchemaError, match=r"shop\.people: schema version 2 .*restart the query"):
-        Following(SOURCE, known, batch).lead(target, None)
+        SchemaFollower(SOURCE, known, batch).lead(target, None)
     bring(target, table, 1, batch)
     assert rows_of(target, table, table_of) == rows_in(table)
 
@@ -279,7 +279,7 @@ def test_a_mark_that_is_past_an_alter_unknown_to_the_query_takes_none_of_its_ste
     known = dict(table.texts)
     alter(table, form)
     table.empty(op)
-    rows, key = Following(SOURCE, known, table.batch(known)).lead(target, None)
+    rows, key = SchemaFollower(SOURCE, known, table.batch(known)).lead(target, None)
     target.apply("app", 1, changes_of(rows, key))
     assert target.positions() == {"shop": table.scn}
     write_after(table, 3, 4)

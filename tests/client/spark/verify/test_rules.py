@@ -199,8 +199,8 @@ def test_rows_are_compared_by_value_or_as_a_user_says(
         (["x=m:f"], "the columns are n"),
         (["n=no_such_module:f"], r"\[column=\]module:function"),
         (["json:nothing"], "module:function"),
-        (["json:__name__"], "no function"),
-        ([NEAR, f"n={NEAR}"], "one function of whole rows"),
+        (["json:__name__"], "not a function"),
+        ([NEAR, f"n={NEAR}"], "one function for rows"),
     ],
 )
 def test_a_comparison_that_cannot_be_had_is_refused(compare: list[str], says: str) -> None:
@@ -240,14 +240,14 @@ def test_a_report_that_is_none_or_has_no_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No such file"):
         read_report(path)
     path.write_text("[]\n")
-    with pytest.raises(SettingsError, match="no file that"):
+    with pytest.raises(SettingsError, match="is not a file of databus spark verify"):
         read_report(path)
     compared = Compared("s", "t", "p", ("id",))
     with findings_in(path, Report(compared), shape_of(ORDERS), 1):
         pass
-    with pytest.raises(SettingsError, match="did not come to its end"):
+    with pytest.raises(SettingsError, match="did not finish"):
         read_report(path)
-    with pytest.raises(SettingsError, match="compare it again"):
+    with pytest.raises(SettingsError, match="compare again"):
         keys_of(shape_of(ORDERS), [{"id": 1}])
 
 

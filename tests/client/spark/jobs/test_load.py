@@ -189,7 +189,7 @@ def test_tables_of_a_select_are_found_and_all_else_stays_as_it_was_written() -> 
     )
     for text, problem in (
         ("select from where", "is not Spark SQL"),
-        ("drop table a.b", "no SELECT"),
+        ("drop table a.b", "not a SELECT"),
     ):
         with pytest.raises(SettingsError, match=problem):
             table_places(text)

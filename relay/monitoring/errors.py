@@ -28,7 +28,7 @@ class Noted:
     count: int = 1
 
 
-class ProblemLog:
+class ErrorLog:
     """The last errors."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from databus.relay.monitoring.clients import ClientTable
-from databus.relay.monitoring.errors import ProblemLog
+from databus.relay.monitoring.errors import ErrorLog
 from databus.relay.monitoring.history import RateCounter, Sample, SourceHistory
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Monitor:
 
     histories: Mapping[str, SourceHistory]
     clients: ClientTable = field(default_factory=ClientTable)
-    problems: ProblemLog = field(default_factory=ProblemLog)
+    problems: ErrorLog = field(default_factory=ErrorLog)
     served: RateCounter = field(default_factory=RateCounter)
 
     @classmethod

@@ -23,7 +23,7 @@ from databus.relay.physical_source import PhysicalSource
 from databus.relay.relay import Relay
 from databus.relay.ring.event_selector import Position
 from databus.relay.serving.databus.measure import Measured, MeasureJob
-from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
+from databus.relay.serving.databus.multi_source_stream import MultiSourceJob, MultiSourceResponse
 from databus.relay.serving.databus.parameters import (
     StreamRequest,
     parse_measure_request,
@@ -42,8 +42,8 @@ PARTITION = "0"
 CONTROLS = ("pause", "unpause", "start", "shutdown")  # admin actions on capture
 SERVICES = ("saveMetaState", "runGC")  # admin actions on the relay
 
-Response = StreamResponse | TogetherResponse
-Job = StreamJob | TogetherJob
+Response = StreamResponse | MultiSourceResponse
+Job = StreamJob | MultiSourceJob
 Answer = TypeVar("Answer")
 
 
@@ -166,7 +166,7 @@ class StreamHandler(RelayHandler):
         """Read the rings, queueing with other requests."""
         job: Job = jobs[0]
         if request.is_together:
-            job = TogetherJob(jobs, request.form.size_bytes)
+            job = MultiSourceJob(jobs, request.form.size_bytes)
         await self.fair_queue.take()
         try:
             job.start()

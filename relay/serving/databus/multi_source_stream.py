@@ -18,7 +18,7 @@ from databus.relay.serving.databus.stream import StreamJob, StreamResponse
 
 
 @dataclass(frozen=True, slots=True)
-class TogetherResponse:
+class MultiSourceResponse:
     """The response; `resume` has the physical sources with a position."""
 
     body: bytes
@@ -28,13 +28,13 @@ class TogetherResponse:
     is_caught_up: bool = False
 
 
-class TogetherJob:
+class MultiSourceJob:
     """Reads several rings for one request, as `StreamJob` reads one."""
 
     def __init__(self, jobs: Sequence[StreamJob], size_bytes: int) -> None:
         self._jobs = jobs
         self._size_bytes = size_bytes
-        self._steps: Iterator[TogetherResponse | None] = iter(())
+        self._steps: Iterator[MultiSourceResponse | None] = iter(())
 
     def start(self) -> None:
         """Start reading the rings; raise ScnNotFoundError."""
@@ -42,11 +42,11 @@ class TogetherJob:
             job.start()
         self._steps = self._run()
 
-    def step(self) -> TogetherResponse | None:
+    def step(self) -> MultiSourceResponse | None:
         """Read on; return None while there is more to read. Raises ScnNotFoundError."""
         return next(self._steps)
 
-    def _run(self) -> Iterator[TogetherResponse | None]:
+    def _run(self) -> Iterator[MultiSourceResponse | None]:
         answered: dict[str, StreamResponse] = {}
         left = self._size_bytes
         is_cut = False
@@ -69,11 +69,11 @@ def _turn(job: StreamJob) -> tuple[bool, float]:
     return not job.is_inside_window, float("inf") if event is None else event.timestamp_ns
 
 
-def _together(answered: Mapping[str, StreamResponse]) -> TogetherResponse:
+def _together(answered: Mapping[str, StreamResponse]) -> MultiSourceResponse:
     responses = answered.values()
     pending = [r.pending_event_bytes for r in responses if r.pending_event_bytes is not None]
     body = b"".join(r.body for r in responses)
-    return TogetherResponse(
+    return MultiSourceResponse(
         body,
         {name: r.resume for name, r in answered.items() if r.resume is not None},
         # Not sent with a body: the next request will get it.

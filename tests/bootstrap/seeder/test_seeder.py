@@ -175,7 +175,7 @@ def test_rows_deleted_while_nobody_looked_do_not_survive_a_seeding(shop: Shop) -
     shop.insert(*range(30))
     shop.begin()
     shop.seed()
-    # As when the producer fell off the relay: the deletion is in no log.
+    # As when the producer has lagged out: the deletion is in no log.
     shop.store.fall_off(1, 2)
     shop.run("DELETE FROM orders WHERE id BETWEEN 5 AND 15")
     (lost,) = drain(shop.source)

@@ -178,7 +178,7 @@ class EncodedWindows:
             self.begin(origin).add(changes.changes, scn)
         self.settle()
         status = self.decoder.commit(scn, timestamp_ns)
-        if status == _decoder.EMPTY:  # each row of it was left out, as told
+        if status == _decoder.EMPTY:  # its rows were skipped: its SCN is acknowledged
             return Transaction(scn, timestamp_ns, (), origin)
         if status == _decoder.FINISHED:
             self.end()

@@ -16,7 +16,7 @@ from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring.selection import Selection
 from databus.relay.serving.databus import stream
-from databus.relay.serving.databus.multi_source_stream import TogetherJob, TogetherResponse
+from databus.relay.serving.databus.multi_source_stream import MultiSourceJob, MultiSourceResponse
 from databus.relay.serving.databus.stream import StreamJob, run
 from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import OtherLogError, ScnNotFoundError
@@ -571,8 +571,8 @@ def test_json_plain_value_has_the_rows(encoded: tuple[RingReader, SchemaRegistry
     assert lines[1]["value"] == {"id": 2, "note": "tea"}
 
 
-def run_together(jobs: list[StreamJob], size: int) -> TogetherResponse:
-    together = TogetherJob(jobs, size)
+def run_together(jobs: list[StreamJob], size: int) -> MultiSourceResponse:
+    together = MultiSourceJob(jobs, size)
     together.start()
     while (response := together.step()) is None:
         pass

@@ -1,7 +1,7 @@
 """A bootstrap answer's bytes to a page: events of different SCNs, then one checkpoint event.
 
-The reading is `RowReader`'s; only what ends is another thing. A page has no
-end-of-period events, for it is no transaction.
+Rows are collected as `RowReader` does it; only what ends them is another thing. A
+page has no end-of-period events, for it is no transaction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from databus.schemas.checkpoint import Checkpoint
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.control import checkpoint_of
 from databus.schemas.event.event import Event
-from databus.schemas.stream.row_reader import RowEvent, RowReader
+from databus.schemas.stream.row_reader import RowCollector, RowEvent
 
 
 class RowPage(NamedTuple):
@@ -29,47 +29,65 @@ class RowPage(NamedTuple):
     is_ordered: bool
 
 
-class PageReader(RowReader):
-    """Cuts a bootstrap answer into its page; otherwise as `RowReader`."""
+class PageReader:
+    """Cuts a bootstrap answer into its page."""
 
-    def receive(self, chunk: bytes) -> list[RowPage]:  # type: ignore[override]
+    def __init__(self, max_window_bytes: int) -> None:
+        self._rows: RowCollector[RowPage] = RowCollector(max_window_bytes, self)
+
+    @property
+    def known(self) -> frozenset[tuple[int, bytes]]:
+        """The (src_id, digest) pairs that rows may have."""
+        return self._rows.known
+
+    @known.setter
+    def known(self, known: frozenset[tuple[int, bytes]]) -> None:
+        self._rows.known = known
+
+    @property
+    def pending_events(self) -> int:
+        """How many events of a half page are held."""
+        return self._rows.pending_events
+
+    def receive(self, chunk: bytes) -> list[RowPage]:
         """Take the next bytes; return the page that they complete.
 
         Raises ProtocolError for damage and for other control events, error
         events with their text among them; WindowTooLargeError for a page
         larger than `max_window_bytes`.
         """
-        return super().receive(chunk)  # type: ignore[return-value]
+        return self._rows.receive(chunk)
 
-    def _look(self, scn: int, src_id: int, digest: bytes) -> None:
-        if scn < self._scn and self._events:
-            self._is_ordered = False
-        super()._look(scn, src_id, digest)
+    def reset(self) -> None:
+        """Forget the half event and the rows held."""
+        self._rows.reset()
 
-    def _end(self, event: Event, offset: int) -> RowPage:  # type: ignore[override]
-        if event.is_eop:
-            self._end_window(event.scn, event.timestamp_ns, offset)
+    def close(self) -> None:
+        """Note that the response is over; raises ProtocolError inside an event."""
+        self._rows.close()
+
+    def end_window(self, scn: int, timestamp_ns: int, offset: int) -> NoReturn:  # noqa: ARG002
+        """Refuse the end of a window."""
+        raise ProtocolError(f"the end of window {scn} in a page", offset)
+
+    def end(self, event: Event, offset: int) -> RowPage:
+        """Return the page that a checkpoint event ends; refuse all other control events."""
         if event.is_error:
             text = event.value.decode("utf-8", "replace")
             raise ProtocolError(f"the server sent error event {event.src_id}: {text}", offset)
         if not event.is_checkpoint:
             raise ProtocolError(f"an event of src_id {event.src_id} in a page", offset)
-        ended = RowPage(
+        rows = self._rows
+        page = RowPage(
             checkpoint_of(event),
-            tuple(self._events),
-            self._window_bytes,
-            self._unknown,
-            self._is_ordered,
+            tuple(rows.events),
+            rows.framer.window_bytes,
+            rows.unknown,
+            rows.is_ordered,
         )
-        self._begin_window()
-        return ended
+        rows.begin()
+        return page
 
-    def _take_ddl(self, event: Event, offset: int) -> NoReturn:
+    def take_ddl(self, event: Event, offset: int) -> NoReturn:
+        """Refuse a DDL event."""
         raise ProtocolError(f"an event of src_id {event.src_id} in a page", offset)
-
-    def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> NoReturn:  # noqa: ARG002
-        raise ProtocolError(f"the end of window {scn} in a page", offset)
-
-    def _begin_window(self) -> None:
-        super()._begin_window()
-        self._is_ordered = True

@@ -1,6 +1,6 @@
 """A response's bytes to windows of rows: the client's reader, and its hottest path.
 
-The same as `stream_reader.StreamReader`, whose rules and whose slow way it uses, but
+The rules are those of `stream_reader.StreamReader`, and so are the windows, but
 each row's event is one plain tuple, checked and taken apart in line: no call
 and no object more per event than there must be. Where `row_cutter` was built it
 goes ahead through the plainest events, and only what it stops at is read here.
@@ -15,7 +15,7 @@ has to look at all events again before a window is let on.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 from databus.schemas.errors import ProtocolError
@@ -39,7 +39,8 @@ from databus.schemas.event.layout import (
     VERSION_SHIFT,
     struct_of,
 )
-from databus.schemas.stream.stream_reader import ControlEvent, StreamReader, decode_event
+from databus.schemas.stream.event_framer import EventFramer
+from databus.schemas.stream.stream_reader import ControlEvent, decode_event
 
 # One row's event. The body is that of the wire, and `place` where in it the
 # payload's part begins: its pieces are cut out only when somebody wants them.
@@ -104,47 +105,94 @@ class RowWindow(NamedTuple):
     ddl: tuple[tuple[int, DdlStatement], ...] = ()
 
 
-class RowReader(StreamReader):
-    """Cuts a byte stream into windows of rows; otherwise as `StreamReader`.
+Ended = TypeVar("Ended")
+_Ended_co = TypeVar("_Ended_co", covariant=True)
 
-    `known` are the (src_id, digest) pairs that rows may have.
+
+class EndRules(Protocol[_Ended_co]):
+    """What a reader makes of the rows collected, when an event comes that is no row's."""
+
+    def end_window(self, scn: int, timestamp_ns: int, offset: int) -> _Ended_co:
+        """Return what an end-of-period event ends."""
+        ...
+
+    def end(self, event: Event, offset: int) -> _Ended_co:
+        """Return what another control event ends."""
+        ...
+
+    def take_ddl(self, event: Event, offset: int) -> None:
+        """Take a DDL event, which stands among the rows."""
+        ...
+
+
+class RowCollector(Generic[Ended]):
+    """Cut chunks into row events, and leave it to a reader's rules what ends them.
+
+    `known` are the (src_id, digest) pairs that rows may have. The public attributes are
+    what is held: rules read them, and call `begin` once they have handed them over.
     """
 
-    _events: list[RowEvent]  # type: ignore[assignment]
-
-    def __init__(self, max_window_bytes: int) -> None:
+    def __init__(self, max_window_bytes: int, rules: EndRules[Ended]) -> None:
         self.known: frozenset[tuple[int, bytes]] = frozenset()
-        super().__init__(max_window_bytes)
+        self._rules = rules
+        self.framer = EventFramer(max_window_bytes)
+        self.begin()
+
+    def reset(self) -> None:
+        """Forget the half event and the rows held."""
+        self.framer.reset()
+        self.begin()
+
+    def receive(self, chunk: bytes) -> list[Ended]:
+        """Take the next bytes; return what they end."""
+        data = self.framer.join(chunk)
+        if data is None:
+            return []
+        ready, rest = self._cut(data)
+        self.framer.keep(data, rest)
+        return ready
+
+    def close(self) -> None:
+        """Note that the response is over; raises ProtocolError inside an event."""
+        self.framer.close()
 
     @property
     def pending_events(self) -> int:
-        """How many events of a half window are held, DDL events among them."""
-        return len(self._events) + len(self._ddl)
+        """How many events are held, DDL events among them."""
+        return len(self.events) + len(self.ddl)
 
     @property
     def pending_scn(self) -> int | None:
-        """The SCN of the half window held, or None."""
-        return self._scn if self._events or self._ddl else None
+        """The SCN of the last event held, or None."""
+        return self.scn if self.events or self.ddl else None
 
-    def receive(self, chunk: bytes) -> list[RowWindow | ControlEvent]:  # type: ignore[override]
-        """Take the next bytes; return what they complete.
+    def add_ddl(self, event: Event) -> None:
+        """Hold a DDL event, at its place among the rows."""
+        if event.scn != self.scn:
+            self._begin_scn(event.scn)
+        self.ddl.append((len(self.events), ddl_of(event)))
 
-        Raises ProtocolError for damage, for events of different SCNs in one
-        window; WindowTooLargeError for one larger than `max_window_bytes`.
-        """
-        return super().receive(chunk)  # type: ignore[return-value]
+    def begin(self) -> None:
+        """Begin anew, once what is held was handed over."""
+        self.events: list[RowEvent] = []
+        self.ddl: list[tuple[int, DdlStatement]] = []
+        self.unknown: frozenset[tuple[int, bytes]] = frozenset()
+        self.scn = -1  # of the last event
+        self.is_mixed = False  # with events of several SCNs
+        self.is_ordered = True  # no SCN is smaller than the one before it
+        self.framer.window_bytes = 0
 
-    def _cut(self, data: bytes) -> tuple[list[RowWindow | ControlEvent], int]:  # type: ignore[override]
+    def _cut(self, data: bytes) -> tuple[list[Ended], int]:
         """Return what is complete in `data`, and where the first event that is not begins."""
-        ready: list[RowWindow | ControlEvent] = []
+        ready: list[Ended] = []
         begin, offset, end = 0, 0, len(data)
         last_src_id, last_digest = -1, NO_ROW_DIGEST
         while offset < end:
             if take_rows is not None and last_src_id >= 0:
-                scn = self._scn if self._events else -1
-                offset = take_rows(data, offset, scn, last_src_id, last_digest, self._events)
-                if scn < 0 and self._events:
-                    self._scn = self._events[0][SCN]
+                scn = self.scn if self.events else -1
+                offset = take_rows(data, offset, scn, last_src_id, last_digest, self.events)
+                if scn < 0 and self.events:
+                    self.scn = self.events[0][SCN]
                     self._look_at_schema(last_src_id, last_digest)
                 if offset == end:
                     continue
@@ -158,8 +206,8 @@ class RowReader(StreamReader):
                     raise _NotPlainError
                 if bits == _EOP_BITS and src_id == EOP_SRC_ID and (length, body_crc) == _NO_BODY:
                     offset += HEADER_BYTES
-                    self._take(offset - begin, offset)
-                    ready.append(self._end_window(scn, timestamp_ns, offset))
+                    self.framer.count(offset - begin, offset)
+                    ready.append(self._rules.end_window(scn, timestamp_ns, offset))
                     begin = offset
                     continue
                 body = data[offset + HEADER_BYTES : offset + length]
@@ -179,25 +227,23 @@ class RowReader(StreamReader):
                 next_offset = self._take_other(data, offset, begin, ready)
                 if next_offset is None:
                     break
-                begin = begin if self._events or self._ddl else next_offset
+                begin = begin if self.events or self.ddl else next_offset
                 offset, last_src_id = next_offset, -1
                 continue
-            if scn != self._scn or digest != last_digest or src_id != last_src_id:
+            if scn != self.scn or digest != last_digest or src_id != last_src_id:
                 self._look(scn, src_id, digest)
                 last_src_id, last_digest = src_id, digest
             # The last digest and not this one, though they are equal: one object for all.
             # fmt: off
-            self._events.append((scn, timestamp_ns, src_id, partition_id, key, bits & OPCODE_MASK,
+            self.events.append((scn, timestamp_ns, src_id, partition_id, key, bits & OPCODE_MASK,
                                  last_digest, metadata_digest, body, place, False))
             # fmt: on
             offset += length
         else:
-            self._take(offset - begin, offset)
+            self.framer.count(offset - begin, offset)
         return ready, offset
 
-    def _take_other(
-        self, data: bytes, offset: int, begin: int, ready: list[RowWindow | ControlEvent]
-    ) -> int | None:
+    def _take_other(self, data: bytes, offset: int, begin: int, ready: list[Ended]) -> int | None:
         """Take an event that is not the plainest, and tell damage from the less usual.
 
         Other versions and keys, no metadata, control events; and at a chunk's
@@ -207,53 +253,101 @@ class RowReader(StreamReader):
         try:
             event, offset = decode_event(data, offset)
         except ProtocolError:
-            self._take(offset - begin, offset)
-            self._needed_bytes = self._needed(data, offset)
-            if self._needed_bytes <= len(data) - offset:
+            self.framer.count(offset - begin, offset)
+            if not self.framer.is_cut(data, offset):
                 raise
             return None
         if event.is_ddl:
-            self._take_ddl(event, offset)
+            self._rules.take_ddl(event, offset)
+        elif event.is_eop:
+            self.framer.count(offset - begin, offset)
+            ready.append(self._rules.end_window(event.scn, event.timestamp_ns, offset))
         elif event.src_id < 0:
-            self._take(offset - begin, offset)
-            ready.append(self._end(event, offset))  # type: ignore[arg-type]
+            self.framer.count(offset - begin, offset)
+            ready.append(self._rules.end(event, offset))
         else:
             row = row_event(event)
             self._look(row[SCN], row[SRC_ID], row[ROW_DIGEST])
-            self._events.append(row)
+            self.events.append(row)
         return offset
-
-    def _take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - for who refuses it
-        if event.scn != self._scn:
-            self._begin_scn(event.scn)
-        self._ddl.append((len(self._events), ddl_of(event)))
 
     def _look(self, scn: int, src_id: int, digest: bytes) -> None:
         """Look at what is new about an event that is about to be added."""
-        if scn != self._scn:
+        if scn != self.scn:
+            self.is_ordered &= scn > self.scn or not self.events
             self._begin_scn(scn)
         self._look_at_schema(src_id, digest)
 
     def _begin_scn(self, scn: int) -> None:
-        self._is_mixed = self.pending_events > 0
-        self._scn = scn
+        self.is_mixed = self.pending_events > 0
+        self.scn = scn
 
     def _look_at_schema(self, src_id: int, digest: bytes) -> None:
         if (src_id, digest) not in self.known:
-            self._unknown |= {(src_id, digest)}
+            self.unknown |= {(src_id, digest)}
 
-    def _end_window(self, scn: int, timestamp_ns: int, offset: int) -> RowWindow:  # type: ignore[override]
-        if (self._events or self._ddl) and (self._is_mixed or scn != self._scn):
+
+class RowReader:
+    """Cuts a byte stream into windows of rows; otherwise as `StreamReader`."""
+
+    def __init__(self, max_window_bytes: int) -> None:
+        self._rows: RowCollector[RowWindow | ControlEvent] = RowCollector(max_window_bytes, self)
+
+    @property
+    def known(self) -> frozenset[tuple[int, bytes]]:
+        """The (src_id, digest) pairs that rows may have."""
+        return self._rows.known
+
+    @known.setter
+    def known(self, known: frozenset[tuple[int, bytes]]) -> None:
+        self._rows.known = known
+
+    @property
+    def pending_events(self) -> int:
+        """How many events of a half window are held, DDL events among them."""
+        return self._rows.pending_events
+
+    @property
+    def pending_scn(self) -> int | None:
+        """The SCN of the half window held, or None."""
+        return self._rows.pending_scn
+
+    def receive(self, chunk: bytes) -> list[RowWindow | ControlEvent]:
+        """Take the next bytes; return what they complete.
+
+        Raises ProtocolError for damage, for events of different SCNs in one
+        window; WindowTooLargeError for one larger than `max_window_bytes`.
+        """
+        return self._rows.receive(chunk)
+
+    def reset(self) -> None:
+        """Forget the half event and the rows held."""
+        self._rows.reset()
+
+    def close(self) -> None:
+        """Note that the response is over; raises ProtocolError inside an event."""
+        self._rows.close()
+
+    def end_window(self, scn: int, timestamp_ns: int, offset: int) -> RowWindow:
+        """Return the window; raises ProtocolError when it has events of another."""
+        rows = self._rows
+        if (rows.events or rows.ddl) and (rows.is_mixed or scn != rows.scn):
             raise ProtocolError(f"events of other windows in window {scn}", offset)
-        events, size_bytes = tuple(self._events), self._window_bytes
-        ended = RowWindow(scn, timestamp_ns, events, size_bytes, self._unknown, tuple(self._ddl))
-        self._begin_window()
+        events, size_bytes = tuple(rows.events), rows.framer.window_bytes
+        ended = RowWindow(scn, timestamp_ns, events, size_bytes, rows.unknown, tuple(rows.ddl))
+        rows.begin()
         return ended
 
-    def _begin_window(self) -> None:
-        super()._begin_window()
-        self._unknown: frozenset[tuple[int, bytes]] = frozenset()
-        self._ddl: list[tuple[int, DdlStatement]] = []
+    def end(self, event: Event, offset: int) -> ControlEvent:  # noqa: ARG002 - for who refuses it
+        """Return the control event, with the rows before it."""
+        rows = self._rows
+        ended = ControlEvent(event, tuple(rows.events), rows.framer.window_bytes)
+        rows.begin()
+        return ended
+
+    def take_ddl(self, event: Event, offset: int) -> None:  # noqa: ARG002 - for who refuses it
+        """Take a DDL event, at its place among the rows."""
+        self._rows.add_ddl(event)
 
 
 class _NotPlainError(Exception):

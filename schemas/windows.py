@@ -1,6 +1,6 @@
 """Windows on their way into a ring: whole ones, many at once, and one that comes in pieces. Pure.
 
-The bytes are version 2 events (`event_v2`), each window ended by its EOP. What
+The bytes are version 2 events (`event/v2.py`), each window ended by its EOP. What
 a source hands over in pieces is *unstamped*: SCN, timestamp and header CRC are
 zero until the transaction's end tells them.
 """

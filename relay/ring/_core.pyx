@@ -624,7 +624,7 @@ cdef class RingData:
         self._busy -= 1
 
     def find_event(self, int64_t position, int64_t end, int64_t scn, int64_t to_skip):
-        """See `ring_walk.find_event`."""
+        """See `events.find_event`."""
         cdef int64_t newest = -1, begin = position
         cdef Verdict verdict
         self._check(position)
@@ -640,7 +640,7 @@ cdef class RingData:
         return position, newest
 
     def last_end(self, int64_t position, int64_t end, int64_t limit):
-        """See `ring_walk.last_end`."""
+        """See `events.last_end`."""
         cdef int64_t found = position
         cdef Verdict verdict
         self._check(position)
@@ -676,7 +676,7 @@ cdef class RingData:
             PyMem_Free(found)
 
     def stamp(self, int64_t position, int64_t end, int64_t scn, int64_t timestamp_ns):
-        """See `ring_stamp.stamp_events`."""
+        """See `events.stamp_events`."""
         cdef Verdict verdict
         self._check(position, True)
         if end - position < LARGE_BYTES:
@@ -699,7 +699,7 @@ cdef class RingData:
         int64_t offset,
         int64_t room_bytes,
     ):
-        """See `sieve.sift`; stops in front of an event that the plan cannot decide about."""
+        """See `event_selector.sift`; stops in front of an event that the plan cannot decide about."""
         cdef Cursor cursor
         cdef Header header
         cdef Verdict verdict = FINE
@@ -774,7 +774,7 @@ cdef class RingData:
 def stamp(buffer, int64_t begin, int64_t end, int64_t scn, int64_t timestamp_ns):
     """Stamp the events of a window in a plain buffer, and give their bodies their CRCs.
 
-    Raises ProtocolError as `ring_stamp.stamp_events` does.
+    Raises ProtocolError as `events.stamp_events` does.
     """
     cdef Py_buffer view
     cdef Lap lap
@@ -794,7 +794,7 @@ def stamp(buffer, int64_t begin, int64_t end, int64_t scn, int64_t timestamp_ns)
 
 
 def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t limit):
-    """See `ring_walk.find_run`."""
+    """See `events.find_run`."""
     cdef Py_ssize_t count = PyBytes_GET_SIZE(marks) // MARK_BYTES
     cdef const char* at = PyBytes_AS_STRING(marks)
     cdef int64_t mark[2]

@@ -265,7 +265,7 @@ class RingReader:
     ) -> Sifted | None:
         """Return what passes of the next `max_bytes`, one event at least; None at the tail.
 
-        `place` and the errors are those of `sieve.sift`; raises
+        `place` and the errors are those of `event_selector.sift`; raises
         ScnNotFoundError when overtaken.
         """
         tail = self._cells[TAIL]

@@ -1,7 +1,7 @@
 """How many rows of a selection lie in a piece of a ring: whole windows, up to a limit.
 
 Nothing is copied where `_core` was built, which goes ahead as it does for
-`sieve.sift`; what it cannot decide about is looked at here. An event that says
+`event_selector.sift`; what it cannot decide about is looked at here. An event that says
 that a table was emptied is a row, as it is sent as one; control events (DDL
 among them) are none.
 """

@@ -1,6 +1,6 @@
 """An event: one row change, or one control message, as a value.
 
-The byte forms are in `event_v1` and `event_v2`. Named tuples rather than
+The byte forms are in `v1` and `v2`. Named tuples rather than
 dataclasses: one is made per event on the hottest path there is.
 """
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 """The plain transactions of a binlog, from the socket's bytes to finished events.
 
-`stream/assembly.py` has the rules, and reads everything itself where this module
+`replication/assembler.py` has the rules, and reads everything itself where this module
 was not built: this one only goes ahead of it. It cuts packets and events and
 takes those that nearly every transaction is made of (GTID, BEGIN, the
 statement's text, TABLE_MAP, rows, XID or COMMIT); the rows of tables nobody
@@ -85,7 +85,7 @@ cdef struct Binding:
     const Plan* plan
     int place  # in the list of what it keeps alive
 
-# A transaction that ended: see `stream/identity.py`. `scn` is -1 for none.
+# A transaction that ended: see `replication/log_identity.py`. `scn` is -1 for none.
 cdef struct Ended:
     int64_t scn
     int64_t begin
@@ -967,7 +967,7 @@ cdef tuple _ended(const Ended* ended):
 
 
 cdef inline uint64_t _digest(uint64_t digest, uint32_t crc, Py_ssize_t size) noexcept nogil:
-    """Return the digest of events and one more, as `identity.digest_of` does."""
+    """Return the digest of events and one more, as `log_identity.digest_of` does."""
     cdef uint64_t mixed = (digest ^ (crc | <uint64_t>size << 32)) * <uint64_t>0x9E3779B97F4A7C15
     return mixed ^ (mixed >> 29)
 

@@ -1,14 +1,13 @@
-"""The change log of a watched database: sealing, reading and trimming it.
+"""The change log of a watched database: closing its windows, reading and trimming it.
 
-Triggers cannot see commits, so the relay seals: what it has seen committed
-becomes a window. Every "last id" that a poll sees is the end of a committed
-transaction, for SQLite has one writer at a time and shows nobody half a
-transaction; so windows are whole transactions, one or several, never a part
-of one.
+Triggers cannot see commits, so the relay closes windows: it writes a window bound behind the
+rows that it has seen committed. Every "last id" that a poll sees is the end of a committed
+transaction, because SQLite has one writer at a time and shows nobody half a transaction. So a
+window is one or several whole transactions, never a part of one.
 
-A poll that finds a new transaction is a handful of statements: the rows after
-the newest seal, the schema version, the seal. Each is a moment in which the
-thread may lose the interpreter to another, so none may be there without need.
+A poll that finds a new transaction runs a handful of statements: the rows after the newest
+bound, the schema version, the new bound. At each of them another thread may take the
+interpreter, so there is none without need.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from databus.relay.sources.sqlite.install import (
     is_installed,
 )
 from databus.relay.sources.sqlite.triggers import LOG, NOW, values
-from databus.relay.sources.sqlite.window_bounds import NO_SEAL, Seal, SealStore
+from databus.relay.sources.sqlite.window_bounds import NO_BOUND, WindowBound, WindowBounds
 from databus.schemas.table import Table
 
 _VERSION = "PRAGMA data_version"  # moves when another connection has committed
@@ -53,7 +52,7 @@ _MOST_TRIMMED_ROWS = 1_000
 
 
 class LogDamagedError(Exception):
-    """Rows of the log are not there, or are not what they must be."""
+    """Rows of the log are missing, or are not the rows that they must be."""
 
 
 def install(connection: sqlite3.Connection, names: Iterable[str]) -> str:
@@ -71,7 +70,7 @@ def install(connection: sqlite3.Connection, names: Iterable[str]) -> str:
 
 
 class Generation(NamedTuple):
-    """What the positions of a log row stand for; `table` is None when nobody here watches it."""
+    """The columns of a log row's values; `table` is None when this relay does not watch it."""
 
     table: Table | None
     names: tuple[str, ...]
@@ -90,10 +89,10 @@ class LogRow(NamedTuple):
     images: tuple[Any, ...]
 
 
-class SealedWindow(NamedTuple):
-    """One seal with its rows, those of tables that nobody here watches left out."""
+class LoggedWindow(NamedTuple):
+    """One window: its bound, and its rows of tables that this relay watches."""
 
-    seal: Seal
+    bound: WindowBound
     rows: list[LogRow]
 
 
@@ -101,55 +100,55 @@ class ChangeLog:
     """The change log, seen by one relay through one connection. Not thread-safe.
 
     `watched` maps the names of tables to the names of sources; `flush` is called
-    before rows are sealed or handed over. The change log has to be there
+    before a window is closed or handed over. The change log must exist
     (`install`).
     """
 
     def __init__(
         self,
         connection: sqlite3.Connection,
-        seals: SealStore,
+        bounds: WindowBounds,
         watched: Mapping[str, str],
         flush: Callable[[], None] = lambda: None,
     ) -> None:
         self._connection = connection
         self._flush = flush
-        self._seals = seals
+        self._bounds = bounds
         self._watched = {name.lower(): source for name, source in watched.items()}
         self._names = tuple(watched)
-        self._version = -1  # the data version up to which everything is sealed
+        self._version = -1  # the data version up to which all windows are closed
         self._schema_version = -1
         self._generations = {0: NO_TABLE}
         self._rows_sql = ""
         self._trim_from = 0
         self.is_all_read = True  # but for what a lock kept the last `read` from
-        self.newest = NO_SEAL  # up to here the log is sealed, as far as this relay knows
+        self.newest = NO_BOUND  # the last window that this relay knows to be closed
 
     def last_logged(self) -> int:
         """Return the id of the newest committed row."""
         return self._number(_LAST_LOGGED)
 
-    def check_seals(self) -> None:
-        """See how far the log is sealed; raise LogDamagedError when the seals are not this log's.
+    def check_bounds(self) -> None:
+        """Read the newest bound; raise LogDamagedError when the bounds are not this log's.
 
-        Seals of rows that are gone are forgotten: that a log was trimmed may
-        outlast a power failure which the trimming of its seals did not.
+        Bounds of rows that are gone are deleted: the trimming of the log may survive a power
+        failure that the trimming of the bounds does not.
         """
-        path = self._seals.path
-        if self._seals.owner != identity(self._connection):
+        path = self._bounds.path
+        if self._bounds.owner != identity(self._connection):
             raise LogDamagedError(
                 f"{path} belongs to another database: one of the two was made again or copied "
                 "without the other. Put back the one that belongs to it; or remove it, this "
                 "source's ring and MaxSCN, and bring consumers up to date from the tables"
             )
-        self._seals.forget(self._number(_FIRST_LOGGED))
-        self.newest = self._seals.newest()
+        self._bounds.forget(self._number(_FIRST_LOGGED))
+        self.newest = self._bounds.newest()
         row = self._connection.execute(_TIME, (self.newest.scn,)).fetchone()
         if self.newest.scn and row != (self.newest.timestamp_ns,):
             raise self._other_log()
 
     def check_time(self, scn: int, timestamp_ns: int) -> None:
-        """Raise LogDamagedError when log row `scn` has another time; a trimmed one has none."""
+        """Raise LogDamagedError when log row `scn` has another time; a trimmed row has none."""
         row = self._connection.execute(_TIME, (scn,)).fetchone()
         if row not in (None, (timestamp_ns,)):
             raise LogDamagedError(
@@ -159,16 +158,16 @@ class ChangeLog:
                 "remove this source's ring and MaxSCN"
             )
 
-    def seal_again(self, scn: int) -> None:
-        """Seal up to `scn`, where a window ended once, if its seal was lost."""
+    def restore_bound(self, scn: int) -> None:
+        """Write the bound of the window that ended at `scn` again, if it was lost."""
         row = self._connection.execute(_TIME, (scn,)).fetchone()
         while row and self.newest.scn < scn:
-            self._add(Seal(scn, self._prev_scn(self._number(_FIRST_LOGGED)), *row))
+            self._add(WindowBound(scn, self._prev_scn(self._number(_FIRST_LOGGED)), *row))
 
     def mark_beginning(self) -> None:
         """Begin an empty log with an empty window, if tables have rows that it will never have.
 
-        So there is an SCN as of which those rows can be read, even where nobody
+        Then there is an SCN as of which those rows can be read, even if nobody
         changes anything. Takes the application's lock.
         """
         if self.last_logged() == 0 and any(self._has_rows(name) for name in self._names):
@@ -191,9 +190,9 @@ class ChangeLog:
             self._connection.execute(_MARK_BEGINNING)
         self._version = -1  # which what this connection commits leaves as it is
 
-    def seal_all(self) -> None:
-        """Seal everything committed; waits for locks as the connections say."""
-        while self._seal() is None:
+    def close_all_windows(self) -> None:
+        """Close all windows of what is committed; waits for locks as the connections say."""
+        while self._close_window() is None:
             pass
 
     def follow_schema(self) -> None:
@@ -207,26 +206,26 @@ class ChangeLog:
                 version = self._number(_SCHEMA_VERSION)
             self._schema_version = version
 
-    def read(self, after_scn: int) -> list[SealedWindow]:
-        """Seal what was committed, and return the next windows.
+    def read(self, after_scn: int) -> list[LoggedWindow]:
+        """Close the windows of what was committed, and return the next windows.
 
         Raises CaptureGapError, and LogDamagedError when rows after `after_scn`
-        are gone. What cannot be sealed now, because another connection holds a
-        lock, is left to the next call.
+        are gone. A window that cannot be closed now, because another connection holds
+        a lock, is left to the next call.
         """
         version = self._number(_VERSION)
-        fresh: list[SealedWindow] | None = []
+        fresh: list[LoggedWindow] | None = []
         if version != self._version:
-            fresh = self._seal_if_free()
+            fresh = self._close_window_if_free()
             self.is_all_read = fresh is not None
             if fresh is not None:
                 # What was committed after the version was read moves it again.
                 self._version = version
         if self.newest.scn <= after_scn:
             return []
-        if fresh and fresh[0].seal.prev_scn <= after_scn:
+        if fresh and fresh[0].bound.prev_scn <= after_scn:
             return fresh
-        return self._read_sealed(after_scn)
+        return self._read_closed(after_scn)
 
     def tables(self) -> list[Table]:
         """Return the watched tables as their current generations have them."""
@@ -237,11 +236,11 @@ class ChangeLog:
         return [table for table in found if table is not None]
 
     def tidy(self, read_scn: int, retention_rows: int) -> None:
-        """Forget a part of what is read and older than `retention_rows` rows, if there is any.
+        """Delete a part of the rows that were read and are older than `retention_rows` rows.
 
         Small transactions; does nothing when another connection is writing.
         """
-        self._seals.checkpoint()
+        self._bounds.checkpoint()
         if self.newest.scn < self._trim_from:
             return
         try:
@@ -255,11 +254,11 @@ class ChangeLog:
 
     def _trim(self, last_scn: int) -> bool:
         """Trim up to a window; say whether there is more."""
-        # Seals go first: a reader that finds a seal must find its rows.
-        seals = self._seals.trim(last_scn, _MOST_TRIMMED_ROWS)
+        # Bounds go first: a reader that finds a bound must find its rows.
+        bounds = self._bounds.trim(last_scn, _MOST_TRIMMED_ROWS)
         # The row before the oldest window stays, to show that none of the window's is gone.
-        rows = self._trim_rows(self._seals.oldest().prev_scn)
-        return max(seals, rows) >= _MOST_TRIMMED_ROWS
+        rows = self._trim_rows(self._bounds.oldest().prev_scn)
+        return max(bounds, rows) >= _MOST_TRIMMED_ROWS
 
     def _trim_rows(self, first_kept: int) -> int:
         if self._connection.execute(_ANY_BEFORE, (first_kept,)).fetchone() is None:
@@ -286,18 +285,18 @@ class ChangeLog:
             self._schema_version = self._number(_SCHEMA_VERSION)
             return True
 
-    def _seal_if_free(self) -> list[SealedWindow] | None:
+    def _close_window_if_free(self) -> list[LoggedWindow] | None:
         try:
-            return self._seal()
+            return self._close_window()
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
             return None
 
-    def _seal(self) -> list[SealedWindow] | None:
-        """Make one window of what is committed, and return it; None when it is to be tried again.
+    def _close_window(self) -> list[LoggedWindow] | None:
+        """Close one window of what is committed, and return it; None means try again.
 
-        Raises CaptureGapError, and then seals nothing.
+        Raises CaptureGapError, and then closes nothing.
         """
         newest = self.newest
         rows = self._rows(newest.scn, _END)
@@ -312,21 +311,21 @@ class ChangeLog:
             return []
         self._flush()
         last = rows[-1]
-        seal = Seal(last.id, self._prev_scn(rows[0].id), last.timestamp_ns)
-        return [_window(seal, rows)] if self._add(seal) else None
+        bound = WindowBound(last.id, self._prev_scn(rows[0].id), last.timestamp_ns)
+        return [_window(bound, rows)] if self._add(bound) else None
 
-    def _add(self, seal: Seal) -> bool:
-        is_added = self._seals.add(seal, self.newest)
-        # Otherwise another relay has sealed, and these rows may be in a window.
-        self.newest = seal if is_added else self._seals.newest()
+    def _add(self, bound: WindowBound) -> bool:
+        is_added = self._bounds.add(bound, self.newest)
+        # Otherwise another relay has closed a window, and these rows may be in it.
+        self.newest = bound if is_added else self._bounds.newest()
         return is_added
 
     def _prev_scn(self, first_id: int) -> int:
-        # With no seal at all, who has not seen what was before the log's first row has a gap.
+        # Without any bound, a reader that has not seen what was before the first row has a gap.
         return self.newest.scn or first_id - 1
 
     def _check_newest(self, rows: list[LogRow]) -> None:
-        """Check that the log still begins with the row that was sealed last."""
+        """Check that the log still begins with the last row of the newest window."""
         scn, _, timestamp_ns = self.newest
         if rows and rows[0].id > scn:
             raise _gone(scn, rows[0].id)
@@ -338,19 +337,19 @@ class ChangeLog:
             f"log row {self.newest.scn}, the last of the newest window, is not there or is another "
             f"one (the log ends with row {self.last_logged()}): the database was restored to an "
             "earlier state, or lost its last commits in a power failure. Bring consumers up to "
-            f"date from the tables, then remove {self._seals.path} and this source's ring and "
+            f"date from the tables, then remove {self._bounds.path} and this source's ring and "
             "MaxSCN"
         )
 
-    def _read_sealed(self, after_scn: int) -> list[SealedWindow]:
-        seals = self._seals.after(after_scn, _MOST_WINDOWS)
-        if not seals or seals[0].prev_scn > after_scn:
+    def _read_closed(self, after_scn: int) -> list[LoggedWindow]:
+        bounds = self._bounds.after(after_scn, _MOST_WINDOWS)
+        if not bounds or bounds[0].prev_scn > after_scn:
             raise _gone(after_scn, self._number(_FIRST_LOGGED))
-        begin = seals[0].prev_scn
-        within = [seal for seal in seals if seal.scn - begin <= _MOST_ROWS] or seals[:1]
+        begin = bounds[0].prev_scn
+        within = [bound for bound in bounds if bound.scn - begin <= _MOST_ROWS] or bounds[:1]
         rows = self._rows(begin, within[-1].scn)
         if self._schema_moved():
-            # Only for CaptureGapError: whoever sealed these rows may not watch our tables.
+            # Only for CaptureGapError: the relay that closed these may not watch our tables.
             self._is_up_to_date()
         self._flush()
         return _windows(within, rows)
@@ -397,25 +396,25 @@ class ChangeLog:
         )
 
 
-def _windows(seals: Sequence[Seal], rows: list[LogRow]) -> list[SealedWindow]:
+def _windows(bounds: Sequence[WindowBound], rows: list[LogRow]) -> list[LoggedWindow]:
     """Share the rows out; the first may be the last of the window before."""
-    begin = seals[0].prev_scn
+    begin = bounds[0].prev_scn
     if not rows or rows[0].id > begin + 1:
         raise _gone(begin, rows[0].id if rows else 0)
     windows = []
     place = int(rows[0].id == begin)
-    for seal in seals:
+    for bound in bounds:
         start = place
-        while place < len(rows) and rows[place].id <= seal.scn:
+        while place < len(rows) and rows[place].id <= bound.scn:
             place += 1
-        if place == start or rows[place - 1].id != seal.scn:
-            raise _gone(seal.prev_scn, rows[place].id if place < len(rows) else 0)
-        windows.append(_window(seal, rows[start:place]))
+        if place == start or rows[place - 1].id != bound.scn:
+            raise _gone(bound.prev_scn, rows[place].id if place < len(rows) else 0)
+        windows.append(_window(bound, rows[start:place]))
     return windows
 
 
-def _window(seal: Seal, rows: list[LogRow]) -> SealedWindow:
-    return SealedWindow(seal, [row for row in rows if row.generation.table is not None])
+def _window(bound: WindowBound, rows: list[LogRow]) -> LoggedWindow:
+    return LoggedWindow(bound, [row for row in rows if row.generation.table is not None])
 
 
 def _gone(after_scn: int, first_id: int) -> LogDamagedError:

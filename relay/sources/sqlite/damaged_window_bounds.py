@@ -1,7 +1,7 @@
-"""Whether it is the file of the seals that is damaged, and not the watched database.
+"""Find out whether the file of window bounds is damaged, and not the watched database.
 
-An error of SQLite does not say which of the two files it is of, and what cures the one
-would harm the other: a shop's database is restored, the seals are made again from it.
+An error of SQLite does not say which of the two files it is about, and the cure of one would
+harm the other: the database must be restored, while the bounds are made again from it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def damage_of(path: Path) -> str:
-    """Return what is wrong with the bytes of a database; empty when nothing is, or none is there.
+    """Return how a database is damaged; empty when it is sound or does not exist.
 
-    Somebody who holds its lock, a disk that fails, or a file that may not be written is no damage.
+    A held lock, a failing disk and a read-only file are no damage.
     """
     try:
         with as_sqlite_errors(), closing(connect(path)) as connection:
@@ -40,9 +40,9 @@ def damage_of(path: Path) -> str:
 
 
 def put_aside(path: Path) -> Path:
-    """Keep a database that is not open here, with its WAL, under another name; return that."""
+    """Rename a database that is not open here, and its WAL; return the new name."""
     kept = path.with_name(f"{path.name}.damaged")
-    # First what belongs to it: a WAL must not come to lie beside the one that is made anew.
+    # The WAL first: it must not end up beside the database that is made next.
     for end in ("-wal", "-shm", ""):
         Path(f"{kept}{end}").unlink(missing_ok=True)
         with suppress(FileNotFoundError):

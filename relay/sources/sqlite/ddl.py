@@ -32,10 +32,10 @@ from databus.relay.sources.sqlite.install import (
     is_installed,
 )
 from databus.relay.sources.sqlite.rows_at_rest import log_alteration
-from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
+from databus.relay.sources.sqlite.window_bounds import WindowBounds, bounds_path
 from databus.schemas.errors import SourceUnavailableError
 
-# A row changed while the triggers are away would be a change that nobody hears of.
+# A change that is made while there are no triggers is not logged.
 _ALLOWED = re.compile(
     r"\s*(ALTER\s+TABLE|CREATE\s+(UNIQUE\s+)?INDEX|DROP\s+INDEX)\b", re.IGNORECASE
 )
@@ -58,9 +58,9 @@ def change_tables(path: Path, statements: Sequence[str]) -> None:
     with _locked(path) as connection:
         if not is_installed(connection):
             raise CaptureGapError(f"{path} is not watched; change it as usual")
-        with closing(SealStore(path, identity(connection))) as seals:
-            sealed = seals.newest().scn
-        _change(connection, sealed, statements)
+        with closing(WindowBounds(path, identity(connection))) as bounds:
+            closed_id = bounds.newest().scn
+        _change(connection, closed_id, statements)
 
 
 def uninstall(path: Path) -> None:
@@ -73,18 +73,18 @@ def uninstall(path: Path) -> None:
         for table in OWN_TABLES:
             connection.execute(f"DROP TABLE {table}")
     for suffix in ("", "-wal", "-shm"):
-        Path(f"{seals_path(path)}{suffix}").unlink(missing_ok=True)
+        Path(f"{bounds_path(path)}{suffix}").unlink(missing_ok=True)
 
 
-def _change(connection: sqlite3.Connection, sealed: int, statements: Sequence[str]) -> None:
+def _change(connection: sqlite3.Connection, closed_id: int, statements: Sequence[str]) -> None:
     names = _watched(connection)
-    bring_up_to_date(connection, names, sealed)
+    bring_up_to_date(connection, names, closed_id)
     for statement in statements:
         for name in names:
             drop_triggers(connection, name)
         connection.execute(statement)
         for name in names:
-            # One by one: what became of rows is told from the columns before and after.
+            # One by one: the columns before and after each statement show what happened to rows.
             found = inspect(connection, name, has_triggers=False)
             assert found.recorded is not None
             number = install_triggers(connection, found.table)

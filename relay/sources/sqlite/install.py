@@ -7,7 +7,7 @@
     _databus_layout       the version of all this, and the database's identity
 
 A generation is one form of one table together with the triggers made for it.
-Nothing is sealed before `bring_up_to_date` has run for the schema version under
+No window is closed before `bring_up_to_date` has run for the schema version under
 which it was read, so that every trigger is known to have been in place
 while the rows of a window were written.
 """
@@ -78,7 +78,7 @@ _SET_TABLE = (
     "INSERT INTO _databus_table(name, generation) VALUES (?, ?)"
     " ON CONFLICT(name) DO UPDATE SET generation = excluded.generation"
 )
-_UNSEALED_OF = f"SELECT 1 FROM {LOG} WHERE id > ? AND generation = ? AND op <> 'd' LIMIT 1"
+_OPEN_ROWS_OF = f"SELECT 1 FROM {LOG} WHERE id > ? AND generation = ? AND op <> 'd' LIMIT 1"
 
 
 class CaptureGapError(Exception):
@@ -86,7 +86,7 @@ class CaptureGapError(Exception):
 
 
 class State(Enum):
-    """How a watched table and its triggers stand to each other."""
+    """Whether a watched table and its triggers fit each other."""
 
     NEW = "never watched, or given up by the user"
     INTACT = "as installed"
@@ -95,7 +95,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What is recorded of a table's current generation."""
+    """The recorded current generation of a table."""
 
     number: int
     columns: str
@@ -105,7 +105,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A table as it is, what is recorded of it, and what that makes together."""
+    """A table as it is now, its recorded generation, and whether the two fit."""
 
     table: SqliteTable
     state: State
@@ -170,7 +170,7 @@ def inspect(connection: sqlite3.Connection, name: str, has_triggers: bool = True
 
 
 def give_up(name: str) -> str:
-    """Say how to go on with a table whose history has a gap."""
+    """Return what to do about a table whose history has a gap."""
     literal = name.replace("'", "''")
     return (
         "Once consumers will be brought up to date from the table itself, run "
@@ -182,8 +182,8 @@ def give_up(name: str) -> str:
 def inspect_all(connection: sqlite3.Connection, names: Iterable[str]) -> list[Finding]:
     """Inspect the tables called `names`, and those that other relays watch.
 
-    This relay seals the rows of those as well, so their triggers are its concern
-    too; but if one has a gap, it is for the other relay to stop.
+    This relay closes windows with the rows of those as well, so it maintains their
+    triggers too; but if one has a gap, the other relay must stop.
     """
     findings = [inspect(connection, name) for name in names]
     own = {finding.table.name.lower() for finding in findings}
@@ -194,14 +194,14 @@ def inspect_all(connection: sqlite3.Connection, names: Iterable[str]) -> list[Fi
     return findings
 
 
-def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str], sealed: int) -> None:
+def bring_up_to_date(connection: sqlite3.Connection, names: Iterable[str], closed_id: int) -> None:
     """Install, or install again, whatever a table needs; inside the caller's transaction.
 
-    `sealed` is the last log id that is in a window, or an older one: then more
-    rows than need be are logged again.
+    `closed_id` is the last log id in a closed window. With an older one, more rows than
+    necessary are logged again.
     """
     for finding in inspect_all(connection, names):
-        _renew(connection, finding, sealed)
+        _renew(connection, finding, closed_id)
 
 
 def _recorded(connection: sqlite3.Connection, name: str) -> Generation | None:
@@ -227,24 +227,24 @@ def _signatures(indexes: tuple[UniqueIndex, ...]) -> frozenset[tuple[str, tuple[
     return frozenset((index.name, index.cids) for index in indexes)
 
 
-def _renew(connection: sqlite3.Connection, finding: Finding, sealed: int) -> None:
+def _renew(connection: sqlite3.Connection, finding: Finding, closed_id: int) -> None:
     if finding.state is State.INTACT:
         return
     table, recorded = finding.table, finding.recorded
     if recorded is not None:
-        _refuse_unseen_replaces(connection, table, recorded, sealed)
+        _refuse_unseen_replaces(connection, table, recorded, closed_id)
     number = install_triggers(connection, table)
     if recorded is not None:
         log_alteration(connection, table, number, recorded.columns)
-        log_current_images(connection, table, number, recorded, sealed)
+        log_current_images(connection, table, number, recorded, closed_id)
 
 
 def _refuse_unseen_replaces(
-    connection: sqlite3.Connection, table: SqliteTable, recorded: Generation, sealed: int
+    connection: sqlite3.Connection, table: SqliteTable, recorded: Generation, closed_id: int
 ) -> None:
     """Stop when rows may have been replaced by a unique index that the triggers did not know."""
     unknown = _signatures(table.unique_indexes) - recorded.uniques
-    written = connection.execute(_UNSEALED_OF, (sealed, recorded.number)).fetchone()
+    written = connection.execute(_OPEN_ROWS_OF, (closed_id, recorded.number)).fetchone()
     if unknown and written:
         indexes = ", ".join(sorted(name for name, _ in unknown))
         raise CaptureGapError(
@@ -291,16 +291,16 @@ def log_current_images(
     table: SqliteTable,
     number: int,
     recorded: Generation,
-    sealed: int,
+    closed_id: int,
 ) -> None:
-    """Log again, in full, the rows that the old triggers logged and that are not sealed yet.
+    """Log again, in full, the rows that the old triggers logged and that no window has yet.
 
     Some of them may have been written after the table changed, and then their
     log rows lack the new columns. ALTER TABLE can neither reorder columns nor
     change the key, so the old positions are the first of the new ones.
     """
     old = json.loads(recorded.columns)
-    unsealed = f"FROM {LOG} WHERE id > {sealed} AND generation = {recorded.number}"
+    open_rows = f"FROM {LOG} WHERE id > {closed_id} AND generation = {recorded.number}"
     row = [f"t.{quote(column.name)}" for column in table.columns]
     logged = [f"l.v{place}" for place in range(len(old))]
     if table.key:
@@ -317,12 +317,12 @@ def log_current_images(
         connection.execute(
             f"INSERT INTO {LOG}(generation, op, at, {values(len(old))})"
             f" SELECT DISTINCT {recorded.number}, 'd', {NOW}, {', '.join(logged)}"
-            f" FROM (SELECT DISTINCT {distinct} {unsealed} AND op <> 'd') AS l"
+            f" FROM (SELECT DISTINCT {distinct} {open_rows} AND op <> 'd') AS l"
             f" CROSS JOIN {quote(table.name)} AS t ON {is_same}"
         )
     connection.execute(
         f"INSERT INTO {LOG}(generation, op, at, {values(len(row))})"
         f" SELECT {number}, '{op}', {NOW}, {', '.join(row)}"
-        f" FROM (SELECT DISTINCT {distinct} {unsealed} AND op <> 'd') AS l"
+        f" FROM (SELECT DISTINCT {distinct} {open_rows} AND op <> 'd') AS l"
         f" CROSS JOIN {quote(table.name)} AS t ON {is_same}"
     )

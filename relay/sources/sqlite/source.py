@@ -1,59 +1,51 @@
 """The SQLite source: a change log written by triggers, inside the application's transactions.
 
-At the first open the source puts its tables and triggers into the watched
-database (`install.py`, `triggers.py`); from then on every change of a
-watched table is logged by the transaction that makes it, whichever program it
-is, whether or not a relay runs.
+At the first open the source puts its tables and triggers into the watched database
+(`install.py`, `triggers.py`). From then on, the transaction that changes a watched table also
+logs the change, in any program, whether or not a relay runs.
 
-**SCN.** The number of the commit's last row in the change log. Triggers cannot
-see commits, so the source polls for newly committed log rows and *seals* them
-(`seals.py`): a row in `<file>-databus` says that a window ends here. Every
-relay of the file uses the same seals, and so gives the same SCN to the same
-rows: the first to come seals, the others read the seal. Keep the two files
-together. If seals are lost, windows may get other boundaries, but an SCN still
-stands for the same row: what follows it is every row after it, or the whole
-window that it has come to be inside.
+**SCN.** The number of the commit's last row in the change log. Triggers cannot see commits, so
+the source polls for newly committed log rows and writes *window bounds* (`window_bounds.py`): a
+row in `<file>-databus` says that a window ends here. All relays of the file use the same bounds
+and so give the same SCN to the same rows: the first relay writes a bound, the others read it.
+Keep the two files together. If bounds are lost, windows may get other bounds, but an SCN still
+stands for the same row: behind it come all later rows, or the whole window that contains it.
 
-The first to open a database whose tables have rows already begins the log with
-an empty window, SCN 1: an SCN as of which those rows can be read. So begins the log of
-empty tables, too, once a relay has waited half a second for a first row. A relay whose
-first start is at the latest hands over where that is, as an empty window.
+If the tables have rows when the change log is installed, the log begins with an empty window,
+SCN 1: those rows can be read as of that SCN. The log of empty tables begins with one, too, once
+a relay has waited half a second for a first row. A relay that first starts at `latest` hands
+over that position as an empty window.
 
-**Windows.** A window is one or more whole transactions, never a part of one.
-It is one transaction as long as polls come more often than commits; several
-that were committed between two polls become one window, and **everything
-committed while no relay was running is one window**. A ring must be large
-enough for that.
+**Windows.** A window is one or more whole transactions, never a part of one. It is one
+transaction as long as polls are more frequent than commits. Transactions that are committed
+between two polls become one window, and **everything committed while no relay runs becomes one
+window**. The ring must be large enough for it.
 
-**Locks.** Sealing and reading take no lock that an application wants, and wait
-for none: a long transaction keeps nothing back that was committed before it.
-The write lock of the database is taken, for a moment and only when it is free,
-after DDL and to trim the log; and at the first open.
+**Locks.** Polling and reading take no lock that an application needs, and wait for none: a long
+transaction does not delay what was committed before it. The source takes the write lock of the
+database at the first open, after DDL and to trim the log: for a moment, and after the first
+open only when it is free.
 
-**Durability** is what the application chose. With `synchronous=FULL`, SQLite's
-default, what a relay sees is on disk. With NORMAL the last commits may vanish in
-a power failure although consumers have seen them; the source notices, and stops,
-when the log is shorter than what was handed over or its newest sealed row is
-another one. `?fsync=on` in the URI excludes it: the WAL is flushed before a
-window is sealed and handed over, which costs each window a wait for the disk.
+**Durability** is what the application chose. With `synchronous=FULL`, SQLite's default,
+everything that a relay sees is on disk. With NORMAL, a power failure may undo the last commits
+after consumers have seen them. The source then stops: the log is shorter than what was handed
+over, or the last row of its newest window is another one. `?fsync=on` in the URI excludes this:
+the WAL is flushed before a window is closed, which costs each window a wait for the disk.
 
-**WAL.** The database must be in WAL mode; it is switched if it is not, and the
-log says so. The file must be on a local disk, and writable.
+**WAL.** The database must be in WAL mode. The source switches it if necessary, and logs that.
+The file must be on a local disk, and writable.
 
-**Schema changes** are noticed by SQLite's schema version, before anything
-logged under the new one is sealed. ADD COLUMN and RENAME COLUMN go on without a
-stop; rows logged by the old triggers since the change are logged again in full.
-The table dropped, renamed, or without its triggers: the source stops and says
-how to go on.
-SQLite refuses DROP COLUMN while a trigger names the column:
-`python -m databus.relay.sources.sqlite.ddl FILE "ALTER TABLE …"` makes any
-ALTER TABLE together with the new triggers in one transaction.
+**Schema changes** are noticed by SQLite's schema version, before a window with rows of the new
+schema is closed. Capture continues after ADD COLUMN and RENAME COLUMN; rows that the old
+triggers logged since the change are logged again in full. If the table is dropped or renamed,
+or has lost its triggers, the source stops and says what to do. SQLite refuses DROP COLUMN while
+a trigger names the column: `python -m databus.relay.sources.sqlite.ddl FILE "ALTER TABLE …"`
+runs any ALTER TABLE and replaces the triggers in one transaction.
 
-**Order of changes.** As logged. An update that changes the primary key is a
-delete of the old key and an insert of the new one.
+**Order of changes.** As logged. An update that changes the primary key is a delete of the old
+key and an insert of the new one.
 
-**Names.** Source `shop.orders` is the table `orders`: what stands before the
-first dot is the source's own.
+**Names.** Source `shop.orders` is the table `orders`: the part before the first dot is free.
 """
 
 from __future__ import annotations
@@ -81,8 +73,8 @@ from databus.relay.sources.sqlite.catalog import table_of
 from databus.relay.sources.sqlite.change_log import (
     ChangeLog,
     LogDamagedError,
+    LoggedWindow,
     LogRow,
-    SealedWindow,
     install,
 )
 from databus.relay.sources.sqlite.connection import connect, is_busy, translated, waiting
@@ -90,7 +82,7 @@ from databus.relay.sources.sqlite.damaged_window_bounds import damage_of, put_as
 from databus.relay.sources.sqlite.install import CaptureGapError
 from databus.relay.sources.sqlite.rows_at_rest import ALTERED, read_alteration
 from databus.relay.sources.sqlite.triggers import LOG
-from databus.relay.sources.sqlite.window_bounds import SealStore, seals_path
+from databus.relay.sources.sqlite.window_bounds import WindowBounds, bounds_path
 from databus.relay.sources.uri import parse_uri
 from databus.relay.sources.window_writer import WindowWriter
 from databus.schemas.errors import (
@@ -109,7 +101,7 @@ _OPS = {"i": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE, "r": Op.UPDATE}
 _READ_WAIT_S = 0.5
 _LOCK_WAIT_S = 1.0
 # Polls come at the set interval while there is work and for this long after,
-# then ever less often down to the idle interval.
+# then less and less often, down to the idle interval.
 _BUSY_S = 0.1
 _IDLE_INTERVAL_S = 0.005
 _SLOWER = 1.25
@@ -142,7 +134,7 @@ class SqliteSource(Source):
         self._clock = clock
         self._stop = stop or Event()
         self._connection: sqlite3.Connection | None = None
-        self._seals: SealStore | None = None
+        self._bounds: WindowBounds | None = None
         self._log: ChangeLog | None = None
         self._wal: int | None = None
         self._announced: Transaction | None = None
@@ -179,7 +171,7 @@ class SqliteSource(Source):
     def read_transactions(self) -> Sequence[Transaction]:
         """Return the next transactions; waits up to half a second, but for the first time.
 
-        That there is none proves the connection, too, and is told at once.
+        The first call returns at once: [] proves the connection, too.
         """
         log = self._opened()
         announced, self._announced = self._announced, None
@@ -207,18 +199,18 @@ class SqliteSource(Source):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing was left to the next `read` because of a lock."""
+        """Whether the last `read` left nothing to the next one because of a lock."""
         return self._log is not None and self._log.is_all_read
 
     def close(self) -> None:
         """Close the connection; the triggers go on logging."""
-        if self._seals is not None:
-            self._seals.close()
+        if self._bounds is not None:
+            self._bounds.close()
         if self._connection is not None:
             self._connection.close()
         if self._wal is not None:
             os.close(self._wal)
-        self._connection = self._seals = self._log = self._wal = None
+        self._connection = self._bounds = self._log = self._wal = None
         self._forget()
 
     def _forget(self) -> None:
@@ -235,26 +227,26 @@ class SqliteSource(Source):
         return self._log
 
     def _connect(self, after_scn: int | None, newest: Newest | None) -> int:
-        """Open the files and find the way into the log; return the SCN to read after."""
+        """Open the files and find the position in the log; return the SCN to read after."""
         self._connection = connect(self._path)
         with waiting(self._connection, _LOCK_WAIT_S):
             self._use_wal(self._connection)
             identity = install(self._connection, self._watched)
-            self._seals = SealStore(self._path, identity)
-            log = ChangeLog(self._connection, self._seals, self._watched, self._flush)
-            log.check_seals()
+            self._bounds = WindowBounds(self._path, identity)
+            log = ChangeLog(self._connection, self._bounds, self._watched, self._flush)
+            log.check_bounds()
             if newest is not None:
                 self._check_handed_over(log, newest)
             if after_scn is not None:
                 self._resume(log, after_scn)
             log.follow_schema()
-            scn = self._first_scn(log, self._seals) if after_scn is None else after_scn
+            scn = self._first_scn(log, self._bounds) if after_scn is None else after_scn
         self._log = log
         self._files = self._present_files()
         return scn
 
     def _check_handed_over(self, log: ChangeLog, newest: Newest) -> None:
-        """Stop when the log was cut below what was handed over, even if it has grown since."""
+        """Stop if the log was cut below the newest window, even if it has grown since."""
         if newest.scn > log.last_logged():
             raise self._stopped(_too_new(newest.scn, log.last_logged()))
         log.check_time(newest.scn, newest.timestamp_ns)
@@ -264,26 +256,26 @@ class SqliteSource(Source):
             raise self._stopped(_too_new(after_scn, log.last_logged()))
         if after_scn > log.newest.scn:
             _log.warning(
-                "source %s: the newest window of %s is %d, and %d had been read: seals were lost, "
-                "as a power failure does; if the database was restored instead, stop the relay and "
-                "begin anew",
+                "source %s: the newest window of %s is %d, and %d had been read: window bounds "
+                "were lost, as in a power failure; if the database was restored instead, stop the "
+                "relay and begin anew",
                 self.name,
-                seals_path(self._path),
+                bounds_path(self._path),
                 log.newest.scn,
                 after_scn,
             )
-            log.seal_again(after_scn)
+            log.restore_bound(after_scn)
 
-    def _first_scn(self, log: ChangeLog, seals: SealStore) -> int:
+    def _first_scn(self, log: ChangeLog, bounds: WindowBounds) -> int:
         log.mark_beginning()
-        log.seal_all()
-        named = {"latest": log.newest.scn, "earliest": seals.oldest().prev_scn}
+        log.close_all_windows()
+        named = {"latest": log.newest.scn, "earliest": bounds.oldest().prev_scn}
         scn = named[self._start] if isinstance(self._start, str) else self._start
         if scn > log.newest.scn:
             raise self._stopped(_too_new(scn, log.newest.scn))
         if self._start == "latest" and scn:
-            # Before the first change there would otherwise be no SCN to speak of.
-            self._announced = _transaction(SealedWindow(log.newest, []))
+            # Otherwise there is no SCN before the first change.
+            self._announced = _transaction(LoggedWindow(log.newest, []))
         return scn
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
@@ -303,13 +295,13 @@ class SqliteSource(Source):
             mode,
         )
 
-    def _poll(self, log: ChangeLog) -> list[SealedWindow]:
+    def _poll(self, log: ChangeLog) -> list[LoggedWindow]:
         self._check_file()
-        # First, while no window waits.
+        # Trim first, while no window waits.
         log.tidy(self._scn, self._settings.retention_rows)
         windows = log.read(self._scn)
         if windows:
-            self._scn = windows[-1].seal.scn
+            self._scn = windows[-1].bound.scn
         return windows
 
     def _flush(self) -> None:
@@ -327,15 +319,15 @@ class SqliteSource(Source):
         if now - self._file_checked < _FILE_CHECK_S:
             return
         self._file_checked = now
-        # The connections would go on reading the files that are no longer there.
+        # The connections would continue to read the deleted files.
         if self._present_files() != self._files:
             raise SourceUnavailableError(
-                f"source {self.name}: {self._path} or {seals_path(self._path)} was moved, removed "
+                f"source {self.name}: {self._path} or {bounds_path(self._path)} was moved, removed "
                 "or replaced"
             )
 
     def _present_files(self) -> tuple[object, object]:
-        return _identity(self._path), _identity(seals_path(self._path))
+        return _identity(self._path), _identity(bounds_path(self._path))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -345,23 +337,23 @@ class SqliteSource(Source):
         except CaptureGapError as error:
             raise self._stopped(str(error)) from None
         except LogDamagedError as error:
-            self._replace_damaged_seals()
+            self._replace_damaged_bounds()
             raise self._stopped(str(error)) from None
         except SourceError as error:
             if isinstance(error.__cause__, sqlite3.Error) and not is_busy(error.__cause__):
-                self._replace_damaged_seals()
+                self._replace_damaged_bounds()
             raise
 
-    def _replace_damaged_seals(self) -> None:
-        """Put the seals aside if it is they that are damaged; they may be lost (`seals.py`)."""
-        path = seals_path(self._path)
+    def _replace_damaged_bounds(self) -> None:
+        """Rename the file of window bounds if it is damaged; losing it loses no change."""
+        path = bounds_path(self._path)
         damage = damage_of(path)
         if not damage:
             return
         self.close()
         problem = (
-            f"{path}, the relay's own file beside the database, is damaged ({damage}): it is kept "
-            f"as {put_aside(path)} and made again; {self._path} itself is not touched by it, and "
+            f"{path}, the relay's own file beside the database, is damaged ({damage}): it was "
+            f"renamed to {put_aside(path)} and is made again; {self._path} is not affected, and "
             "no change is lost"
         )
         _log.warning("source %s: %s", self.name, problem)
@@ -412,8 +404,8 @@ def _too_new(after_scn: int, last: int) -> str:
     )
 
 
-def _transaction(window: SealedWindow) -> Transaction:
-    scn, prev_scn, timestamp_ns = window.seal
+def _transaction(window: LoggedWindow) -> Transaction:
+    scn, prev_scn, timestamp_ns = window.bound
     changes = [_alteration(row) if row.op == ALTERED else _row_change(row) for row in window.rows]
     return Transaction(scn, timestamp_ns, changes, Origin(file=LOG, offset=prev_scn + 1))
 

@@ -1,22 +1,19 @@
-"""The seals of a change log: where its windows end.
+"""The window bounds of a change log: where its windows end.
 
-They are kept in a small database of their own beside the watched one,
-`<file>-databus`, not inside it: SQLite lets one connection write at a time, and
-a relay that had to write into the application's file for every window would
-have to wait for long transactions, starve behind busy writers, and make them
-wait. So sealing takes no lock that an application wants.
+They are in a small database of their own beside the watched one, `<file>-databus`. SQLite lets
+one connection write at a time. A relay that wrote each window into the application's file would
+wait for long transactions, starve behind busy writers and make them wait. So writing a bound
+takes no lock that an application needs.
 
-A seal's SCN is the id of the window's last log row, so the seals may be lost:
-whoever has everything up to an SCN still gets every row after it, at worst some
-rows again, when the log is sealed anew with other boundaries. That is why a
-commit here waits for no disk (`synchronous = NORMAL`: the last commits may be
-gone after a power failure). With OFF nothing would be flushed at checkpoints
-either, and a file could be left in which old and new pages are mixed, with a
-boundary in the midst of a transaction; a flush in thousands of windows is not
-worth that.
+The SCN of a bound is the id of the window's last log row, so bounds may be lost: a reader that
+has everything up to an SCN still gets every row after it, at worst some rows twice, when windows
+are closed again at other rows. So a commit here waits for no disk (`synchronous = NORMAL`: a
+power failure may undo the last commits). With OFF, checkpoints would not be flushed either, and
+a power failure could mix old and new pages, with a bound in the middle of a transaction; saving
+one flush in thousands of windows is not worth that.
 
-The two files belong together, as a database and its WAL do: the identity of the
-database is in both.
+The two files belong together, like a database and its WAL: both contain the identity of the
+database. The table has the name `seal`, as in the first files.
 """
 
 from __future__ import annotations
@@ -37,11 +34,11 @@ _AFTER = "SELECT scn, prev_scn, at FROM seal WHERE scn > ? ORDER BY scn LIMIT ?"
 _ADD = "INSERT INTO seal SELECT ?, ?, ? WHERE (SELECT coalesce(max(scn), 0) FROM seal) = ?"
 _FORGET = "DELETE FROM seal WHERE prev_scn < ?"
 _TRIM = "DELETE FROM seal WHERE scn IN (SELECT scn FROM seal WHERE scn <= ? ORDER BY scn LIMIT ?)"
-_MOST_WAL_SEALS = 5_000
+_MOST_WAL_BOUNDS = 5_000
 _LOCK_WAIT_S = 0.1  # for another relay, which holds the lock for a moment only
 
 
-class Seal(NamedTuple):
+class WindowBound(NamedTuple):
     """One window: the log rows after `prev_scn` up to `scn`, and the time of the last one."""
 
     scn: int
@@ -49,19 +46,19 @@ class Seal(NamedTuple):
     timestamp_ns: int
 
 
-NO_SEAL = Seal(0, 0, 0)
+NO_BOUND = WindowBound(0, 0, 0)
 
 
-def seals_path(database: Path) -> Path:
-    """Return where the seals of a database are."""
+def bounds_path(database: Path) -> Path:
+    """Return the file of a database's window bounds."""
     return database.with_name(f"{database.name}-databus")
 
 
-class SealStore:
-    """The seals, through one connection. Not thread-safe."""
+class WindowBounds:
+    """The bounds, through one connection. Not thread-safe."""
 
     def __init__(self, database: Path, identity: str) -> None:
-        self.path = seals_path(database)
+        self.path = bounds_path(database)
         self._connection = connect(self.path, mode="rwc")
         try:
             self._prepare(identity)
@@ -85,38 +82,38 @@ class SealStore:
         """Close the connection."""
         self._connection.close()
 
-    def newest(self) -> Seal:
-        """Return the newest seal, or NO_SEAL."""
+    def newest(self) -> WindowBound:
+        """Return the newest bound, or NO_BOUND."""
         row = self._connection.execute(_NEWEST).fetchone()
-        return Seal(*row) if row else NO_SEAL
+        return WindowBound(*row) if row else NO_BOUND
 
-    def oldest(self) -> Seal:
-        """Return the oldest seal held, or NO_SEAL."""
+    def oldest(self) -> WindowBound:
+        """Return the oldest bound, or NO_BOUND."""
         row = self._connection.execute(_OLDEST).fetchone()
-        return Seal(*row) if row else NO_SEAL
+        return WindowBound(*row) if row else NO_BOUND
 
-    def after(self, scn: int, most: int) -> list[Seal]:
-        """Return the next seals, oldest first."""
-        return [Seal(*row) for row in self._connection.execute(_AFTER, (scn, most))]
+    def after(self, scn: int, most: int) -> list[WindowBound]:
+        """Return the next bounds, oldest first."""
+        return [WindowBound(*row) for row in self._connection.execute(_AFTER, (scn, most))]
 
-    def add(self, seal: Seal, newest: Seal) -> bool:
-        """Add a seal if `newest` still is the newest; say whether it was."""
+    def add(self, bound: WindowBound, newest: WindowBound) -> bool:
+        """Add a bound if `newest` still is the newest; return whether it was."""
         self._since_checkpoint += 1
-        return self._connection.execute(_ADD, (*seal, newest.scn)).rowcount == 1
+        return self._connection.execute(_ADD, (*bound, newest.scn)).rowcount == 1
 
     def forget(self, first_id: int) -> None:
-        """Forget the windows that lack rows in a log that begins with `first_id`."""
+        """Delete the bounds of windows that lack rows in a log that begins with `first_id`."""
         self._connection.execute(_FORGET, (first_id - 1,))
 
     def trim(self, last_scn: int, most: int) -> int:
-        """Forget at most `most` seals up to an SCN; return how many."""
+        """Delete at most `most` bounds up to an SCN; return how many."""
         return self._connection.execute(_TRIM, (last_scn, most)).rowcount
 
     def checkpoint(self) -> None:
         """Move the WAL into the file once in a while.
 
-        SQLite would do it in the midst of a commit, and a window would wait.
+        Otherwise SQLite does it during a commit, and a window waits.
         """
-        if self._since_checkpoint >= _MOST_WAL_SEALS:
+        if self._since_checkpoint >= _MOST_WAL_BOUNDS:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             self._since_checkpoint = 0

@@ -1,12 +1,12 @@
-"""What ends the reading of a log: something in it that must not be passed over."""
+"""The exception for events that capture must not skip."""
 
 from __future__ import annotations
 
 
 class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError with its place
-    """An event that capture must not pass; `position` and `scn` say where it is.
+    """An event that capture must not pass; `position` and `scn` locate it.
 
-    `evidence` is a digest of what was read there, `way_on` what lets capture pass it.
+    `evidence` is a digest of the bytes there; `way_on` says how to make capture pass it.
     """
 
     def __init__(

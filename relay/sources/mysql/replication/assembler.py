@@ -21,7 +21,7 @@ there become one transaction at the beginning of the next file, which is the
 place to go on from.
 
 What the log is at each transaction's end is noted, and nothing is yielded before
-it was proved to be the log that it was (`identity`).
+the log was proved to be the same (`log_identity.py`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Assembler:
             self._stop(str(error), getattr(error, "way_on", ""))
 
     def _place(self, event: Event, data: bytes) -> Event:
-        """Find an event's place, and note it for what the log is there."""
+        """Find an event's position, and note it for the identity of the log."""
         is_inside = self._group is not None
         # What is only compared is not followed: it may be anywhere in a transaction.
         event = self._cursor.place(event, is_inside=is_inside or self.identities.is_proving)

@@ -1,8 +1,8 @@
-"""The changes of a transaction while it is being read, and what becomes of it at its end.
+"""Where the assembler puts the changes of a transaction.
 
-The assembler knows only that changes are added, taken back and ended. Here they
-are kept as they are and make a `Transaction`, which somebody else encodes;
-`compiled_assembler.py` writes them as events at once.
+The assembler adds changes, takes them back and ends transactions. The classes of this file
+collect changes in a list and make a `Transaction`, which is encoded later;
+`compiled_assembler.py` encodes events at once.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Windows(Protocol):
         ...
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
-        """Hear how the rows behind a TABLE_MAP of this content, at an SCN, are read."""
+        """Take note of the layout of the rows behind a TABLE_MAP."""
 
     def join(self, earlier: Changes | None, later: Changes, origin: Origin) -> Changes:
-        """Keep changes that end later, behind those of an earlier transaction, if any."""
+        """Append changes that end later to those of an earlier transaction, if any."""
         ...
 
     def finish(
         self, scn: int, timestamp_ns: int, changes: Changes, origin: Origin
     ) -> Transaction | None:
-        """End a transaction that has changes; return it, unless it goes another way."""
+        """End a transaction that has changes; return it, or None if it was written already."""
         ...
 
 
@@ -92,19 +92,19 @@ class ChangeList:
         return len(self.changes)
 
     def cut(self, mark: int) -> None:
-        """Leave the first ones alone."""
+        """Drop the changes added since `mark`."""
         del self.changes[mark:]
 
 
 class TransactionWindows:
-    """Transactions as they are, for whoever makes windows of them."""
+    """Makes transactions, which are encoded later."""
 
     def begin(self, origin: Origin) -> ChangeList:  # noqa: ARG002
         """Begin a list."""
         return ChangeList()
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
-        """Nobody else reads rows."""
+        """Do nothing: rows are read in Python."""
 
     def join(self, earlier: Any, later: Any, origin: Origin) -> ChangeList:  # noqa: ARG002
         """Put two lists together."""

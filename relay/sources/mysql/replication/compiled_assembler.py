@@ -1,9 +1,9 @@
-"""The assembler with a compiled decoder ahead of it: bytes of the socket in, windows out.
+"""The assembler behind a compiled binlog decoder: bytes of the socket in, windows out.
 
-The decoder takes the plain transactions, and stops in front of whatever is not
-plain; that one event goes to the assembler, in the state that the decoder has come
-to, and then the decoder goes on in the assembler's. Both write into the window
-under way, which the decoder keeps, so that it does not matter who reads an event.
+The decoder reads plain transactions and stops before any event that is not plain. The
+assembler takes over the decoder's state, reads that one event and hands its state back. Both
+write into the window under way, which the decoder owns, so it does not matter which of them
+reads an event.
 """
 
 from __future__ import annotations
@@ -117,19 +117,19 @@ class EncodedWindows:
         return _EncodedChanges(self, origin)
 
     def announce(self, table_id: int, content: bytes, layout: RowLayout | None, scn: int) -> None:
-        """Let the decoder know a TABLE_MAP."""
+        """Give the decoder a TABLE_MAP and the plan of its rows."""
         plan = None if layout is None else self.plan(layout, self._origin, scn)
         self.decoder.bind(table_id, content, layout, plan)
 
     def plan(self, layout: RowLayout, origin: Origin, scn: int) -> RowPlan | None:
-        """Return how the decoder writes a table's rows; None when Python does.
+        """Return how the decoder writes a table's rows; None when Python writes them.
 
-        It does where they make a new version: only rows do, not what announces them.
+        Python writes rows that make a new version: only a row makes one, not its TABLE_MAP.
         """
         try:
             encoder = self._encoder.known_table(layout.table, origin, scn)
         except DatabusError:
-            return None  # said with the first row
+            return None  # the first row raises it
         self._follow()
         if encoder is None:
             return None
@@ -152,7 +152,7 @@ class EncodedWindows:
         return self.decoder.window_bytes, self.decoder.rows, self._encoder.mark()
 
     def cut(self, size: int, rows: int, versions: int) -> None:
-        """Take back what is behind these."""
+        """Drop everything behind these."""
         self.decoder.cut(size, rows)
         self._encoder.take_back(versions)
         self._follow()
@@ -265,7 +265,7 @@ class CompiledAssembler(Assembler):
             yield from self._assemble(decoder.next_event())
 
     def _assemble(self, event: bytes) -> Iterator[ReadItem]:
-        """Let Python have one event."""
+        """Have the assembler in Python read one event."""
         self._layouts.update(self._decoder.layouts())
         for transaction in self.receive_parts(event):
             if transaction is not None:
@@ -283,7 +283,7 @@ class CompiledAssembler(Assembler):
         return items
 
     def _enter(self) -> None:
-        """Hand the decoder the state that Python has come to."""
+        """Give the decoder the state of the assembler."""
         decoder, cursor, group, held = self._decoder, self._cursor, self._group, self._held
         if decoder.file != cursor.file:
             decoder.file, decoder.file_number = cursor.file, cursor.file_number
@@ -305,7 +305,7 @@ class CompiledAssembler(Assembler):
             decoder.is_begun, decoder.commit_ns = group.is_begun, group.gtid.commit_timestamp_ns
 
     def _leave(self) -> None:
-        """Take over the state that the decoder has come to."""
+        """Take over the state of the decoder."""
         decoder = self._decoder
         self._cursor.offset = decoder.offset
         trail = self.identities.trail

@@ -1,8 +1,8 @@
-"""The replication connection: a session that turned into a stream of binlog events.
+"""The replication connection: a session that has become a stream of binlog events.
 
-mysql-replication's way of asking for one, and its encodings of a replica's
-registration and of GTID sets; the bytes that come are then read in large
-pieces straight off the socket and cut into events in `stream/packets.py`.
+mysql-replication requests the stream, and encodes the registration as a replica and the GTID
+sets. The bytes that arrive are read from the socket in large chunks and cut into events by
+`binlog/packets.py`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from databus.relay.sources.mysql.server.start_position import FIRST_OFFSET, Star
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 
 RECEIVE_BYTES = 1 << 18
-# The reader thread is ahead of the decoder by so much at most.
+# How far the reader thread may be ahead of the decoder.
 CHUNK_BYTES = 1 << 20
 CHUNKS = 32
 HEARTBEAT_S = 1.0
-# A server that is alive says so each second; one silent for so long is gone.
+# A live server sends a heartbeat each second; one that is silent for so long is gone.
 SILENCE_S = 10.0
 _DRAIN_WAIT_S = 1.0
 
@@ -39,10 +39,9 @@ _NON_BLOCKING, _WITH_STATEMENTS, _BY_GTID = 1, 2, 4
 
 
 class BinlogDump:
-    """A dump that was asked for; yields events as bytes.
+    """A requested dump; yields events as bytes.
 
-    With `follows` it waits for what is yet to be written, and without it ends
-    where the log does.
+    With `follows` it waits for new events at the end of the log; without it, it ends there.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class BinlogDump:
         self._heard_at = now
         if not chunk:
             raise self._closed()
-        # Events before the server's good-bye are good.
+        # Events before the server ended the stream are good.
         found: list[bytes] = []
         try:
             for event in self._packets.receive(chunk):
@@ -125,7 +124,7 @@ class BinlogDump:
 
     @property
     def silence_s(self) -> float:
-        """For how long nothing has come."""
+        """For how long nothing has arrived."""
         return self._clock() - self._heard_at
 
     def close(self) -> None:
@@ -198,7 +197,7 @@ class BinlogDump:
         self._connection._execute_command(COM_BINLOG_DUMP, request)
 
     def explain(self, ended: StreamEnded) -> SourceStoppedError | SourceUnavailableError:
-        """Say what the end of a stream means."""
+        """Return the error that the end of a stream means."""
         if ended.code in FATAL and SAME_ID not in ended.text:
             return SourceStoppedError(self._source, self._scn, f"{self._doing}: {ended.text}")
         error = MySQLError(ended.code, ended.text)

@@ -1,8 +1,8 @@
-"""The identities of the log along one stream: those that were kept, and those that come. Pure.
+"""The identities of the log along one stream: the stored ones, and new ones. Pure.
 
-See `identity`. What was kept may be of several SCNs, since MaxSCN and the ring's
-header are written one after the other: the newest one up to where reading goes
-on is proved before anything is yielded, later ones as the stream passes them.
+See `log_identity.py`. The stored identities may be of several SCNs, because MaxSCN and the
+ring's header are written one after the other. The newest one at or before the start of reading
+is proved before anything is yielded, later ones when the stream passes them.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Identities:
         self.trail.add(crc, len(data))
 
     def _rotate(self) -> None:
-        """Hear that the stream goes on in another file, or begins."""
+        """Note that the stream begins, or continues in another file."""
         if self.rotated_from is None and self._beginning is not None:
             self.rotated_from = self.latest
 
@@ -146,7 +146,7 @@ class Identities:
             raise AnotherLogError(kept, f"a {file} begun {time_text(born_s)}")
 
     def note(self, scn: int, cursor: Place, gtid: str, timestamp_ns: int) -> None:
-        """Hear that the transaction whose events were taken ends; raises AnotherLogError."""
+        """Note the end of the transaction whose events were taken; raises AnotherLogError."""
         trail = self.trail
         if cursor.offset <= MAX_OFFSET:  # beyond, there is no SCN to remember it by
             self.take(scn, cursor, trail.begin, trail.digest, gtid, timestamp_ns)
@@ -154,7 +154,7 @@ class Identities:
     def take(
         self, scn: int, cursor: Place, begin: int, digest: int, gtid: str, timestamp_ns: int
     ) -> None:
-        """Hear of a transaction that ended; raises AnotherLogError when another one was to."""
+        """Note a transaction that ended; raises AnotherLogError when another one was expected."""
         made = self._make(scn, cursor, begin, digest, gtid)
         while scn >= self.expected_scn:
             _check(self._expected.pop(0), scn, made, timestamp_ns)
@@ -162,7 +162,7 @@ class Identities:
             self._remember(made)
 
     def note_point(self, scn: int, cursor: Place) -> None:
-        """Hear that reading begins here, or goes on behind what was left out."""
+        """Note that reading begins here, or continues behind events that were left out."""
         point = self._make(scn, cursor, cursor.offset, 0, "")
         if point is not None:
             self._remember(point)

@@ -1,22 +1,21 @@
-"""What a binlog is at one place, so that it is known again, and the proof that it is. Pure.
+"""The identity of a binlog at one position, and the proof that a log is the same. Pure.
 
-A place in a log says nothing of which log it is: after RESET MASTER, on another
-server, or after a backup was restored, other transactions stand at the same file,
-offset and GTID. So the last transaction that was handed over is remembered:
+A position does not identify a log: after RESET MASTER, on another server or in a restored
+backup, other transactions have the same file, offset and GTID. So the last transaction that
+was handed over is stored:
 
     server     its server_uuid, or server_id where it has none
     file       number, name, and the digest of its first event (FORMAT_DESCRIPTION,
                with the second in which the file was begun)
     begin, end of the transaction in the file, and the digest of its events
 
-Reading goes on at `begin`: what stands there must be that transaction, byte for
-byte. A digest leaves out what one sending of the same log may have and another
-not: checksums, and of the first event its place, its flags (IN_USE) and the
-server's start. Events are taken by their CRC32, which is there already where the
-log has checksums.
+Reading continues at `begin`, where that transaction must be, byte for byte. A digest leaves out
+what may differ between two transmissions of the same log: checksums, and of the first event its
+position, its flags (IN_USE) and the server's start time. Events enter by their CRC32, which a
+log with checksums has already.
 
-Where nothing was read yet (a start at `latest`, a GTID), begin and end are the
-same, and only server and file can be compared.
+If nothing was read yet (a start at `latest` or at a GTID), begin and end are equal, and only
+server and file can be compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Whether the server's log is the one that was read: from where to read to see it, and what if not.
+"""Prove that the server's log is the one that was read before.
 
-The rules of comparing are in `stream/identity.py`. A byte that was damaged on its
-way is no other log: what was found goes with the error, and the capture loop stops
-only when the next connection finds the same.
+This file decides from where to read for the proof, and which error to raise without one; the
+rules of comparison are in `log_identity.py`. A byte damaged in transit does not mean another
+log: the error carries what was found, and the capture loop stops only when the next connection
+finds the same.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NEWEST_UNKNOWN = Newest(-1, 0)
 
 
 class SameLog:
-    """What was kept of one physical source's log. Used by one thread."""
+    """The stored identities of one physical source's log. Used by one thread."""
 
     def __init__(self, source: str, epoch: int) -> None:
         self._source = source
@@ -152,7 +153,7 @@ class SameLog:
 
 
 def wrong_connection(error: StreamBrokenError, source: str, doing: str) -> SourceUnavailableError:
-    """Return what a broken stream is to the capture loop."""
+    """Return the error of a broken stream for the capture loop."""
     return SourceUnavailableError(f"source {source}: {doing}: the stream is broken: {error}")
 
 

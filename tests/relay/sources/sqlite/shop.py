@@ -58,26 +58,26 @@ def drain(source: SqliteSource, until_s: float = 10.0) -> list[Transaction]:
     while True:
         got = source.read_transactions()
         found += got
-        if not got and not unsealed(source):
+        if not got and not has_open_rows(source):
             return found
         assert time.monotonic() < deadline, "the source does not come to an end"
 
 
-def unsealed(source: SqliteSource) -> bool:
+def has_open_rows(source: SqliteSource) -> bool:
     """Say whether there are committed rows that no window holds yet."""
     assert source._log is not None
     newest = source._log.newest.scn
     return source._log.last_logged() > newest or newest > source._scn
 
 
-def seals(path: Path) -> list[int]:
-    """Return the SCNs of the seals held."""
+def bounds(path: Path) -> list[int]:
+    """Return the SCNs of the window bounds."""
     with closing(sqlite3.connect(f"{path}-databus")) as connection:
         return [scn for (scn,) in connection.execute("SELECT scn FROM seal ORDER BY scn")]
 
 
-def lose_seals(path: Path, after_scn: int) -> None:
-    """Lose the seals after an SCN, as a power failure may."""
+def lose_bounds(path: Path, after_scn: int) -> None:
+    """Lose the window bounds after an SCN, as a power failure may."""
     with closing(sqlite3.connect(f"{path}-databus")) as connection, connection:
         connection.execute("DELETE FROM seal WHERE scn > ?", (after_scn,))
 

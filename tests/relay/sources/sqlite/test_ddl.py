@@ -19,12 +19,12 @@ from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from tests.relay.sources.sqlite.shop import (
     applied_rows,
     apply,
+    bounds,
     changes,
     database,
     drain as drain_all,
     opened,
     run,
-    seals,
     table_rows,
 )
 
@@ -169,7 +169,7 @@ def test_nothing_of_a_transaction_with_an_unseen_part_is_handed_over(
         run(db, ["INSERT INTO t VALUES (1, 'unseen')", "INSERT INTO u VALUES (1)"])
         with pytest.raises(SourceStoppedError, match="lost the trigger"):
             drain(source)
-        assert seals(path) == []
+        assert bounds(path) == []
 
 
 def test_a_lost_trigger_stops_only_the_relay_that_watches_the_table(

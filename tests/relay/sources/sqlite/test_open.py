@@ -19,10 +19,10 @@ from databus.schemas.errors import (
     SourceUnavailableError,
 )
 from tests.relay.sources.sqlite.shop import (
+    bounds,
     database,
     drain,
     opened,
-    seals,
     settings,
     table_rows,
 )
@@ -87,7 +87,7 @@ def test_a_file_replaced_under_the_source_is_noticed(path: Path, tmp_path: Path)
         source.close()
 
 
-def test_seals_that_vanish_are_noticed_and_made_again(
+def test_bounds_that_vanish_are_noticed_and_made_again(
     path: Path, db: sqlite3.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = iter(range(0, 1000, 2))
@@ -103,11 +103,11 @@ def test_seals_that_vanish_are_noticed_and_made_again(
     source.open(1)
     assert [window.scn for window in source.read_transactions()] == [2]
     source.close()
-    assert "seals were lost" in caplog.text
-    assert seals(path) == [1, 2]
+    assert "window bounds were lost" in caplog.text
+    assert bounds(path) == [1, 2]
 
 
-def test_a_database_made_again_does_not_go_on_with_the_old_ones_seals(path: Path) -> None:
+def test_a_database_made_again_does_not_go_on_with_the_old_ones_bounds(path: Path) -> None:
     with database(path, TABLE), opened(path, "t"):
         pass
     path.unlink()
@@ -173,19 +173,19 @@ def test_a_table_listed_twice_is_refused() -> None:
         open_source(settings(Path("x.db"), "t", "T"))
 
 
-def test_a_window_is_flushed_before_it_is_sealed_only_when_asked_for(
+def test_a_window_is_flushed_before_it_is_closed_only_when_asked_for(
     path: Path, db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed_when_flushed: list[list[int]] = []
-    monkeypatch.setattr(os, "fsync", lambda _: sealed_when_flushed.append(seals(path)))
+    bounds_when_flushed: list[list[int]] = []
+    monkeypatch.setattr(os, "fsync", lambda _: bounds_when_flushed.append(bounds(path)))
     with opened(path, "t") as source:
         db.execute("INSERT INTO t VALUES (1, 'x')")
         drain(source)
-    assert sealed_when_flushed == []
+    assert bounds_when_flushed == []
     with opened(path, "t", uri=f"sqlite:{path}?fsync=on") as source:
         db.execute("INSERT INTO t VALUES (2, 'y')")
         drain(source)
-    assert sealed_when_flushed == [[1]]
+    assert bounds_when_flushed == [[1]]
 
 
 @pytest.mark.parametrize("uri", ["sqlite:{}", "sqlite://{}", "sqlite:{}?fsync=on"])

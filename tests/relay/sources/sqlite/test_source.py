@@ -17,7 +17,7 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from databus.relay.sources.source import Newest, Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
-from databus.relay.sources.sqlite.window_bounds import seals_path
+from databus.relay.sources.sqlite.window_bounds import bounds_path
 from databus.schemas.avro_rows import RowCodec
 from databus.schemas.errors import (
     RowError,
@@ -28,14 +28,14 @@ from tests.relay.sources.sqlite.shop import (
     State,
     applied_rows,
     apply,
+    bounds,
     changes,
     database,
     drain,
-    lose_seals,
+    lose_bounds,
     opened,
     remove,
     run,
-    seals,
     settings,
     table_rows,
 )
@@ -168,7 +168,9 @@ def test_a_long_transaction_keeps_back_nothing_that_was_committed_before_it(
         assert [row["id"] for _, row in changes(drain(source))] == [2]
 
 
-def test_a_relay_that_finds_another_sealing_tries_again(path: Path, db: sqlite3.Connection) -> None:
+def test_a_relay_that_finds_another_closing_a_window_tries_again(
+    path: Path, db: sqlite3.Connection
+) -> None:
     with opened(path, "t") as source, closing(sqlite3.connect(f"{path}-databus")) as other:
         other.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO t VALUES (1, 'x')")
@@ -310,7 +312,7 @@ def test_a_restart_at_any_scn_gives_the_same_rest(
 
 @given(transactions=st.lists(STATEMENTS, min_size=1, max_size=12), data=st.data())
 @hypothesis_settings(max_examples=25, deadline=None)
-def test_seals_that_are_lost_lose_no_change_for_any_consumer(
+def test_bounds_that_are_lost_lose_no_change_for_any_consumer(
     tmp_path_factory: pytest.TempPathFactory, transactions: list[str], data: st.DataObject
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "lost.db"
@@ -322,7 +324,7 @@ def test_seals_that_are_lost_lose_no_change_for_any_consumer(
             before += source.read_transactions()
         source.close()
         scns = [0, *(t.scn for t in before)]
-        lose_seals(path, after_scn=data.draw(st.sampled_from(scns)))
+        lose_bounds(path, after_scn=data.draw(st.sampled_from(scns)))
         for statement in data.draw(st.lists(STATEMENTS, max_size=4)):
             db.execute(statement)
         held = table_rows(db, "SELECT * FROM t")
@@ -357,7 +359,7 @@ def test_a_first_start_begins_where_the_settings_say(
         for number in (1, 2):
             db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
             drain(source)
-    db.execute("INSERT INTO t VALUES (3, 'x')")  # not sealed by anybody yet
+    db.execute("INSERT INTO t VALUES (3, 'x')")  # in no window yet
     with opened(path, "t", start=start) as source:
         db.execute("INSERT INTO t VALUES (9, 'x')")
         assert [row["id"] for _, row in changes(drain(source))] == ids
@@ -382,7 +384,7 @@ def test_a_log_that_lost_its_end_and_grew_beyond_it_stops_the_source(
     # As after a backup was put back: two transactions are gone, and others came instead.
     db.execute("DELETE FROM _databus_log WHERE id > 1")
     db.execute("UPDATE sqlite_sequence SET seq = 1 WHERE name = '_databus_log'")
-    seals_path(path).unlink()
+    bounds_path(path).unlink()
     run(db, [f"INSERT INTO t VALUES ({number}, 'y')" for number in range(10, 15)])
     db.execute("UPDATE _databus_log SET at = at + 1000000000 WHERE id > 1")
     with opened(path, "t", after_scn=1) as source:
@@ -401,7 +403,7 @@ def test_what_is_older_than_the_retention_is_trimmed_and_asking_for_it_stops(
             drain(source)
         for _ in range(20):
             source.read_transactions()
-        held = seals(path)
+        held = bounds(path)
         (rows,) = db.execute("SELECT count(*) FROM _databus_log").fetchone()
         # The row before the oldest window shows that nothing of the window is gone.
         assert (held, rows) == ([6000], 1001)
@@ -455,7 +457,7 @@ def test_rows_missing_in_the_middle_stop_the_source(path: Path, db: sqlite3.Conn
             drain(source)
 
 
-def test_rows_trimmed_by_a_transaction_that_outlived_the_one_on_the_seals_are_gone(
+def test_rows_trimmed_by_a_transaction_that_outlived_the_one_on_the_bounds_are_gone(
     path: Path, db: sqlite3.Connection
 ) -> None:
     with opened(path, "t") as source:
@@ -463,7 +465,7 @@ def test_rows_trimmed_by_a_transaction_that_outlived_the_one_on_the_seals_are_go
             db.execute(f"INSERT INTO t VALUES ({number}, 'x')")
             drain(source)
         source.close()
-        lose_seals(path, after_scn=2)
+        lose_bounds(path, after_scn=2)
         db.execute("DELETE FROM _databus_log WHERE id < 4")
         source.open(4)
         assert drain(source) == []

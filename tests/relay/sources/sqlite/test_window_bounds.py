@@ -16,7 +16,7 @@ import pytest
 from databus.relay.sources.source import Transaction
 from databus.relay.sources.sqlite.source import SqliteSource
 from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
-from tests.relay.sources.sqlite.shop import database, drain, opened, seals, settings
+from tests.relay.sources.sqlite.shop import bounds, database, drain, opened, settings
 
 TABLE = "CREATE TABLE t(id INTEGER PRIMARY KEY, a)"
 
@@ -90,7 +90,7 @@ def check_healed(path: Path, side: Path, db: sqlite3.Connection, after_scn: int)
         db.execute("INSERT INTO t VALUES (100, 'y')")
         assert ids(drain(source))[-1] == 100
     assert side.with_name("shop.db-databus.damaged").exists()
-    assert seals(path)[-1] == after_scn + 1
+    assert bounds(path)[-1] == after_scn + 1
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 

@@ -54,6 +54,7 @@ create table seal (only integer primary key check (only = 1), crc integer not nu
 insert into seal values (1, -1);
 """
 _CHECKED = 1
+_NO_CRC = -1  # of a row that a program without checksums has written
 _HAS_CHECKSUMS = "select count(*) from sqlite_master where name = 'seal'"
 _ALL_SOURCES = "select name, src_id, crc from sources order by 1"
 _ALL_VERSIONS = """
@@ -91,6 +92,13 @@ class _Content(NamedTuple):
     def seal(self) -> int:
         """Return the checksum over all rows."""
         return _checksum((*self.sources, *self.versions))
+
+    def with_checksums(self) -> _Content:
+        """Return the content without the rows that have no checksum."""
+        return _Content(
+            [row for row in self.sources if row[-1] != _NO_CRC],
+            [row for row in self.versions if row[-1] != _NO_CRC],
+        )
 
 
 class SqliteStore:
@@ -215,19 +223,42 @@ def _prepare(path: Path, database: sqlite_utils.Database) -> None:
     (version,) = database.execute("pragma user_version").fetchone()
     (has_checksums,) = database.execute(_HAS_CHECKSUMS).fetchone()
     if version or has_checksums:
+        _stamp_rows_of_an_earlier_program(path, database)
         return
     with database.atomic():
         for statement in filter(None, map(str.strip, (_CREATE + _WITH_CHECKSUMS).split(";\n"))):
             database.execute(statement)
         before = _rows_of(database)
-        for name, src_id, _ in before.sources:
-            database.execute(_STAMP_SOURCE, (name, _checksum((name, src_id))))
-        for row in before.versions:
-            database.execute(_STAMP_VERSION, (row[0], row[1], _checksum(row[:4])))
-        database.execute(_SEAL, (_rows_of(database).seal(),))
+        _stamp(database, before)
         database.execute(f"pragma user_version = {_CHECKED}")
     if before.versions:
         log.info("schema store %s had no checksums: it has them now", path)
+
+
+def _stamp_rows_of_an_earlier_program(path: Path, database: sqlite_utils.Database) -> None:
+    """Add checksums to rows that a program without them has inserted since.
+
+    Such a program leaves the default there, and does not seal. All other rows must be as they
+    were sealed; if they are not, nothing is changed, and reading finds the damage.
+    """
+    content = _rows_of(database)
+    sealed = content.with_checksums()
+    if sealed == content or list(database.execute(_READ_SEAL)) != [(sealed.seal(),)]:
+        return
+    with database.atomic():
+        _stamp(database, content)
+    log.info("schema store %s has rows of an earlier program: they have checksums now", path)
+
+
+def _stamp(database: sqlite_utils.Database, content: _Content) -> None:
+    """Write checksums to the rows that have none, and seal all."""
+    for name, src_id, crc in content.sources:
+        if crc == _NO_CRC:
+            database.execute(_STAMP_SOURCE, (name, _checksum((name, src_id))))
+    for *values, crc in content.versions:
+        if crc == _NO_CRC:
+            database.execute(_STAMP_VERSION, (*values[:2], _checksum(values)))
+    database.execute(_SEAL, (_rows_of(database).seal(),))
 
 
 def _rows_of(database: sqlite_utils.Database) -> _Content:

@@ -203,9 +203,9 @@ class ScnNotFoundError(RequestError):
     wire_name = "ScnNotFoundException"
 
     def __init__(self, scn: int, oldest: int, advice: str = "") -> None:
-        held = oldest if oldest >= 0 else "unknown"
+        self.held = str(oldest) if oldest >= 0 else "unknown"
         super().__init__(
-            f"scn {scn} is gone; the oldest held is {held}" + (f"; {advice}" if advice else "")
+            f"scn {scn} is gone; the oldest held is {self.held}" + (f"; {advice}" if advice else "")
         )
         self.scn = scn
         self.oldest = oldest

@@ -275,13 +275,16 @@ class Store(StoreReading):
                 self._connection.execute(source_table.BEGIN_LOG, (scn,))
 
     def fall_off(self, scn: int, oldest: int) -> None:
-        """Record that no relay holds the window after `scn`; the oldest held is `oldest`.
+        """Record that no relay holds the window after `scn`.
+
+        `oldest` is the oldest SCN that is held; below 0 it is unknown.
 
         The logs are cleared and nothing is served. Rows are kept, so that seeding finds
         those that were deleted meanwhile.
         """
+        held = str(oldest) if oldest >= 0 else "unknown"
         problem = (
-            f"no relay holds what follows scn {scn}; the oldest held is {oldest}: "
+            f"no relay holds what follows scn {scn}; the oldest held is {held}: "
             "the changes in between are found by seeding anew"
         )
         with self.file.writing("falling off the relay", scn=scn):

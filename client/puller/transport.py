@@ -156,15 +156,16 @@ class Transport:
         )
         connection = HTTP1Connection(stream, True, parameters)
         reading.stop = connection.close
-        headers = HTTPHeaders(
-            {"Host": urlsplit(request.server).netloc, "User-Agent": f"databus/{__version__}"}
-        )
+        url = urlsplit(request.server)
+        headers = HTTPHeaders({"Host": url.netloc, "User-Agent": f"databus/{__version__}"})
         headers.update(self._headers)
         headers.update(self._shown)
         if request.method == "POST":
             headers["Content-Type"] = "application/json"
             headers["Content-Length"] = str(len(request.body))
-        start_line = RequestStartLine(request.method, request.target, "HTTP/1.1")
+        # Behind a proxy a server may have a prefix.
+        target = url.path.rstrip("/") + request.target
+        start_line = RequestStartLine(request.method, target, "HTTP/1.1")
         sent = connection.write_headers(start_line, headers, request.body or None)
         connection.finish()
         await sent

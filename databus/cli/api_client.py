@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 
@@ -58,9 +57,10 @@ class ApiClient:
         Raises ServerError, after which a retry may help; UnauthorizedError or
         ForbiddenError, which need another token; SettingsError for a wrong URL.
         """
-        place = self._place(path)
+        if not self.url.startswith(("http://", "https://")):
+            raise SettingsError(f"{self.url}: a server's URL begins with http:// or https://")
         try:
-            response = self._request(place)
+            response = self._request(path)
         except FAILURES as error:
             raise ServerError(self.url, f"does not answer: {_reason(error)}") from None
         if not 200 <= response.status < 300:
@@ -83,7 +83,7 @@ class ApiClient:
         except (OSError, ssl.SSLError) as error:
             raise SettingsError(f"--tls-ca {self.tls_ca}: {error}") from None
 
-    def _request(self, place: str) -> Response:
+    def _request(self, path: str) -> Response:
         client = HttpClient(
             self.url,
             self,
@@ -93,13 +93,7 @@ class ApiClient:
             headers={"Connection": "close"},
         )
         with closing(client):
-            return client.get(place)
-
-    def _place(self, path: str) -> str:
-        """Return the path on the server, behind that of the URL."""
-        if not self.url.startswith(("http://", "https://")):
-            raise SettingsError(f"{self.url}: a server's URL begins with http:// or https://")
-        return urlsplit(self.url).path.rstrip("/") + path
+            return client.get(path)
 
     def _refusal(self, path: str, response: Response) -> DatabusError:
         if response.status == UnauthorizedError.status:

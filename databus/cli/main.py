@@ -16,6 +16,9 @@ from click.shell_completion import CompletionItem
 from databus import __version__
 from databus.schemas.errors import DatabusError
 
+# What the extra `spark` installs.
+_OF_SPARK = frozenset({"deltalake", "pyarrow", "pyspark", "sqlalchemy", "sqlglot"})
+
 
 class CommandAt(NamedTuple):
     """The location of a command (`module:attribute`), and its line in the group's help."""
@@ -72,7 +75,13 @@ class LazyGroup(click.Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name].target.partition(":")
-        command = getattr(import_module(module), attribute)
+        try:
+            command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in _OF_SPARK:
+                raise
+            text = f"{error}: pip install 'databus-cdc[spark]' installs what this command needs"
+            raise click.ClickException(text) from error
         assert isinstance(command, click.Command)
         return command
 

@@ -75,12 +75,14 @@ class HttpClient:
             self._connection = None
 
     def get(self, path: str, parameters: Mapping[str, str] = MappingProxyType({})) -> Response:
-        """Return the response to GET.
+        """Return the response to GET; `path` goes behind the path of the URL.
 
         Raises one of FAILURES when there is no whole response, and what the credentials
         raise. A kept connection that the server closed meanwhile is opened again, once.
         """
-        target = f"{path}?{urlencode(parameters)}" if parameters else path
+        target = urlsplit(self._url).path.rstrip("/") + path
+        if parameters:
+            target = f"{target}?{urlencode(parameters)}"
         was_kept = self._connection is not None
         while True:
             try:

@@ -7,6 +7,7 @@ each under its scheme. All other code asks for a kind by a URI and never compare
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -21,6 +22,8 @@ from databus.relay.sources.table_scan import TableScan
 from databus.relay.sources.uri import parse_uri
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
+
+log = logging.getLogger(__name__)
 
 GROUP = "databus.sources"
 # Loaded when a URI names them: a relay of SQLite files does not import PyMySQL.
@@ -98,7 +101,7 @@ def kind_of(uri: str) -> SourceKind:
     if not found:
         raise SettingsError(f"uri = {uri!r}: the scheme must be one of {', '.join(_schemes())}")
     if len(found) > 1:
-        values = ", ".join(entry.value for entry in found)
+        values = ", ".join(map(_origin, found))
         raise SettingsError(f"uri = {uri!r}: several packages publish this scheme: {values}")
     return _load(found[0], uri)
 
@@ -164,6 +167,9 @@ def check_source(
         return kind.check(CheckRequest(subject, settings, now_s, reads_log, newest_scn))
     except SettingsError as problem:
         return [error(subject, str(problem))]
+    except Exception as problem:  # other packages' code must not end the other checks
+        log.debug("the check of %s failed", subject, exc_info=problem)
+        return [error(subject, f"its check failed: {problem!r}")]
 
 
 def _schemes() -> list[str]:
@@ -174,9 +180,14 @@ def _schemes() -> list[str]:
 def _load(entry: EntryPoint, uri: str) -> SourceKind:
     try:
         kind = entry.load()
-    except (ImportError, AttributeError) as problem:
-        text = f"uri = {uri!r}: {entry.value} cannot be loaded: {problem}"
+    except Exception as problem:  # other packages' code may raise anything
+        text = f"uri = {uri!r}: {_origin(entry)} cannot be loaded: {problem!r}"
         raise SettingsError(text) from problem
     if not isinstance(kind, SourceKind):
-        raise SettingsError(f"uri = {uri!r}: {entry.value} is not a SourceKind")
+        raise SettingsError(f"uri = {uri!r}: {_origin(entry)} is not a SourceKind")
     return kind
+
+
+def _origin(entry: EntryPoint) -> str:
+    """Return where an entry point leads to, and the package to install or remove."""
+    return f"{entry.value} of package {entry.dist.name}" if entry.dist else entry.value

@@ -263,6 +263,35 @@ def test_a_store_of_before_there_were_checksums_gets_them(
     assert SqliteStore(tmp_path / "schemas.db").load_versions() == [FIRST, SECOND]
 
 
+def test_rows_that_an_earlier_program_has_added_get_checksums(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(tmp_path / "schemas.db")
+    store.save_source("shop.orders", 40)
+    store.save_version(FIRST)
+    with closing(sqlite3.connect(store.path)) as old, old:
+        columns = "(source, version, text, start_scn)"
+        old.execute(f"insert into schema_versions {columns} values (?, ?, ?, ?)", SECOND)
+        old.execute("insert into sources (name, src_id) values ('shop.items', 41)")
+    with caplog.at_level("INFO"):
+        assert store.load_versions() == [FIRST, SECOND]
+        assert store.load_sources() == {"shop.items": 41, "shop.orders": 40}
+    assert caplog.text.count("has rows of an earlier program") == 1
+    assert store.copy_path.read_bytes() == store.path.read_bytes()
+
+
+def test_a_row_without_a_checksum_does_not_hide_that_another_is_gone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "schemas.db")
+    store.save_version(FIRST)
+    store.copy_path.unlink()
+    with closing(sqlite3.connect(store.path)) as old, old:
+        columns = "(source, version, text, start_scn)"
+        old.execute("delete from schema_versions")
+        old.execute(f"insert into schema_versions {columns} values (?, ?, ?, ?)", SECOND)
+    with pytest.raises(SchemaError, match="is not as it was written"):
+        store.load_versions()
+
+
 def test_another_relays_store_beside_the_right_copy_is_refused_and_moving_it_away_mends_it(
     tmp_path: Path,
 ) -> None:

@@ -482,6 +482,11 @@ def test_a_chunk_of_another_scn_or_of_a_source_that_is_not_seeded_is_refused(
         filled.store.begin_seeding(PERSON.source, 105, 0)
 
 
+def test_the_oldest_scn_that_no_relay_has_named_is_unknown(filled: FilledStore) -> None:
+    filled.store.fall_off(110, -1)
+    assert "the oldest held is unknown" in filled.store.source(PERSON.source).problem
+
+
 def test_falling_off_clears_the_logs_and_keeps_the_rows(filled: FilledStore) -> None:
     store = filled.store
     filled.apply(110, put(1, 1, 110, "known"))

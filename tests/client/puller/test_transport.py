@@ -50,6 +50,27 @@ def test_a_request_that_is_cancelled_while_it_connects_leaves_no_connection_open
         assert open_sockets() == before, f"seed {seed}"
 
 
+def test_a_path_goes_behind_that_of_the_servers_url() -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            transport = Transport(5.0)
+            url = f"http://127.0.0.1:{port}/behind/proxy/"
+            await transport.get(url, "/x", {"n": "1"}, timeout_s=5, max_bytes=1000)
+            transport.close()
+
+    asyncio.run(ask())
+    assert asked[0].startswith(b"GET /behind/proxy/x?n=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+
+
 def test_an_address_that_refuses_is_named_with_the_systems_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -69,6 +69,21 @@ def test_a_bug_is_not_dressed_up_as_an_answer() -> None:
     assert isinstance(result.exception, ZeroDivisionError)
 
 
+@pytest.mark.parametrize("words", [["spark", "load", "--help"], ["spark", "verify", "--help"]])
+def test_a_command_whose_extra_is_not_installed_names_the_extra(words: list[str]) -> None:
+    code = (
+        "import sys; sys.modules.update(pyspark=None, pyarrow=None)\n"
+        "from databus.cli.main import main\n"
+        f"main({words})\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT
+    )
+    assert result.returncode == 1
+    assert "pip install 'databus-cdc[spark]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_a_lazy_group_has_ordinary_commands_too() -> None:
     assert CliRunner().invoke(group, ["ordinary"]).output == "worked\n"
     assert CliRunner().invoke(group, ["nothing"]).exit_code == 2

@@ -72,6 +72,14 @@ def test_requests_share_a_connection_and_parameters_are_quoted() -> None:
     assert b"X-Mine: 1\r\n" in asked
 
 
+def test_a_path_goes_behind_that_of_the_url() -> None:
+    with serving([OK]) as served:
+        served.url += "/behind/proxy/"
+        with client_of(served) as client:
+            client.get("/a", {"n": "1"})
+    assert served.requests[0][0].startswith(b"GET /behind/proxy/a?n=1 HTTP/1.1\r\n")
+
+
 def test_a_kept_connection_that_the_server_closed_is_opened_again_once() -> None:
     with serving([OK], [OK]) as served, client_of(served) as client:
         assert client.get("/a").status == 200

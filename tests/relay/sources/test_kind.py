@@ -74,6 +74,7 @@ def check(request):
 
 
 KIND = SourceKind(open=AbacusSource, check=check)
+BROKEN_KIND = SourceKind(open=AbacusSource, check=lambda request: [1 // 0])
 NO_KIND = "abacus"
 '''
 
@@ -93,6 +94,7 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (about / "entry_points.txt").write_text("\n".join(["[databus.sources]", *entries]))
         (folder / "abacus.py").write_text(ABACUS)
+        (folder / "no_licence.py").write_text("raise RuntimeError('there is none')\n")
         monkeypatch.syspath_prepend(folder)
 
     yield install
@@ -157,6 +159,7 @@ def test_an_unknown_scheme_is_refused_with_those_that_there_are(publish: Any) ->
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
+        ("no_licence:KIND", "no_licence:KIND of package databus_abacus cannot be loaded: .*none"),
         ("abacus:NOTHING", "cannot be loaded"),
         ("no_abacus:KIND", "cannot be loaded"),
         ("abacus:NO_KIND", "is not a SourceKind"),
@@ -166,6 +169,13 @@ def test_an_entry_point_that_is_no_kind_is_refused(publish: Any, value: str, pro
     publish(f"abacus = {value}")
     with pytest.raises(SettingsError, match=problem):
         kind_of("abacus:")
+
+
+def test_a_check_that_fails_is_an_error_of_its_source(publish: Any) -> None:
+    publish("abacus = abacus:BROKEN_KIND")
+    (check,) = check_source(settings("abacus:"), 0.0, reads_log=True, newest_scn=None)
+    assert check.verdict is Verdict.ERROR
+    assert "its check failed: ZeroDivisionError" in check.text
 
 
 def test_a_package_cannot_replace_a_built_in_kind(publish: Any) -> None:

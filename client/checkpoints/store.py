@@ -163,7 +163,7 @@ def _check_whole(path: Path, kept: dict[str, Any]) -> None:
         raise ValueError(f"it has {sorted(kept)}, not {', '.join(_PARTS)} and crc")
     if "crc" in kept:
         if kept["crc"] != _checksum(kept):
-            raise ValueError("its checksum is wrong")
+            raise ValueError("its checksum is wrong: it was damaged, or edited by hand")
         return
     if not all(key in kept["checkpoint"] for key in _PLACE):
         raise ValueError(f"its checkpoint lacks {' or '.join(_PLACE)}")
@@ -179,7 +179,8 @@ def _checksum(kept: dict[str, Any]) -> str:
 def _damaged(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"checkpoint {path} cannot be read: {error}; restore it from a copy, or remove it to "
-        "start from the `start` setting, which may skip or repeat changes"
+        "start from the `start` setting, which may skip or repeat changes; once it is removed, "
+        "`databus checkpoint set` with --name and --source writes a position"
     )
 
 

@@ -153,6 +153,14 @@ def test_a_file_whose_parts_have_other_names_is_damaged(store: FileCheckpoints, 
         store.load("default", SOURCES)
 
 
+def test_a_file_edited_by_hand_is_an_error_that_names_the_command(store: FileCheckpoints) -> None:
+    store.save("default", SOURCES, Checkpoint.at(5))
+    path = store.path("default", SOURCES)
+    path.write_text(path.read_text().replace('"windowScn": 5', '"windowScn": 4'))
+    with pytest.raises(CheckpointError, match=r"edited by hand; .*`databus checkpoint set`"):
+        store.load("default", SOURCES)
+
+
 def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
     store = FileCheckpoints(tmp_path / "var" / "lib" / "state")
     store.save("default", SOURCES, Checkpoint.at(5))

@@ -55,7 +55,6 @@ from databus.schemas.event.metadata import (
     may_have_notes,
 )
 from databus.schemas.stream.row_reader import (
-    BODY,
     IS_PLAIN,
     KEY,
     METADATA_DIGEST,
@@ -65,6 +64,7 @@ from databus.schemas.stream.row_reader import (
     ROW_DIGEST,
     SCN,
     TIMESTAMP_NS,
+    WIRE,
     RowEvent,
     metadata_bytes,
     row_bytes,
@@ -153,7 +153,7 @@ class DataEvent:
             event = self._event
             if event[IS_PLAIN]:
                 row = self._row = self._source.codecs[event[ROW_DIGEST]].decode(
-                    event[BODY][event[PLACE] + MD5_PART_BYTES :]  # row_bytes(event), in line
+                    event[WIRE][event[PLACE] + MD5_PART_BYTES :]  # row_bytes(event), in line
                 )
             else:
                 row = self._row = self._read_row()
@@ -239,7 +239,7 @@ class DataEvent:
         return 0 if self.is_truncate else self._source.versions[self._event[ROW_DIGEST]]
 
     def wire_bytes(self) -> bytes:
-        """Return the event's version 2 bytes, as received."""
+        """Return the event's version 2 bytes, as received; a version 1 event is encoded."""
         return wire_bytes(self._event)
 
     def __repr__(self) -> str:

@@ -175,8 +175,8 @@ def take_rows(
             _u2(at + ATTRIBUTES_AT) & OPCODE_MASK,
             digest,
             metadata_digest,
-            PyBytes_FromStringAndSize(<const char*>at + BODY_AT, length - BODY_AT),
-            place,
+            PyBytes_FromStringAndSize(<const char*>at, length),
+            BODY_AT + place,
             True
             if not has_notes
             or _has_no_notes(at + BODY_AT + CRC32_PART_BYTES, place - CRC32_PART_BYTES)

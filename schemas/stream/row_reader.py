@@ -21,7 +21,14 @@ from zlib import crc32
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event import v2 as event_v2
 from databus.schemas.event.control import DdlStatement, ddl_of
-from databus.schemas.event.event import EOP_SRC_ID, Event, Opcode, Part
+from databus.schemas.event.event import (
+    CRC32_BYTES,
+    EOP_SRC_ID,
+    MD5_BYTES,
+    Event,
+    Opcode,
+    Part,
+)
 from databus.schemas.event.layout import (
     CRC32_DIGEST,
     CRC32_PART_BYTES,
@@ -36,16 +43,18 @@ from databus.schemas.event.layout import (
     V2_LONG_KEY_BEGIN,
     V2_LONG_KEY_FIELDS,
     V2_LONG_KEY_HEADER_BYTES as HEADER_BYTES,
+    V2_SMALLEST_BYTES,
     VERSION_SHIFT,
     struct_of,
 )
 from databus.schemas.stream.event_framer import EventFramer
 from databus.schemas.stream.stream_reader import ControlEvent, decode_event
 
-# One row's event. The body is that of the wire, and `place` where in it the
-# payload's part begins: its pieces are cut out only when somebody wants them.
+# One row's event. It keeps its own bytes, and `place` is where in them the payload's
+# part begins: pieces are cut out only when somebody wants them, and a store takes
+# the whole. Where `wire_bytes` has to encode an event, a header of zeros says so.
 #   SCN, timestamp (ns), src_id, partition id, key, opcode, digest of the row's
-#   schema, digest of the metadata's (None = no metadata), body, place, is plain:
+#   schema, digest of the metadata's (None = no metadata), bytes, place, is plain:
 #   there is a row, and it is known that the metadata has no notes on it
 RowEvent = tuple[int, int, int, int, int | bytes, int, bytes, bytes | None, bytes, int, bool]
 SCN: Final = 0
@@ -55,7 +64,7 @@ KEY: Final = 4
 OPCODE: Final = 5
 ROW_DIGEST: Final = 6
 METADATA_DIGEST: Final = 7
-BODY: Final = 8
+WIRE: Final = 8
 PLACE: Final = 9
 IS_PLAIN: Final = 10
 NO_ROW_DIGEST = b""  # of an event about all rows of a table
@@ -76,17 +85,22 @@ _unpack_event = struct_of(
 ).unpack_from
 _unpack_md5_part = struct_of(PART.length, PART.attributes, PART.md5).unpack_from
 _EOP_BITS = LONG_KEY  # a control event with a long key, no metadata, no payload
+_VERSION_2 = bytes([event_v2.VERSION])
 _NO_BODY = (HEADER_BYTES, 0)  # the event's length and its body's CRC
 
 
 def row_bytes(event: RowEvent) -> bytes:
     """Return the row's Avro bytes."""
-    return event[BODY][event[PLACE] + MD5_PART_BYTES :]
+    return event[WIRE][event[PLACE] + MD5_PART_BYTES :]
 
 
 def metadata_bytes(event: RowEvent) -> bytes:
     """Return the metadata's Avro bytes; only when its digest is not None."""
-    return event[BODY][CRC32_PART_BYTES : event[PLACE]]
+    return event[WIRE][_body_at(event[KEY]) + CRC32_PART_BYTES : event[PLACE]]
+
+
+def _body_at(key: int | bytes) -> int:
+    return HEADER_BYTES if isinstance(key, int) else V2_SMALLEST_BYTES + len(key)
 
 
 class RowWindow(NamedTuple):
@@ -210,13 +224,13 @@ class RowCollector(Generic[Ended]):
                     ready.append(self._rules.end_window(scn, timestamp_ns, offset))
                     begin = offset
                     continue
-                body = data[offset + HEADER_BYTES : offset + length]
-                place += CRC32_PART_BYTES
-                row_length, row_bits, digest = _unpack_md5_part(body, place)
+                wire = data[offset : offset + length]
+                place += HEADER_BYTES + CRC32_PART_BYTES
+                row_length, row_bits, digest = _unpack_md5_part(wire, place)
                 if (
-                    crc32(body) != body_crc
-                    or row_length != len(body) - place - MD5_PART_BYTES
-                    or len(body) != length - HEADER_BYTES
+                    crc32(memoryview(wire)[HEADER_BYTES:]) != body_crc
+                    or row_length != length - place - MD5_PART_BYTES
+                    or len(wire) != length
                     or (bits != PLAIN_UPSERT and bits != PLAIN_DELETE)
                     or metadata_bits & DIGEST_KIND_MASK != CRC32_DIGEST
                     or row_bits & DIGEST_KIND_MASK
@@ -236,7 +250,7 @@ class RowCollector(Generic[Ended]):
             # The last digest and not this one, though they are equal: one object for all.
             # fmt: off
             self.events.append((scn, timestamp_ns, src_id, partition_id, key, bits & OPCODE_MASK,
-                                 last_digest, metadata_digest, body, place, False))
+                                 last_digest, metadata_digest, wire, place, False))
             # fmt: on
             offset += length
         else:
@@ -250,6 +264,7 @@ class RowCollector(Generic[Ended]):
         end the one that is cut. Returns where the next one begins; None when
         this one is cut.
         """
+        start = offset
         try:
             event, offset = decode_event(data, offset)
         except ProtocolError:
@@ -266,7 +281,7 @@ class RowCollector(Generic[Ended]):
             self.framer.count(offset - begin, offset)
             ready.append(self._rules.end(event, offset))
         else:
-            row = row_event(event)
+            row = row_event(event, data[start:offset])
             self._look(row[SCN], row[SRC_ID], row[ROW_DIGEST])
             self.events.append(row)
         return offset
@@ -355,16 +370,26 @@ class _NotPlainError(Exception):
 
 
 def wire_bytes(event: RowEvent) -> bytes:
-    """Return the event's version 2 bytes; of a version 1 event, those it would have had."""
+    """Return the event's version 2 bytes: those received, if they can be used as they are.
+
+    A version 1 event is encoded, and so is an event that is marked as replicated or traced
+    (the result has no such marks) or has an unusual kind of schema digest.
+    """
+    wire = event[WIRE]
+    return wire if wire[0] == event_v2.VERSION else _encoded(event)
+
+
+def _encoded(event: RowEvent) -> bytes:
     # fmt: off
     (scn, timestamp_ns, src_id, partition_id, key, opcode, row_digest, metadata_digest,
-     body, place, _) = event
+     wire, place, _) = event
     # fmt: on
     row = metadata = None
     if row_digest not in (NO_ROW_DIGEST, LOST_ROW_DIGEST):
-        row = Part(row_bytes(event), row_digest, _schema_version(body, place))
+        row = Part(row_bytes(event), row_digest, _schema_version(wire, place))
     if metadata_digest is not None:
-        metadata = Part(metadata_bytes(event), metadata_digest, _schema_version(body, 0))
+        version = _schema_version(wire, _body_at(key))
+        metadata = Part(metadata_bytes(event), metadata_digest, version)
     return event_v2.encode(
         Event(scn, timestamp_ns, src_id, partition_id, key, Opcode(opcode), row, metadata)
     )
@@ -376,16 +401,34 @@ def _begin(part: Part, size_bytes: int) -> bytes:
     return _part_attributes.pack(attributes).ljust(size_bytes, b"\0")
 
 
-def _schema_version(body: bytes, place: int) -> int:
-    attributes: int = _part_attributes.unpack_from(body, place)[0]
+def _schema_version(wire: bytes, place: int) -> int:
+    attributes: int = _part_attributes.unpack_from(wire, place)[0]
     return attributes >> VERSION_SHIFT
 
 
-def row_event(event: Event) -> RowEvent:
-    """Return a decoded event as the plain tuple."""
+def _keeps_bytes(event: Event, wire: bytes) -> bool:
+    """Return whether the received bytes are what `wire_bytes` is to return."""
+    row, metadata = event.payload, event.metadata
+    return (
+        wire[:1] == _VERSION_2
+        and not (event.is_replicated or event.is_traced)
+        and (row is None or len(row.digest) == MD5_BYTES)
+        and (metadata is None or len(metadata.digest) == CRC32_BYTES)
+    )
+
+
+def _stand_in(event: Event) -> bytes:
+    """Return bytes with each part at its place, after a header of zeros."""
     row, metadata = event.payload, event.metadata
     head = b"" if metadata is None else _begin(metadata, CRC32_PART_BYTES) + metadata.data
-    body = head + (bytes(MD5_PART_BYTES) if row is None else _begin(row, MD5_PART_BYTES) + row.data)
+    tail = b"" if row is None else _begin(row, MD5_PART_BYTES) + row.data
+    return bytes(_body_at(event.key)) + head + tail
+
+
+def row_event(event: Event, wire: bytes = b"") -> RowEvent:
+    """Return a decoded event as the plain tuple; `wire` are the bytes it was decoded from."""
+    row, metadata = event.payload, event.metadata
+    head_bytes = 0 if metadata is None else CRC32_PART_BYTES + len(metadata.data)
     return (
         event.scn,
         event.timestamp_ns,
@@ -395,7 +438,7 @@ def row_event(event: Event) -> RowEvent:
         int(event.opcode),
         row.digest if row else NO_ROW_DIGEST if event.is_truncate else LOST_ROW_DIGEST,
         None if metadata is None else metadata.digest,
-        body,
-        len(head),
+        wire if _keeps_bytes(event, wire) else _stand_in(event),
+        _body_at(event.key) + head_bytes,
         False,
     )

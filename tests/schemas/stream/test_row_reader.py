@@ -42,6 +42,7 @@ from databus.schemas.stream.row_reader import (
     SCN,
     SRC_ID,
     TIMESTAMP_NS,
+    WIRE,
     RowEvent,
     RowReader,
     RowWindow,
@@ -357,3 +358,19 @@ def test_an_events_bytes_are_those_that_came(told: list[Event], version: Any) ->
             (read, _) = event_v1.decode(event_v1.encode(event))
             expected = read._replace(is_replicated=False, is_traced=False)
         assert wire_bytes(came) == event_v2.encode(expected)
+
+
+def test_bytes_that_need_no_change_are_not_encoded_again() -> None:
+    plain = make_event(40, DIGEST)
+    told = [
+        plain,
+        plain,
+        plain._replace(key=b"of bytes"),
+        plain._replace(metadata=None),
+        plain._replace(opcode=Opcode.DELETE, key=b"", payload=None),
+    ]
+    (window,) = read(*told, end_of_period(5, 5))
+    sent = [event_v2.encode(event) for event in told]
+    with patch.object(event_v2, "encode", side_effect=AssertionError):
+        assert [wire_bytes(event) for event in window.events] == sent
+    assert all(wire_bytes(event) is event[WIRE] for event in window.events)

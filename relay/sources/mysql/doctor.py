@@ -1,7 +1,7 @@
-"""What `databus doctor` asks a MySQL or MariaDB server: what capture asks, and a little more.
+"""The checks of `databus doctor` on a MySQL or MariaDB server: those of capture, and a few more.
 
-Capture stops at the first thing that is wrong; here all of it is said at once.
-The rules are those of `checks` and `findings`.
+Capture stops at the first problem; the doctor reports all of them at once. The rules are
+in `server/checks.py` and `server/findings.py`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from databus.schemas.table import Column, Table
 
 
 def check_server(request: CheckRequest) -> list[Check]:
-    """Look at everything; what cannot be asked is an error, and the rest goes on."""
+    """Run all checks; one that cannot be made is an error, and the rest still run."""
     look = _Look(request.subject, request.settings, request.now_s, request.newest_scn)
     look.run(reads_log=request.reads_log)
     return look.found
 
 
 class _Look:
-    """One look at one server; `found` is what it has to say."""
+    """One run of the checks on one server; `found` collects the results."""
 
     def __init__(
         self, subject: str, settings: PhysicalSourceSettings, now_s: float, newest_scn: int | None
@@ -62,7 +62,7 @@ class _Look:
         self._newest_scn = newest_scn
 
     def run(self, *, reads_log: bool) -> None:
-        """Ask in the order in which things depend on each other."""
+        """Run the checks in the order in which they depend on each other."""
         with self._told("login"):
             address = address_of(self._settings)
             catalog = ServerCatalog(address, self._settings, 0)
@@ -151,7 +151,7 @@ class _Look:
         self._say(*(warning(self._named("server"), text) for text in found.warnings))
 
     def _check_clash(self, replicas: Sequence[tuple[int, str]]) -> None:
-        """Look who is registered under the id; one that is derived is nobody else's."""
+        """Check for other replicas with the configured id; a derived id is unique."""
         wanted = self._settings.server_id
         if not wanted:
             return
@@ -170,7 +170,7 @@ class _Look:
     def _try_dump(
         self, address: MysqlAddress, files: Sequence[LogFile], variables: Mapping[str, str]
     ) -> None:
-        """Ask for the end of the log as a replica does: grants say much, this proves it."""
+        """Request the end of the log as a replica does; grants alone do not prove that it works."""
         derived = self._settings.model_copy(update={"server_id": 0})
         dump = BinlogDump(
             address,
@@ -192,7 +192,7 @@ class _Look:
     def _check_place(
         self, catalog: ServerCatalog, files: Sequence[LogFile], variables: Mapping[str, str]
     ) -> None:
-        """Look whether the log still has what capture needs next."""
+        """Check that the log still has the position where capture resumes."""
         settings, subject = self._settings, self._named("start")
         position = None
         if self._newest_scn is not None and self._newest_scn > 0:
@@ -226,7 +226,7 @@ class _Look:
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Turn an error in the block into a check that is one."""
+        """Turn an error in the block into a failed check."""
         try:
             yield
         except SourceError as problem:

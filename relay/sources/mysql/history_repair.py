@@ -1,7 +1,7 @@
-"""Writing a definition into a history by hand, where nobody could follow it.
+"""Adds a table definition to the history by hand, where capture could not derive it.
 
-The database's definition of now is taken only where nothing is known to have altered
-the table since: neither the history nor the server's log has such a statement.
+The current definition in the database is used only if neither the history nor the
+server's log has a later statement that alters the table.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from databus.schemas.errors import SettingsError, SourceError, UnknownSourceErro
 def repair_history(
     settings: PhysicalSourceSettings, path: Path, source: str, scn: int, text: str | None
 ) -> Repaired:
-    """Let a table have a definition from an SCN on; return it.
+    """Set a table's definition from an SCN on, and return it.
 
-    The definition is that of a CREATE TABLE statement, or else the database's of now.
-    Raises SettingsError, UnknownSourceError or SourceError.
+    The definition comes from a CREATE TABLE statement, or else from the database as it is
+    now. Raises SettingsError, UnknownSourceError or SourceError.
     """
     catalog, doubt = ServerCatalog(address_of(settings), settings, scn), ""
     try:
@@ -46,7 +46,7 @@ def repair_history(
             rules = rules_of(variables, dialect)
             if text is None:
                 version = _version_now(catalog, names, source)
-                # Looked at afterwards: what came meanwhile is found too.
+                # Checked last, so that statements that ran in the meantime are found too.
                 _check_history(history, names, source, scn)
                 scan = _scanner(settings, catalog, names, rules)
                 doubt = _check_log(catalog, scan, names.keys[source], source, scn)
@@ -66,7 +66,7 @@ def _check_history(history: History, names: Names, source: str, scn: int) -> Non
 
 
 def _check_log(catalog: ServerCatalog, scan: ScanLog, key: TableName, source: str, scn: int) -> str:
-    """Raise ValueError when the log alters the table after an SCN; say what stays unknown."""
+    """Raise ValueError when the log alters the table after an SCN; return what stays unknown."""
     try:
         later = scan(scn, catalog.end_scn()).get(key)
     except (ValueError, SourceError) as error:

@@ -1,13 +1,13 @@
-"""A MySQL or MariaDB server as a source: its binlog, in whole transactions.
+"""Captures whole transactions from the binlog of a MySQL or MariaDB server.
 
-The SCN of a transaction is the place its commit ends (epoch, file, offset), so
-it is also where reading goes on. Everything about a transaction comes from the
-server; two sources of one server yield equal ones.
+The SCN of a transaction is the position after its commit (epoch, file, offset), so
+reading resumes there. Everything in a transaction comes from the server: two sources
+that read one server yield equal transactions.
 
-What the binlog does not say (statements of sessions without row format, rows of
-partitions that are gone, columns of images that lack them) stops capture with the
-place and what to do. Once that is done, the number in the message goes into
-`acknowledged_scns`, and capture passes that one place.
+Some changes are not in the binlog: those of sessions without row format, rows of
+dropped partitions, columns missing from a row image. Capture stops there with an error
+that names the position and the remedy. After the remedy, the SCN from the message is
+added to `acknowledged_scns`, and capture passes that one position.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ from databus.schemas.windows import WindowBatch, WindowPiece
 
 try:
     from databus.relay.sources.mysql.replication.compiled_assembler import CompiledAssembler
-except ImportError:  # not built: transactions are put together in Python alone
+except ImportError:  # not built: the assembler in Python does all the work
     CompiledAssembler = None  # type: ignore[assignment,misc]
 
-# How long `read` waits for a first byte, and for a first whole transaction.
+# How long `read` waits for the first byte, and for the first complete transaction.
 WAIT_S = 0.5
 READ_S = 1.0
 
 
 class MysqlSource(Source):
-    """One server's binlog, narrowed to the watched tables. Used by one thread."""
+    """Reads the changes of the watched tables from one server's binlog. Used by one thread."""
 
     def __init__(
         self,
@@ -120,11 +120,11 @@ class MysqlSource(Source):
         self._writer = WindowWriter(self.name)
 
     def expect(self, marks: Sequence[LogMark]) -> None:
-        """Take what was kept of the log, which `read` then proves to be the same."""
+        """Set the marks of the log read before; `read` checks that the log still matches them."""
         self._same_log.expect(marks)
 
     def mark_of(self, scn: int) -> LogMark | None:
-        """Return what the log is at an SCN that was handed over."""
+        """Return the mark that identifies the log at the SCN of a delivered transaction."""
         if self._assembler is None or (self._marked is not None and self._marked.scn == scn):
             return self._marked
         found = self._assembler.identities.at(scn)
@@ -132,7 +132,7 @@ class MysqlSource(Source):
         return self._marked
 
     def open(self, after_scn: int | None, newest: Newest | None = None) -> None:
-        """Check the server and start after an SCN; None = where the settings say."""
+        """Check the server and start after an SCN; None starts at the `start` setting."""
         self.close()
         self._scn = after_scn or 0
         self._newest = newest
@@ -140,7 +140,7 @@ class MysqlSource(Source):
         try:
             self._open(after_scn)
         except ValueError as error:
-            if is_transient(error):  # a full disk under the tables' history, say
+            if is_transient(error):  # such as a full disk when the history is written
                 raise
             raise SourceStoppedError(self.name, self._scn, str(error)) from error
         except StreamBrokenError as error:
@@ -148,12 +148,12 @@ class MysqlSource(Source):
 
     @property
     def silence_s(self) -> float:
-        """For how long the server has said nothing; it says each second that it is alive."""
+        """Seconds since the server last sent a packet; it sends a heartbeat each second."""
         return 0.0 if self._dump is None else self._dump.silence_s
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the server said that nothing follows what was read, in the log that was left."""
+        """Whether the log is read to its end, and verified up to there."""
         return self._stopped is None and self._assembler is not None and self._assembler.is_at_end
 
     def tables(self) -> Sequence[Table]:
@@ -162,17 +162,17 @@ class MysqlSource(Source):
 
     @property
     def findings(self) -> Findings:
-        """What the server was found to be, and what to act on."""
+        """The facts and warnings found when the source was opened."""
         return self._findings
 
     def read(self) -> Sequence[Captured]:
-        """Return what has arrived, as windows; see `read_transactions`."""
+        """Return the transactions that have arrived, as windows; see `read_transactions`."""
         return self._writer.write_from(self.read_transactions)
 
     def read_transactions(self) -> Sequence[ReadItem]:
-        """Return what has arrived; waits half a second for the first.
+        """Return the transactions that have arrived; wait half a second for the first.
 
-        With an encoder, the compiled decoder writes windows; others are still transactions.
+        With an encoder, the compiled decoder returns those that it reads as windows.
         """
         deadline = self._clock() + READ_S
         while True:
@@ -192,9 +192,9 @@ class MysqlSource(Source):
                 return found
 
     def _from_gtids_on(self, found: list[ReadItem]) -> list[ReadItem]:
-        """Leave out where files begin, until something comes that the GTIDs do not leave out.
+        """Drop the items that mark file starts, up to the first other item.
 
-        Reading that went on there would bring what they do leave out.
+        Resuming from the start of a file would deliver transactions that the GTID set excludes.
         """
         for index, item in enumerate(found):
             if not is_begin_of_file(item):
@@ -212,9 +212,10 @@ class MysqlSource(Source):
             dump.close()
 
     def _receive(self, dump: BinlogDump, assembler: Assembler) -> list[ReadItem] | None:
-        """Return what the bytes that have arrived complete; None when none have.
+        """Return what the received bytes complete; None when no bytes were received.
 
-        What ends the stream is raised by the next `read`: what came before it is good.
+        An error that ends the stream is raised by the next `read`, after the items that
+        came before it were returned.
         """
         found: list[ReadItem] = []
         try:
@@ -238,7 +239,7 @@ class MysqlSource(Source):
         return []
 
     def _assemble(self, dump: BinlogDump, assembler: Assembler, found: list[ReadItem]) -> bool:
-        """Add what the bytes that have arrived complete; say whether any have."""
+        """Add what the received bytes complete to `found`; return False when there were none."""
         if CompiledAssembler is None or not isinstance(assembler, CompiledAssembler):
             events = dump.receive(WAIT_S)
             for event in events or ():
@@ -254,7 +255,7 @@ class MysqlSource(Source):
         return True
 
     def _look_behind(self, identities: Identities) -> bool:
-        """Say whether the file before a rotation is the one that was read."""
+        """Return whether the file before a rotation is the one that was read."""
         rotated_from, identities.rotated_from = identities.rotated_from, None
         assert rotated_from is not None
         catalog = ServerCatalog(self._address, self._settings, self._scn)
@@ -265,7 +266,7 @@ class MysqlSource(Source):
             self._stopped = error
             return False
         except (SourceStoppedError, AnotherLogError, StreamBrokenError, ValueError) as error:
-            # Opened anew, it is compared with what was kept.
+            # Retried: reopening compares the log with the saved marks.
             self._stopped = SourceUnavailableError(
                 f"source {self.name}: the file before {self._at()} is not what was read: {error}"
             )
@@ -297,7 +298,7 @@ class MysqlSource(Source):
         if not isinstance(error, SourceStoppedError):
             return error
         if self._is_reading:
-            # The log that was good so far may be another one now: opening it again says which.
+            # The log may have been replaced while it was read: reopening tells whether it was.
             return SourceUnavailableError(f"source {self.name}: {ended.text}")
         if self._same_log.newest is None:
             return error
@@ -350,7 +351,7 @@ class MysqlSource(Source):
             dialect,
             epoch=self._settings.epoch,
             acknowledged=self._settings.acknowledged_scns,
-            # Without it, a break before the first change would begin at the newest again.
+            # Otherwise a reconnect before the first change would skip to the newest again.
             announces_start=is_first and self._settings.start == "latest",
             has_gaps=bool(start.gtids),
             identities=identities or Identities(self._same_log.server),
@@ -395,7 +396,10 @@ class MysqlSource(Source):
     def _start(
         self, after_scn: int | None, files: Sequence[LogFile], is_mariadb: bool
     ) -> tuple[Start, Identities | None]:
-        """Return where to begin, and what is proved there; None when the settings said where."""
+        """Return the start position and the identities to verify there.
+
+        The identities are None when the position comes from the settings.
+        """
         if not files:
             raise ValueError("the server has no binlog files")
         epoch, setting = self._settings.epoch, self._settings.start
@@ -403,7 +407,7 @@ class MysqlSource(Source):
             return start_at_setting(setting, epoch, files, is_mariadb), None
         position = binlog_position(after_scn)
         if position.epoch < epoch and setting not in ("latest", "earliest"):
-            # The server was switched, and the settings say where the new one goes on.
+            # The server was replaced: the settings give the position in the new one's log.
             return start_at_setting(setting, epoch, files, is_mariadb), None
         return self._same_log.begin(after_scn, files, self._newest)
 
@@ -426,7 +430,7 @@ class MysqlSource(Source):
 
     def _open_dump_to_scan(self, is_mariadb: bool) -> Callable[[Start], BinlogDump]:
         def open_dump(start: Start) -> BinlogDump:
-            # An id of its own: the server drops the older of two dumps of one id.
+            # A separate id: the server drops the older of two dumps with the same id.
             server_id = replica_id(self._settings.model_copy(update={"server_id": 0}))
             return self._request(start, is_mariadb, server_id, follows=False)
 
@@ -439,5 +443,5 @@ class MysqlSource(Source):
 
 
 def is_begin_of_file(item: ReadItem) -> bool:
-    """Say whether this only moves the SCN to where a binlog file begins."""
+    """Return whether an item only moves the SCN to the start of a binlog file."""
     return isinstance(item, Transaction) and not item.changes and item.origin.offset == FIRST_OFFSET

@@ -1,1 +1,1 @@
-"""The binlog as a stream: packets, events, and the transactions that they make."""
+"""The binlog format: packets, events, GTIDs, and the compiled decoder."""

@@ -1,8 +1,7 @@
-# Growing memory and the numbers that go into it, for the compiled modules here.
+# A growing byte buffer, and number encodings, for the compiled modules here.
 #
-# A function that may run out of memory returns -1 and leaves what was written
-# as it was; the caller gives the event back to Python, where it is an error
-# with a place.
+# A function that runs out of memory returns -1 and leaves the buffer unchanged; the caller
+# leaves the event to Python, which raises an error with the position.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -46,7 +45,7 @@ cdef struct Bytes:
 
 
 cdef int reserve(Bytes* into, Py_ssize_t more) noexcept nogil:
-    """Make room for `more` bytes behind those there."""
+    """Reserve room for `more` bytes at the end."""
     cdef Py_ssize_t room
     cdef uint8_t* data
     if into.size + more <= into.room:
@@ -98,7 +97,7 @@ cdef inline int put_long(Bytes* into, int64_t number) noexcept nogil:
 
 
 cdef inline int put_sized(Bytes* into, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Write bytes as Avro does: how many, then they themselves."""
+    """Write bytes as Avro does: the length, then the bytes."""
     if reserve(into, size + 10) < 0:
         return -1
     into.size += write_varint(into.data + into.size, zigzag(size))
@@ -171,7 +170,7 @@ cdef int put_digits(Bytes* into, uint64_t number, int width) noexcept nogil:
 
 
 cdef Py_ssize_t skip_utf8(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Return how many bytes from the beginning are UTF-8, as RFC 3629 has it."""
+    """Return the length of the longest prefix that is UTF-8 as RFC 3629 defines it."""
     cdef Py_ssize_t at = 0
     cdef uint64_t eight
     cdef uint8_t first, second
@@ -195,7 +194,7 @@ cdef Py_ssize_t skip_utf8(const uint8_t* data, Py_ssize_t size) noexcept nogil:
         elif first & 0xF0 == 0xE0:
             if size - at < 3 or second & 0xC0 != 0x80 or data[at + 2] & 0xC0 != 0x80:
                 return at
-            # Neither longer than needed nor half of a surrogate pair.
+            # No overlong encoding, and no half of a surrogate pair.
             if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
                 return at
             at += 3

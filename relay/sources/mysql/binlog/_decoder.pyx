@@ -1,21 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
-"""The plain transactions of a binlog, from the socket's bytes to finished events.
+"""Decodes the common events of a binlog, from the socket's bytes to finished windows.
 
-`replication/assembler.py` has the rules, and reads everything itself where this module
-was not built: this one only goes ahead of it. It cuts packets and events and
-takes those that nearly every transaction is made of (GTID, BEGIN, the
-statement's text, TABLE_MAP, rows, XID or COMMIT); the rows of tables nobody
-asked for end at their TABLE_MAP. It stops in front of anything else, and of
-anything that is not as it should be: that event is Python's, which takes it or
-says what is wrong with it. So there is no error here, and no message.
+`replication/assembler.py` has the rules, and reads everything itself where this module is
+not built: this module is its fast path. It splits packets and events, and handles the
+types that nearly every transaction consists of (GTID, BEGIN, the statement's text,
+TABLE_MAP, rows, XID or COMMIT). Rows of tables that are not watched are skipped. It stops
+before any other event, and before one that is damaged: Python handles that event or
+raises the error. So this module raises no errors about the log.
 
-The events of the window under way are written without what only its end tells
-(SCN, timestamp, header CRC), and get that when the transaction commits. A
-window of more than PIECE_BYTES is handed over in pieces, so that a transaction
-of any size needs no more memory than that.
+Events of the current window are written without the fields that are known only at the
+commit (SCN, timestamp, header CRC), which are filled in then. A window larger than
+PIECE_BYTES is delivered in pieces, so memory does not grow with the transaction.
 
-No GIL while it works, and no Python object for a row or a window: `run` is
-called once a buffer.
+It works without the GIL and creates no Python object for a row or a window: `run` is
+called once for each buffer.
 """
 
 from array import array
@@ -29,29 +27,29 @@ include "../../../../schemas/event/crc32.pxi"
 include "../../../../schemas/event/layout.pxi"
 include "_row_plan.pxi"
 
-# What `run` stopped for.
-MORE = 0  # bytes are wanted
+# The reason for which `run` returned, and the method to call next.
+MORE = 0  # more bytes are needed: `feed`
 EVENT = 1  # an event for Python: `next_event`
-PACKET = 2  # the server says something that is no event: `next_event` too
-FULL = 3  # there are windows to be taken: `take_batch`
-LARGE = 4  # and a piece of the window under way: `take_piece`
+PACKET = 2  # a packet that is not an event: `next_event`
+FULL = 3  # complete windows: `take_batch`
+LARGE = 4  # complete windows, and a piece of the current one: `take_batch`, `take_piece`
 EMPTY = 5  # a transaction without a watched row: `empty`
-FINISHED = 6  # the end of a window that was handed over in pieces: `take_end`
-BROKEN = 7  # a packet that is not the next one
+FINISHED = 6  # the end of a window that was delivered in pieces: `take_end`
+BROKEN = 7  # a packet with a wrong sequence number
 
 cdef enum:
     _MORE, _EVENT, _PACKET, _FULL, _LARGE, _EMPTY, _FINISHED, _BROKEN
-    _DONE  # and on to the next event
-    _ODD  # an event for Python
+    _DONE  # the event is handled
+    _ODD  # the event is left to Python
 
 PIECE_BYTES = 4 << 20
 
 cdef enum:
     _BATCH_BYTES = 1 << 20
     _PIECE_BYTES = 4 << 20
-    _KEPT_BYTES = 32 << 20  # more than that is given back once it is empty
+    _KEPT_BYTES = 32 << 20  # a larger buffer is freed once it is empty
     _CONTINUED = 0xFFFFFF
-    _LENGTH_END = 14  # of the event's own length, in a payload
+    _LENGTH_END = 14  # end of the event's length field in a payload
     HEADER_BYTES = 19
     CHECKSUM_BYTES = 4
     QUERY = 2, XID = 16, TABLE_MAP = 19, ROWS_QUERY = 29, ANNOTATE = 160
@@ -67,7 +65,7 @@ cdef enum:
 cdef enum Operation:
     INSERT = 0, UPDATE = 1, DELETE = 2
 
-# Rows of a table: nobody's, with a plan, for Python; and of no table announced.
+# Kinds of tables: not announced, not watched, decoded here by a plan, decoded in Python.
 cdef enum Kind:
     UNKNOWN, UNWATCHED, PLANNED, FOR_PYTHON
 
@@ -79,11 +77,11 @@ cdef int64_t NEVER = 0x7FFFFFFFFFFFFFFF
 cdef struct Binding:
     uint64_t table_id
     int kind
-    uint32_t transaction  # of which transaction the TABLE_MAP is that was last seen
+    uint32_t transaction  # the number of the transaction with its latest TABLE_MAP
     const uint8_t* content
     Py_ssize_t content_size
     const Plan* plan
-    int place  # in the list of what it keeps alive
+    int place  # in `kept`, which keeps the content and the plan alive
 
 # A transaction that ended: see `replication/log_identity.py`. `scn` is -1 for none.
 cdef struct Ended:
@@ -94,7 +92,7 @@ cdef struct Ended:
     int gtid_size
     uint8_t gtid[GTID_BYTES]
 
-# What an event says of itself.
+# An event's header and the bounds of its body.
 cdef struct Said:
     const uint8_t* body
     const uint8_t* end
@@ -106,10 +104,10 @@ cdef struct Said:
 
 
 cdef class BinlogDecoder:
-    """One stream's bytes in, windows out. Used by one thread.
+    """Turns the bytes of one stream into windows. Used by one thread.
 
-    The public attributes are what the assembler and this one hand to each
-    other: where the stream is, and the transaction under way.
+    The public attributes are the state shared with the Python assembler: the position in
+    the stream, and the current transaction.
     """
 
     cdef public int64_t epoch
@@ -205,7 +203,7 @@ cdef class BinlogDecoder:
         free(self.bindings)
         free(self.spans)
 
-    # What goes in, and what Python takes out of it.
+    # Input, and the output that Python takes.
 
     def feed(self, const uint8_t[::1] chunk not None, Py_ssize_t size):
         """Add the first `size` bytes of a chunk from the socket."""
@@ -221,23 +219,24 @@ cdef class BinlogDecoder:
             raise MemoryError
 
     def run(self):
-        """Go on until there is something for Python to do; returns what."""
+        """Decode until Python has to act; return the reason, MORE to BROKEN."""
         cdef int status
         with nogil:
             status = self._run()
         return status
 
     def next_event(self):
-        """Return the event, or other packet, that `run` stopped in front of, and pass it."""
+        """Consume and return the event, or other packet, before which `run` stopped."""
         cdef bytes data = PyBytes_FromStringAndSize(<const char*>self.event, self.event_size)
         self.input_at, self.sequence = self.event_end, self.event_sequence
         return data
 
     def take_ended(self):
-        """Return what to remember of transactions that `run` has ended, in their order.
+        """Return the identities of transactions that `run` has ended, in their order.
 
-        (SCN, where it begins, digest, GTID, timestamp) of the last one with rows, of the
-        last without that `run` stopped for, and of the one at or behind `expected_scn`.
+        Each is (SCN, first SCN, digest, GTID, timestamp): of the last one with rows, of the
+        last one without rows for which `run` stopped, and of the first one at or after
+        `expected_scn`.
         """
         if self.last_full.scn < 0 and self.last_empty.scn < 0 and self.passed.scn < 0:
             return ()
@@ -258,9 +257,9 @@ cdef class BinlogDecoder:
         return data, marks
 
     def take_piece(self):
-        """Return what there is of the window under way: (where in it, bytes).
+        """Return the next piece of the current window: (offset in the window, bytes).
 
-        Call `take_batch` first. None when there is nothing new of it.
+        Call `take_batch` first. None when there are no new bytes.
         """
         cdef Py_ssize_t size = self.output.size
         cdef int64_t at = self.taken
@@ -272,48 +271,48 @@ cdef class BinlogDecoder:
         return at, data
 
     def take_end(self):
-        """Return the length, SCN, timestamp and row events of the window that is finished."""
+        """Return the length, SCN, timestamp and row count of the window just finished."""
         found = (self.taken, self.ended_scn, self.ended_ns, self.rows)
         self.taken = self.rows = 0
         return found
 
     @property
     def empty(self):
-        """SCN and timestamp of the transaction without a watched row that `run` stopped for."""
+        """SCN and timestamp of the transaction without a watched row for which `run` stopped."""
         return self.ended_scn, self.ended_ns
 
-    # The window under way, for the assembler.
+    # The current window, for the assembler.
 
     @property
     def begin_scn(self):
-        """Of where the transaction under way begins in the log."""
+        """The SCN at which the current transaction begins in the log."""
         return self.epoch << 55 | self.file_number << 32 | min(self.start_offset, MAX_OFFSET)
 
     @property
     def window_bytes(self):
-        """How long it is, what was handed over included."""
+        """The size of the current window, with the pieces already delivered."""
         return self.taken + self.output.size - self.window_at
 
     @property
     def held_bytes(self):
-        """How much of it is here."""
+        """The bytes of the current window that are not delivered yet."""
         return self.output.size - self.window_at
 
     def append_events(self, bytes events not None, int rows):
-        """Add unstamped events, `rows` of them row events."""
+        """Append events without SCN, timestamp and CRC; `rows` of them are row events."""
         if _put_bytes(&self.output, events) < 0:
             raise MemoryError
         self.rows += rows
 
     def cut(self, int64_t size, int64_t rows):
-        """Take back what is behind `size` bytes and `rows` rows of it."""
+        """Truncate the current window to `size` bytes and `rows` rows."""
         if size < self.taken:
             self.taken = size
         self.output.size = self.window_at + (size - self.taken)
         self.rows = rows
 
     def put_rows(self, RowPlan plan not None, int type_code, bytes body not None):
-        """Add the events of a rows event; False when it is for Python, and nothing was added."""
+        """Append the events of a rows event; False, with nothing appended, if Python has to."""
         cdef Said said
         cdef Py_ssize_t written = self.output.size
         cdef int64_t rows = self.rows
@@ -330,7 +329,7 @@ cdef class BinlogDecoder:
         return status == 0
 
     def commit(self, int64_t scn, int64_t timestamp_ns):
-        """End it; returns a status as `run` does, MORE when there is nothing to be done."""
+        """End the current window; return a status as `run` does (MORE: nothing to take)."""
         cdef int status = self._commit(scn, timestamp_ns)
         return MORE if status == _DONE else status
 
@@ -347,7 +346,7 @@ cdef class BinlogDecoder:
 
     @property
     def gtid_text(self):
-        """Of the transaction under way; None when it has none."""
+        """The GTID of the current transaction; None when it has none."""
         if self.gtid.size == 0:
             return None
         return PyBytes_FromStringAndSize(<const char*>self.gtid.data, self.gtid.size).decode()
@@ -365,7 +364,7 @@ cdef class BinlogDecoder:
 
     @property
     def statement_comment(self):
-        """The comment of the statement under way; None when it has none."""
+        """The comment of the current statement; None when it has none."""
         if not self.has_comment:
             return None
         return PyBytes_FromStringAndSize(<const char*>self.comment.data, self.comment.size).decode()
@@ -380,9 +379,9 @@ cdef class BinlogDecoder:
     # Tables.
 
     def bind(self, uint64_t table_id, bytes content not None, layout, RowPlan plan):
-        """Say how the rows behind a TABLE_MAP of this content are read.
+        """Set how to read the rows that follow a TABLE_MAP of this content.
 
-        `layout` None: not watched. `plan` None: Python reads them.
+        `layout` None: the table is not watched. `plan` None: Python reads the rows.
         """
         if self.bound >= SLOTS // 2:
             self._rebuild()
@@ -410,7 +409,7 @@ cdef class BinlogDecoder:
         self.kept = []
 
     def layouts(self):
-        """Return what the TABLE_MAPs of the transaction under way announced: {table id: layout}."""
+        """Return the layouts that the current transaction's TABLE_MAPs announced, by table id."""
         cdef int place
         found = {}
         for place in range(SLOTS):
@@ -421,12 +420,12 @@ cdef class BinlogDecoder:
         return found
 
     def end_statements(self):
-        """Let tables have to be announced again, as at the end of each transaction."""
+        """Require new TABLE_MAPs for all tables, as at the end of each transaction."""
         self.transactions += 1
         self.has_comment = False
 
     cdef int _rebuild(self) except -1:
-        """Keep those tables alone that the transaction under way has announced."""
+        """Drop all tables that the current transaction has not announced."""
         cdef int place
         old = [
             (self.bindings[place].table_id, *self.kept[self.bindings[place].place])
@@ -440,7 +439,7 @@ cdef class BinlogDecoder:
         return 0
 
     cdef Binding* _slot(self, uint64_t table_id) noexcept nogil:
-        """Return a table's place, or the free one where it belongs."""
+        """Return a table's slot, or the free slot where it belongs."""
         cdef Py_ssize_t place = <Py_ssize_t>(table_id & (SLOTS - 1))
         while self.bindings[place].kind != UNKNOWN and self.bindings[place].table_id != table_id:
             place = (place + 1) & (SLOTS - 1)
@@ -474,7 +473,7 @@ cdef class BinlogDecoder:
                 return _LARGE
 
     cdef int _find_packet(self) noexcept nogil:
-        """Find the next packet, its parts put together when it has several."""
+        """Find the next packet, and join its parts if it has several."""
         cdef Py_ssize_t at = self.input_at, size, whole = 0
         cdef uint8_t* data = self.input.data
         cdef int sequence = self.sequence
@@ -502,7 +501,7 @@ cdef class BinlogDecoder:
         return _DONE
 
     cdef bint _is_misframed(self, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-        """Say that a packet's length is not its event's: more would be waited for than comes."""
+        """Return whether a packet's length contradicts its event's: it would never be complete."""
         cdef uint8_t* payload = self.input.data + at + 4
         cdef Py_ssize_t whole
         if self.input.size - at - 4 < _LENGTH_END or payload[0] != 0:
@@ -511,7 +510,7 @@ cdef class BinlogDecoder:
         return size != (whole if whole < _CONTINUED else _CONTINUED)
 
     cdef void _join(self, Py_ssize_t whole) noexcept nogil:
-        """Close the gaps that the headers of a packet's further parts are."""
+        """Remove the headers of a packet's further parts, so that its payload is contiguous."""
         cdef uint8_t* into = self.input.data + self.input_at + 4 + _CONTINUED
         cdef uint8_t* part = into
         cdef Py_ssize_t left = whole - _CONTINUED, size
@@ -523,7 +522,7 @@ cdef class BinlogDecoder:
             left -= size
 
     cdef int _take(self, const uint8_t* event, Py_ssize_t size) noexcept nogil:
-        """Take an event; _ODD when it is Python's, and then nothing was changed."""
+        """Handle an event; _ODD, with nothing changed, when it is left to Python."""
         cdef Said said
         cdef int64_t expected, trail_begin = self.trail_begin
         cdef uint64_t trail_digest = self.trail_digest
@@ -551,7 +550,8 @@ cdef class BinlogDecoder:
         said.server_id = <uint32_t>little(event + 5, 4)
         expected = self.offset + size
         said.end_offset = <int64_t>little(event + 13, 4)
-        # The header has 32 bits of it. What the server may leave out, Python knows.
+        # The header has only its low 32 bits, or 0. Outside a transaction Python decides
+        # whether 0 is allowed.
         if said.end_offset != 0 and said.end_offset != (expected & MAX_OFFSET):
             return _ODD
         if said.end_offset == 0 and not self.is_open:
@@ -639,7 +639,7 @@ cdef class BinlogDecoder:
         return _DONE
 
     cdef int _write_origin(self) noexcept nogil:
-        """Write what the metadata of each of its events begins with: GTID … epoch."""
+        """Write the fields with which the metadata of each of its events begins: GTID … epoch."""
         cdef Bytes* into = &self.origin
         into.size = 0
         if self.gtid.size == 0:
@@ -656,7 +656,7 @@ cdef class BinlogDecoder:
         return put_long(into, self.epoch)
 
     cdef int _on_query(self, Said* said) noexcept nogil:
-        """Take BEGIN and COMMIT; every other statement is Python's."""
+        """Handle BEGIN and COMMIT; leave every other statement to Python."""
         cdef Py_ssize_t size = said.end - said.body, text_at
         if size < 13 or not self.is_open:
             return _ODD
@@ -669,7 +669,7 @@ cdef class BinlogDecoder:
         return _ODD
 
     cdef int _on_statement(self, Said* said, int skipped) noexcept nogil:
-        """Note the comment of the statement whose rows follow."""
+        """Store the comment of the statement whose rows follow."""
         cdef const uint8_t* text = said.body + skipped
         cdef const uint8_t* at
         if text > said.end:
@@ -689,7 +689,7 @@ cdef class BinlogDecoder:
         try:
             found = self.comment_of(PyBytes_FromStringAndSize(<const char*>text, size))
             self.statement_comment = found
-        except:  # whatever it is, the event is Python's then
+        except:  # any error: the event is left to Python, which raises it again
             return -1
         return 0
 
@@ -735,7 +735,7 @@ cdef class BinlogDecoder:
             memcpy(ended.gtid, self.gtid.data, ended.gtid_size)
 
     cdef int _commit(self, int64_t scn, int64_t timestamp_ns) noexcept nogil:
-        """End the window under way: stamped, marked, or empty and perhaps kept back."""
+        """End the current window: stamp and mark it; an empty one may be held back."""
         cdef int64_t mark[MARK_NUMBERS]
         cdef int64_t second = timestamp_ns // NS
         if self.taken == 0 and self.output.size == self.window_at:
@@ -795,7 +795,7 @@ cdef class BinlogDecoder:
         return _DONE
 
     cdef int _put_rows(self, const Plan* plan, Said* said) noexcept nogil:
-        """Write the row events of a rows event; -1 when something is not as it should be."""
+        """Write the row events of a rows event; -1 when it is damaged or not supported here."""
         cdef const uint8_t* at = said.body + 8
         cdef const uint8_t* end = said.end
         cdef const uint8_t* present
@@ -819,7 +819,7 @@ cdef class BinlogDecoder:
         elif count > 250:
             return -1
         if count != plan.count or end - at < 2 * bitmap:
-            # An event of a row has room for more than two bitmaps, or else it is no plain one.
+            # Only an update has two bitmaps; another event without a row may be shorter.
             if count != plan.count or end - at < bitmap or operation == UPDATE:
                 return -1
         present = present_after = at
@@ -853,7 +853,7 @@ cdef class BinlogDecoder:
         return 0
 
     cdef int _put_update(self, const Plan* plan, const uint8_t* base) noexcept nogil:
-        """Write an update, or two events where the key changed: it is another row then."""
+        """Write an update, or a delete and an insert where the key changed."""
         cdef Span* old = self.spans
         cdef Span* new = self.spans + plan.count
         cdef int is_other, index
@@ -862,7 +862,7 @@ cdef class BinlogDecoder:
         if put_row(plan, &self.row, new, old, base) < 0:
             return -1
         for index in range(plan.count):
-            # What the row after lacks did not change.
+            # Columns absent from the row after are unchanged.
             if new[index].start == ABSENT:
                 new[index] = old[index]
         is_other = has_other_key(plan, &self.before, &self.row)
@@ -911,7 +911,7 @@ cdef class BinlogDecoder:
             write_big(at + KEY_LENGTH_AT, self.key.size, 4)
             copy_bytes(at + SMALLEST_BYTES, self.key.data, self.key.size)
         body = begin + header
-        # The metadata's attributes and digest; its length is written once it is known.
+        # The metadata's attributes and digest; its length is filled in once it is known.
         memcpy(into.data + body + PART_ATTRIBUTES_AT, self.metadata_head, METADATA_HEAD_BYTES)
         into.size = body + CRC32_PART_BYTES
         if self._put_metadata(plan, row, before, operation, spans, before_spans) < 0:
@@ -967,7 +967,7 @@ cdef tuple _ended(const Ended* ended):
 
 
 cdef inline uint64_t _digest(uint64_t digest, uint32_t crc, Py_ssize_t size) noexcept nogil:
-    """Return the digest of events and one more, as `log_identity.digest_of` does."""
+    """Return the digest of the events so far and one more, as `log_identity.digest_of` does."""
     cdef uint64_t mixed = (digest ^ (crc | <uint64_t>size << 32)) * <uint64_t>0x9E3779B97F4A7C15
     return mixed ^ (mixed >> 29)
 
@@ -980,7 +980,7 @@ cdef inline int _is_common(int code) noexcept nogil:
 
 
 cdef inline int _is_full(const uint8_t* present, int count) noexcept nogil:
-    """Say whether each column's bit is set."""
+    """Return whether each column's bit is set."""
     cdef int place
     for place in range(count // 8):
         if present[place] != 0xFF:
@@ -1005,7 +1005,7 @@ cdef int _put_absent(Bytes* into, const Span* spans, int count) noexcept nogil:
 
 
 cdef int _put_raw(Bytes* into, const Plan* plan, const Row* row) noexcept nogil:
-    """Write the texts of dates that are none, an Avro map by column."""
+    """Write the texts of invalid dates, as an Avro map by column."""
     cdef int place
     cdef const Raw* raw
     if row != NULL and row.raw_count:
@@ -1040,7 +1040,7 @@ cdef int _put_notes(
 
 
 cdef void _stamp(uint8_t* at, const uint8_t* end, int64_t scn, int64_t timestamp_ns) noexcept nogil:
-    """Write what the end of its window tells into each event, and its header's CRC."""
+    """Write SCN, timestamp and header CRC into each event at the end of its window."""
     cdef Py_ssize_t covered
     while at < end:
         write_big(at + TIMESTAMP_NS_AT, <uint64_t>timestamp_ns, 8)

@@ -1,10 +1,9 @@
 # How the rows of one table version become Avro, one step a column.
 #
-# `stream/plan.py` says which step a column takes, and the readers of
-# `rows/values.py` are what each must agree with. A step that meets what it has
-# no answer for (a date that is none, text that is not in its character set, a
-# value cut off) returns NULL: the event goes to Python, which reads it or says
-# what is wrong with it.
+# `binlog/row_plan.py` chooses the step for each column. Each step must write the same value
+# as the reader in `rows/values.py`. A step that cannot write a value (an invalid date, text
+# that is not in its character set, a truncated value) returns NULL: the event goes to
+# Python, which reads it or raises the error.
 
 cdef enum Step:
     STEP_INT, STEP_UINT, STEP_UINT64, STEP_COPIED, STEP_YEAR, STEP_BITS, STEP_DECIMAL
@@ -21,7 +20,7 @@ STEPS = {
     "bytes": STEP_BYTES, "utf8": STEP_UTF8, "table": STEP_TABLE, "converted": STEP_CONVERTED,
 }
 
-# 0.0 is -0.0, and two dates that are none are both null.
+# 0.0 equals -0.0, and two invalid dates are both null.
 _INEXACT = frozenset({STEP_COPIED, STEP_DATE, STEP_DATETIME, STEP_TIMESTAMP})
 
 cdef enum KeyKind:
@@ -34,34 +33,34 @@ cdef enum:
     ABSENT = -1
     NULL_VALUE = -2
     MOST_DIGITS = 65
-    # They and the sign need 28 bytes.
+    # 65 digits and the sign need 28 bytes.
     DECIMAL_LIMBS = 8
 
 cdef struct Column:
     int step
-    int size  # bytes of a value of fixed size; of a member's number; wanted, for "padded"
-    int width  # of the length in front of the others
+    int size  # bytes of a fixed-size value, of a member's number, or the length of a padded one
+    int width  # bytes of the length prefix of a variable-size value
     int nullable  # whether its Avro type is a union with null
-    int digits  # of a fraction
+    int digits  # digits of a fraction of a second
     int precision
     int scale
-    int key_place  # in the key's order, from 0; -1 when it is no part of it
+    int key_place  # position in the key, from 0; -1 when it is not in the key
     int zero_is_null
     int member_count
-    const uint8_t* members  # one after another
+    const uint8_t* members  # the members' names, concatenated
     const int32_t* member_ends
     const uint8_t* table  # 256 x (size, up to 3 bytes of UTF-8)
     const uint8_t* name
     int name_size
 
-# What `RowPlan` owns, for code that runs without the GIL.
+# The content of a `RowPlan`, for code that runs without the GIL.
 cdef struct Plan:
     Column* columns
     int count
     int key_kind
     int key_count
     int* key_columns
-    int has_inexact_key  # values that are equal and differ in Avro, or the other way round
+    int has_inexact_key  # equal values may differ in Avro, and different ones may be equal there
     int delivers_partial
     int32_t src_id
     uint8_t digest[16]
@@ -71,7 +70,7 @@ cdef struct Span:
     Py_ssize_t start  # ABSENT or NULL_VALUE when there is none
     Py_ssize_t size
 
-# A date that is none, kept as text for the event's notes.
+# An invalid date, kept as text for the event's metadata.
 cdef struct Raw:
     int column
     int size
@@ -88,11 +87,11 @@ cdef struct Row:
 
 
 cdef class RowPlan:
-    """How the rows of one table version are written. Made by `stream/plan.py`."""
+    """The plan to write the rows of one table version; made by `binlog/row_plan.py`."""
 
     cdef Plan plan
     cdef list converters  # by column; None but for "converted"
-    cdef list kept  # what the columns point into
+    cdef list kept  # keeps alive the memory that the columns point to
     cdef object make_key
 
     def __cinit__(self, list columns not None, *, int src_id, bytes digest not None, str key not None,
@@ -176,7 +175,7 @@ cdef class RowPlan:
 cdef inline Py_ssize_t value_size(
     const Column* column, const uint8_t* at, Py_ssize_t left
 ) noexcept nogil:
-    """Return how many bytes a value takes, its length in front included; -1 when it is cut off."""
+    """Return a value's size with its length prefix; -1 when it is truncated."""
     cdef Py_ssize_t size
     if column.width == 0:
         size = column.size
@@ -288,7 +287,7 @@ cdef int put_zero_date(
     Row* row, const Column* column, int index, int year, int month, int day,
     int64_t clock_s, int64_t micros, int has_clock
 ) noexcept nogil:
-    """Write null for a date that is none, its text kept; -1 when that is not wanted."""
+    """Write null for an invalid date and keep its text; -1 when that is not allowed."""
     cdef Bytes text
     cdef Raw* raw
     cdef int place
@@ -462,11 +461,11 @@ cdef int put_by_table(Bytes* into, const Column* column, const uint8_t* data, Py
 
 
 cdef int put_converted(const Plan* plan, Bytes* into, int index, const uint8_t* data, Py_ssize_t size) noexcept with gil:
-    """Write what Python makes of a value: bytes, or text in UTF-8."""
+    """Convert a value in Python and write the result: bytes, or text in UTF-8."""
     cdef bytes made
     try:
         made = (<RowPlan>plan.owner).converters[index](PyBytes_FromStringAndSize(<const char*>data, size))
-    except:  # whatever it is, Python will meet it again, and say what it is
+    except:  # any error: Python reads the event again, and raises it
         return -1
     return put_sized(into, <const uint8_t*>PyBytes_AS_STRING(made), PyBytes_GET_SIZE(made))
 
@@ -474,7 +473,7 @@ cdef int put_converted(const Plan* plan, Bytes* into, int index, const uint8_t* 
 cdef int put_value(
     const Plan* plan, Row* row, int index, const uint8_t* at, Py_ssize_t size
 ) noexcept nogil:
-    """Write one value, which takes `size` bytes at `at`, its length in front included."""
+    """Write one value, of `size` bytes at `at` with its length prefix."""
     cdef const Column* column = &plan.columns[index]
     cdef Bytes* into = &row.avro
     cdef int step = column.step
@@ -482,7 +481,7 @@ cdef int put_value(
     cdef const uint8_t* data = at + column.width
     cdef Py_ssize_t length = size - column.width
     cdef uint8_t text[9]
-    # Those say themselves whether they are null.
+    # These steps write the null branch themselves.
     if column.nullable and not STEP_DATE <= step <= STEP_TIMESTAMP and put(into, b"\x02", 1) < 0:
         return -1
     # One `switch` in C.
@@ -505,7 +504,7 @@ cdef int put_value(
         return put_sized(into, data, length)
     elif step == STEP_COPIED:
         if length == 4 and (little(data, 4) & 0x7FFFFFFF) > 0x7F800000:
-            return -1  # no number, and Python's would have other bits
+            return -1  # NaN: Python's has other bits
         return put(into, data, length)
     elif step == STEP_DECIMAL:
         return put_decimal(into, column, data)
@@ -536,7 +535,7 @@ cdef int put_value(
 
 
 cdef int put_filler(const Plan* plan, Row* row, int index) noexcept nogil:
-    """Write what stands for a value that the log does not have: null, or else a zero."""
+    """Write the placeholder of a value that is not in the log: null, or else a zero."""
     cdef const Column* column = &plan.columns[index]
     cdef int place
     if column.nullable:
@@ -552,7 +551,7 @@ cdef int put_filler(const Plan* plan, Row* row, int index) noexcept nogil:
 
 
 cdef inline int has_any(const uint8_t* present, int count) noexcept nogil:
-    """Say whether an image has any column."""
+    """Return whether an image has any column."""
     cdef int index
     for index in range(count):
         if present[index >> 3] >> (index & 7) & 1:
@@ -564,7 +563,7 @@ cdef const uint8_t* take_image(
     const Plan* plan, const uint8_t* at, const uint8_t* end, const uint8_t* present, int is_full,
     Span* spans, const uint8_t* base
 ) noexcept nogil:
-    """Find a row image's values, as places behind `base`; returns where it ends, or NULL."""
+    """Locate a row image's values, as offsets from `base`; return its end, or NULL."""
     cdef int index, number = 0
     cdef Py_ssize_t null_bytes, size
     cdef const uint8_t* nulls = at
@@ -596,7 +595,7 @@ cdef const uint8_t* take_image(
 cdef int put_row(
     const Plan* plan, Row* row, const Span* spans, const Span* others, const uint8_t* base
 ) noexcept nogil:
-    """Write a row as Avro; values that `spans` lacks are those of `others`, when there is one."""
+    """Write a row as Avro; values missing in `spans` are taken from `others`, if given."""
     cdef int index, place
     cdef Py_ssize_t begin
     cdef const Span* span
@@ -686,7 +685,7 @@ cdef int put_key_text(Bytes* into, const Column* column, const uint8_t* avro) no
 
 
 cdef int put_key(const Plan* plan, const Row* row, Bytes* key, int64_t* number) noexcept nogil:
-    """Make a row's key: 1 when it is the long in `number`, 0 when it is in `key`; -1 on failure."""
+    """Make a row's key; return 1 if it is the long in `number`, 0 if in `key`, -1 on failure."""
     cdef int place
     cdef const Column* column
     cdef const uint8_t* avro
@@ -702,7 +701,7 @@ cdef int put_key(const Plan* plan, const Row* row, Bytes* key, int64_t* number) 
             avro = read_long(avro + column.nullable, number)
             if column.step != STEP_UINT64:
                 return 1
-            if number[0] <= 8:  # bytes: no more than a signed long has
+            if number[0] <= 8:  # bytes: the size of a signed long
                 number[0] = <int64_t>big(avro, number[0])
                 return 1
     for place in range(plan.key_count):
@@ -726,7 +725,7 @@ cdef int make_key(const Plan* plan, const Row* row, Bytes* key) noexcept with gi
 
 
 cdef int has_other_key(const Plan* plan, const Row* before, const Row* after) noexcept nogil:
-    """Say whether an update makes another row of it; -1 when only Python can tell."""
+    """Return whether an update changes the row's key; -1 when only Python can tell."""
     cdef int place
     cdef const Span* old
     cdef const Span* new

@@ -1,4 +1,4 @@
-"""Compressed events turned into the plain ones they stand for. Pure; ValueError on damage.
+"""Decompresses binlog events. Pure; raises ValueError on damage.
 
 MariaDB (`log_bin_compress`), in a QUERY in place of the statement, in a rows
 event in place of the images:
@@ -28,9 +28,9 @@ from databus.relay.sources.mysql.binlog import events
 from databus.relay.sources.mysql.binlog.events import Event, event_name
 from databus.relay.sources.mysql.rows.columns import ByteReader
 
-# What `max_allowed_packet` cannot be larger than, so no event is either.
+# The largest `max_allowed_packet`, which bounds every event.
 LARGEST_EVENT_BYTES = 1 << 30
-# zstd keeps so much of what it has unpacked; the highest of the server's levels needs it.
+# The zstd window, as large as the highest of the server's compression levels needs.
 _WINDOW_BYTES = 128 << 20
 
 _ROWS = {
@@ -46,7 +46,7 @@ _UPDATES = frozenset({167, 170})
 
 _END, _PAYLOAD_SIZE, _COMPRESSION, _PLAIN_SIZE = range(4)
 _ZSTD, _NONE = 0, 255
-# A payload is one transaction's: what begins one or belongs to the file is outside.
+# A payload holds one transaction: events that begin one or belong to the file are outside.
 _NEVER_INSIDE = frozenset(
     {
         B.FORMAT_DESCRIPTION_EVENT,
@@ -61,7 +61,7 @@ _NEVER_INSIDE = frozenset(
 
 
 def plain_query(event: Event) -> Event:
-    """Return the QUERY that a compressed one stands for."""
+    """Return a compressed QUERY event as a plain one."""
     body = event.body
     if len(body) < 13:
         raise ValueError("the QUERY event ends too early")
@@ -70,7 +70,7 @@ def plain_query(event: Event) -> Event:
 
 
 def plain_rows(event: Event) -> Event:
-    """Return the rows event that a compressed one stands for."""
+    """Return a compressed rows event as a plain one."""
     type_code = _ROWS[event.type_code]
     reader = ByteReader(event.body, 8)
     if event.type_code >= 169:
@@ -84,7 +84,7 @@ def plain_rows(event: Event) -> Event:
 
 
 def inflate(data: bytes) -> bytes:
-    """Unpack what MariaDB compressed."""
+    """Decompress data in MariaDB's format."""
     reader = ByteReader(data)
     head = reader.number(1)
     if head & 0xF0 != 0x80:
@@ -124,7 +124,7 @@ def _payload_fields(reader: ByteReader) -> dict[int, int]:
     found: dict[int, int] = {}
     while (tag := reader.packed()) != _END:
         value = ByteReader(reader.take(reader.packed()))
-        # A field that is new is no reason to stop: it has a length.
+        # Unknown fields are skipped by their length.
         if tag <= _PLAIN_SIZE:
             found[tag] = value.packed()
     return found

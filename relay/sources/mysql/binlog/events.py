@@ -1,4 +1,4 @@
-"""Binlog events taken apart: header, checksum, and the bodies the source looks into. Pure.
+"""Parses binlog events: header, checksum, and the bodies that the source needs. Pure.
 
     header   time in seconds (4), type (1), server id (4), size (4),
              end offset in its file (4), flags (2)
@@ -23,13 +23,13 @@ HEADER_SIZE = 19
 HEADER = struct.Struct("<IBIIIH")
 _ARTIFICIAL, _IGNORABLE = 0x20, 0x80
 
-# What mysql-replication has no constant for.
+# Event types for which mysql-replication has no constant.
 APPEND_BLOCK, DELETE_FILE = 9, 11
 TRANSACTION_CONTEXT, VIEW_CHANGE = 36, 37
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
 QUERY_COMPRESSED = 165
 
-# What says nothing of rows.
+# Events without information about rows.
 HARMLESS = frozenset(
     {
         B.STOP_EVENT,
@@ -40,7 +40,7 @@ HARMLESS = frozenset(
         B.MARIADB_GTID_GTID_LIST_EVENT,
         B.MARIADB_START_ENCRYPTION_EVENT,
         B.IGNORABLE_LOG_EVENT,
-        # What a statement that follows is to use; the statement itself is looked at.
+        # Values for the statement that follows; the statement itself is parsed.
         B.INTVAR_EVENT,
         B.RAND_EVENT,
         B.USER_VAR_EVENT,
@@ -50,7 +50,7 @@ HARMLESS = frozenset(
     }
 )
 
-# What an INCIDENT says.
+# The codes of an INCIDENT event.
 LOST = (
     "the server says that changes were lost from its log; bring the consumers in line (seed them "
     "again) and then let capture go on"
@@ -74,7 +74,7 @@ NAMES = {
 class Event(NamedTuple):
     """An event without its checksum; `body` begins after the header.
 
-    `end_offset` is what the header says until `LogCursor` has counted it.
+    `end_offset` is the header's 32-bit value until `LogCursor` replaces it with the real one.
     """
 
     timestamp_s: int
@@ -87,17 +87,17 @@ class Event(NamedTuple):
 
     @property
     def start_offset(self) -> int:
-        """Where it begins in its file."""
+        """The offset in its file at which it begins."""
         return self.end_offset - self.size
 
     @property
     def is_artificial(self) -> bool:
-        """Whether it says that the server made it up for this stream."""
+        """Whether the server generated it for this stream only."""
         return bool(self.flags & _ARTIFICIAL)
 
     @property
     def is_ignorable(self) -> bool:
-        """Whether a reader that does not know its type may pass it."""
+        """Whether a reader that does not know its type may skip it."""
         return bool(self.flags & _IGNORABLE)
 
 
@@ -109,8 +109,8 @@ def event_name(type_code: int) -> str:
 class EventReader:
     """Splits events and checks their CRC32.
 
-    Whether a file has checksums is said in its FORMAT_DESCRIPTION event; that
-    event itself always has one, and the ROTATE before it is asked to prove it.
+    A file's FORMAT_DESCRIPTION event tells whether the file has checksums. That event itself
+    always has one; the ROTATE event before it is checked to find out.
     """
 
     def __init__(self) -> None:
@@ -153,15 +153,15 @@ class Query(NamedTuple):
     database: str
     text: str
     sql_mode: int = 0
-    server_charset: str = ""  # of databases that are created without one
-    explicit_timestamps: bool | None = None  # None: the event does not say
+    server_charset: str = ""  # the default for databases created without one
+    explicit_timestamps: bool | None = None  # None: not in the event
 
 
-# Status variables: code → bytes, or -1 for a text of a one-byte length. Only
-# those that come before and among the ones used here.
+# Status variables: code → size in bytes, or -1 for a text with a one-byte length. Only
+# those up to the last one used here: they come in order.
 _VARIABLES = {0: 4, 1: 8, 3: 4, 4: 6, 5: -1, 6: -1, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1}
 _FLAGS, _SQL_MODE, _CHARSET, _INVOKER, _DATABASES, _EXPLICIT_TIMESTAMPS = 0, 1, 4, 11, 12, 16
-# A flag of MariaDB for what MySQL has a variable for.
+# MariaDB's flag; MySQL has a status variable instead.
 _EXPLICIT_FLAG = 1 << 24
 
 
@@ -212,7 +212,7 @@ def _status_variables(data: bytes) -> dict[int, bytes]:
 
 def _skip_databases(reader: ByteReader) -> None:
     count = reader.number(1)
-    for _ in range(count if count < 254 else 0):  # 254: too many to be named
+    for _ in range(count if count < 254 else 0):  # 254: too many to be listed
         reader.position = reader.data.index(b"\0", reader.position) + 1
 
 
@@ -226,12 +226,12 @@ def _statement_text(statement: bytes, charset: bytes | None, collations: Mapping
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
-    """Return the file that follows, and the offset in it."""
+    """Return the next file's name and the offset in it."""
     return body[8:].decode("utf-8"), int.from_bytes(body[:8], "little")
 
 
 def parse_heartbeat(event: Event) -> tuple[str, int]:
-    """Return the file and offset that an idle stream has come to; raises ValueError.
+    """Return the file and offset that an idle stream has reached; raises ValueError.
 
     Version 2 has fields of tag, length and value: 1 the file, 2 the offset, 0 the end.
     """

@@ -1,4 +1,4 @@
-"""GTID events taken apart: what begins a transaction, and what the server says of it. Pure.
+"""Parses GTID events, which begin a transaction. Pure.
 
     MariaDB (162)   sequence (8), domain (4), flags (1), [group commit id (8)],
                     [XA: format (4), two lengths (1, 1), the xid], [more flags (1), …]
@@ -25,13 +25,13 @@ from databus.relay.sources.mysql.rows.columns import ByteReader
 
 
 class Gtid(NamedTuple):
-    """A GTID event: what begins a transaction."""
+    """A GTID event, which begins a transaction."""
 
     text: str | None
-    is_standalone: bool | None = None  # MariaDB says whether one statement follows, or a group
-    commit_timestamp_ns: int = 0  # MySQL 8 says when it was committed on this server
+    is_standalone: bool | None = None  # MariaDB only: whether one statement follows, or a group
+    commit_timestamp_ns: int = 0  # MySQL 8 only: when it was committed on this server
     is_unfinished_ddl: bool = False  # the first half of an ALTER, or one that failed
-    is_prepared_xa: bool = False  # MariaDB says that it ends with XA PREPARE
+    is_prepared_xa: bool = False  # MariaDB only: it ends with XA PREPARE
 
 
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 0x01, 0x02, 0x40, 0x80
@@ -47,7 +47,7 @@ def parse_mariadb_gtid(event: Event) -> Gtid:
     if flags & (_PREPARED_XA | _COMPLETED_XA):
         reader.take(4)
         reader.take(reader.number(1) + reader.number(1))
-    # Padded with zero bytes, which say nothing.
+    # Padded with zero bytes, which have no meaning.
     more = reader.number(1) if reader.position < len(event.body) else 0
     return Gtid(
         f"{domain}-{event.server_id}-{sequence}",
@@ -71,8 +71,8 @@ def parse_mysql_gtid(event: Event) -> Gtid:
     return Gtid(text, None, _commit_ns(micros))
 
 
-# Fields of a tagged GTID, in the order of their numbers. What is behind them is
-# not used, and the event itself says which a reader must know.
+# Fields of a tagged GTID, in the order of their numbers. Later fields are not used; the
+# event itself names the last one that a reader must know.
 _FLAGS, _UUID, _NUMBER, _TAG, _LAST_COMMITTED, _SEQUENCE, _COMMIT_TIME = range(7)
 _LAST_KNOWN = 11
 _MOST_MICROS = (1 << 63) // 1000  # nanoseconds have 63 bits

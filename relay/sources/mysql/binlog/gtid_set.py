@@ -1,4 +1,4 @@
-"""GTID sets of MySQL and positions of MariaDB: read, compared, and as a dump asks for them. Pure.
+"""Parses, compares and encodes GTID sets of MySQL and GTID positions of MariaDB. Pure.
 
     MySQL     uuid:1-3:7,uuid:tag:1-5,…   every transaction by name; a tag holds until
                                           the next one of the same uuid
@@ -70,7 +70,7 @@ class MysqlGtidSet:
         return ",".join(parts)
 
     def encoded(self) -> bytes:
-        """Return it as COM_BINLOG_DUMP_GTID takes it."""
+        """Return the set in the encoding of COM_BINLOG_DUMP_GTID."""
         is_tagged = any(tag for _uuid, tag in self.intervals)
         count = len(self.intervals)
         parts = [struct.pack("<Q", _TAGGED | count << 8 if is_tagged else count)]
@@ -98,7 +98,7 @@ def parse_mariadb_position(text: str) -> dict[int, tuple[int, int]]:
 
 
 def purged_problem(wanted: str, purged: str, executed: str) -> str:
-    """Say when a MySQL server has purged what comes after a set; empty when it has not."""
+    """Describe the transactions after a set that a MySQL server has purged; "" when none are."""
     missing = MysqlGtidSet.parse(purged) - MysqlGtidSet.parse(wanted)
     if not missing.intervals:
         return ""

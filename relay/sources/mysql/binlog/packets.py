@@ -1,4 +1,4 @@
-"""The server's packets cut out of the bytes that come off the socket. No socket here.
+"""Splits the bytes of a connection into the server's packets. No I/O here.
 
 packet    length (3, little-endian), sequence number (1), that many bytes;
           one of 0xFFFFFF bytes is continued by the next
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 _CONTINUED = 0xFFFFFF
 _EVENT, _ERROR, _END = 0x00, 0xFF, 0xFE
 _LENGTH_END = 14  # of the event's own length, in a payload
-# The server cannot serve what was asked for, and will not next time.
+# The server cannot serve the requested position; a retry fails the same way.
 FATAL = frozenset({1236})
-# Servers say it in these words, and MariaDB has no number of its own for it.
+# Matched by text, because MariaDB has no error number of its own for it.
 SAME_ID = "same server_uuid/server_id"
 
 
@@ -28,14 +28,14 @@ class StreamEnded(Exception):  # noqa: N818 - said by the server, not always an 
 
 
 class StreamBrokenError(Exception):
-    """Something of the stream is missing, comes twice, or comes from elsewhere.
+    """Part of the stream is missing, repeated, or from another stream.
 
-    Only a new connection helps, and proves that the log is still the same.
+    Only a new connection helps; opening it verifies that the log is still the same.
     """
 
 
 class PacketReader:
-    """Collect chunks, yield events. Packets are numbered; one that is missing breaks the stream.
+    """Collects chunks and yields events. A gap in the packet numbers breaks the stream.
 
     Chunks are joined only once a packet is complete, so that an event of a
     gigabyte costs one copy and not one a chunk.
@@ -71,7 +71,7 @@ class PacketReader:
         self._check_head()
 
     def _check_head(self) -> None:
-        """Check what an unfinished packet begins with, in however small pieces it comes."""
+        """Check the beginning of an incomplete packet as soon as its bytes have arrived."""
         if len(self._chunks) > 1 and len(self._chunks[0]) < 4 + _LENGTH_END:
             self._chunks = [b"".join(self._chunks)]
         head = self._chunks[0] if self._chunks else b""
@@ -105,13 +105,13 @@ def _packet_end(data: bytes, position: int) -> int:
 def check_sequence(number: int, expected: int) -> None:
     """Raise StreamBrokenError when a packet is not the next one."""
     if number != expected:
-        raise StreamBrokenError(f"packet {number} came where {expected} was to come")
+        raise StreamBrokenError(f"packet {number} arrived where {expected} was expected")
 
 
 def _check_length(packet: bytes) -> None:
-    """Raise StreamBrokenError when an unfinished packet is not to be as long as its event.
+    """Raise StreamBrokenError when an incomplete packet's length does not fit its event.
 
-    With a wrong length it would wait for bytes that never come, or swallow what does.
+    A wrong length would make the reader wait for ever, or swallow the next packets.
     """
     if len(packet) < 4 + _LENGTH_END or packet[4] != _EVENT:
         return

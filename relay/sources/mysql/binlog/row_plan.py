@@ -1,9 +1,9 @@
-"""Which compiled step writes each column of a table, for `_decoder.pyx`. Pure.
+"""Chooses the compiled step that writes each column of a table, for `_decoder.pyx`. Pure.
 
-The readers of `rows/values.py` say what a value is; a step writes the same as
-Avro without making an object of it. A type that has no step of its own is
-converted by its reader, value by value; the old temporal types have none at
-all, and a table with one of them is read in Python.
+The readers of `rows/values.py` define each value; a step writes the same value as Avro
+without creating a Python object. A type without a step is converted by its reader, value
+by value. The old temporal types cannot be converted in this way: a table with one of them
+is read in Python.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _Step = dict[str, Any]
 
 
 def plan_of(layout: RowLayout, encoder: TableEncoder) -> RowPlan | None:
-    """Return how the decoder writes a table's rows; None when only Python can."""
+    """Return the plan by which the decoder writes a table's rows; None if only Python can."""
     if layout.row_end is not None:
-        return None  # it does not tell current rows from the history
+        return None  # the decoder does not separate current rows from history rows
     steps = [_step(column) for column in layout.columns]
     if None in steps:
         return None
@@ -55,7 +55,7 @@ def plan_of(layout: RowLayout, encoder: TableEncoder) -> RowPlan | None:
 
 
 def _key(layout: RowLayout, columns: list[_Step]) -> tuple[str, list[int]]:
-    """Return which kind of key the rows have, and the columns it is made of."""
+    """Return the kind of the rows' key, and its columns."""
     places = [column.position for column in layout.table.key_columns]
     steps = {columns[place]["step"] for place in places}
     if not places:
@@ -144,7 +144,7 @@ def _text_step(column: PackedColumn, width: int) -> _Step:
 
 
 def _utf8_table(table: str) -> bytes:
-    """Return four bytes for each byte of the set: how many of UTF-8, and those; 0 = none."""
+    """Return four bytes for each byte of the set: the size in UTF-8 (0 = none), and the text."""
     packed = bytearray()
     for character in table:
         encoded = b"" if character == "\ufffe" else character.encode()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class AssemblyStopped(Exception):  # noqa: N818 - becomes a SourceStoppedError with its place
-    """An event that capture must not pass; `position` and `scn` locate it.
+    """Capture must not skip this event; `position` and `scn` locate it.
 
-    `evidence` is a digest of the bytes there; `way_on` says how to make capture pass it.
+    `evidence` is a digest of its bytes; `way_on` tells how to make capture skip it.
     """
 
     def __init__(

@@ -1,13 +1,12 @@
-"""XA transactions between their XA PREPARE and what becomes of them. No I/O here.
+"""Holds prepared XA transactions until they are committed or rolled back. No I/O here.
 
-The log has an XA transaction in two pieces: its rows, ended by XA PREPARE, and
-later, anywhere behind, XA COMMIT or XA ROLLBACK of its xid. The rows are part
-of the data from the XA COMMIT on, so they are held until then.
+The log has an XA transaction in two parts: its rows, ended by XA PREPARE, and at any
+later place XA COMMIT or XA ROLLBACK with its xid. The rows take effect at the XA COMMIT,
+so they are held until then.
 
-Nothing of it is kept on disk, for the log has it all: a relay that was started
-between the two pieces looks for the first one in the log, backwards from the
-XA COMMIT. The same way leads to the rows of transactions that were too many to
-be held in memory.
+Nothing is written to disk, because the log has everything. A relay that starts between
+the two parts searches the log backwards from the XA COMMIT for the first part. So does
+one that did not hold the rows because they were too many for its memory.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Xid(NamedTuple):
     branch: bytes
 
     def __str__(self) -> str:
-        """Write it as the server does."""
+        """Return the xid in the server's notation."""
         return f"X'{self.global_part.hex()}',X'{self.branch.hex()}',{self.format_id}"
 
 
@@ -63,10 +62,10 @@ def parse_xa_end(text: str) -> Xid | None:
 
 
 class XaLog(Protocol):
-    """What is asked of the log about XA transactions. Raises ValueError when it has no answer."""
+    """Searches the log for XA transactions; raises ValueError when it does not have them."""
 
     def find(self, xid: Xid, before_scn: int) -> Mapping[Xid, int]:
-        """Return where transactions prepared before an SCN, this one among them, begin."""
+        """Return the start SCNs of transactions prepared before an SCN, including this one."""
         ...
 
     def rows(self, xid: Xid, start_scn: int) -> Sequence[Change]:
@@ -75,14 +74,14 @@ class XaLog(Protocol):
 
 
 class _Held(NamedTuple):
-    """A prepared transaction: where it begins, and its changes unless they were too many."""
+    """A prepared transaction: its first SCN, and its changes unless they were too many."""
 
     start_scn: int
     changes: Sequence[Change] | None
 
 
 class PreparedTransactions:
-    """The XA transactions that are prepared at one place of the log."""
+    """The XA transactions that are prepared but not ended at one position of the log."""
 
     def __init__(self, log: XaLog | None = None, most_rows: int = MOST_HELD_ROWS) -> None:
         self._log = log
@@ -94,7 +93,7 @@ class PreparedTransactions:
         return xid in self._held
 
     def hold(self, xid: Xid, start_scn: int, changes: Sequence[Change]) -> None:
-        """Keep the changes of a transaction that was prepared."""
+        """Hold the changes of a prepared transaction."""
         self.drop(xid)
         is_small = self._rows + len(changes) <= self._most_rows
         if is_small:
@@ -102,15 +101,15 @@ class PreparedTransactions:
         self._held[xid] = _Held(start_scn, changes if is_small else None)
 
     def drop(self, xid: Xid) -> None:
-        """Forget a transaction that was rolled back, whether it is known or not."""
+        """Forget a transaction that was rolled back; an unknown one is ignored."""
         held = self._held.pop(xid, None)
         if held is not None and held.changes is not None:
             self._rows -= len(held.changes)
 
     def take(self, xid: Xid, before_scn: int) -> Sequence[Change]:
-        """Return the changes of a transaction that is committed at an SCN, and forget it.
+        """Remove and return the changes of a transaction that is committed at an SCN.
 
-        Raises ValueError when they are nowhere to be found.
+        Raises ValueError when they are not found.
         """
         if xid not in self._held:
             for other, start_scn in self._ask().find(xid, before_scn).items():

@@ -1,1 +1,1 @@
-"""Rows as the binlog has them: how they are packed, and what their values are."""
+"""Decodes rows in the binlog's format: layouts, column types and values."""

@@ -1,19 +1,18 @@
-"""Rows events turned into row changes. Pure.
+"""Decodes rows events into row changes. Pure.
 
     rows event   table id (6), flags (2), [version 2: size of extra data, itself
                  included (2), the data], number of columns, a bit each for
                  "is in the image" (an update has two sets), then the images
     image        a bit for each column present, 1 = NULL, then the values
 
-An image that lacks columns (`binlog_row_image` MINIMAL or NOBLOB) is refused, or
-delivered when the settings say so: absent is not NULL, so an absent column is
-not in the row, and its notes name it. An update's image of the row after it
-takes what it lacks from the row before it, which it did not change. Key columns
-are never absent.
+An image without all columns (`binlog_row_image` MINIMAL or NOBLOB) is refused, unless
+the settings allow partial rows. Absent is not NULL: an absent column is left out of the
+row and named in the change's notes. Columns absent from an update's after-image are
+unchanged, and are taken from its before-image. Key columns are never absent.
 
-The rows of a system-versioned table are its current ones and its history,
-which is not delivered: a row's end says which it is. A row that an update takes
-into the history is deleted.
+A system-versioned table logs its current rows and its history rows; the row-end column
+tells them apart. History rows are not delivered, and an update that moves a row into the
+history is delivered as a delete.
 
 The row after a PARTIAL_UPDATE has options in front (a length-encoded number; 1:
 parts of JSON values) and then a bit for each JSON column of the table, 1 = it
@@ -49,7 +48,7 @@ ROWS_EVENTS = _WRITES | _UPDATES | _DELETES
 
 
 class PackedColumn(NamedTuple):
-    """How the values of one column are packed, what they mean, and what reads them.
+    """One packed column: its storage, its declared type, and its reader.
 
     `charset` is None for a column of bytes or numbers.
     """
@@ -64,25 +63,25 @@ class PackedColumn(NamedTuple):
 class RowLayout:
     """How the rows of one table are packed, and the table they belong to.
 
-    `dates` are the columns whose value may be a date that is none and then is
-    null; without `delivers_partial`, an image that lacks columns is refused.
-    `row_end` is the column that says until when a row was current, of a
-    system-versioned table; `hidden` are columns that are logged and not the table's.
+    `dates` are the columns in which an invalid date becomes null. Without
+    `delivers_partial`, an image that lacks columns is refused. `row_end` is the column of a
+    system-versioned table that holds the end of a row's validity. `hidden` are logged
+    columns that are not visible in the table.
     """
 
     table: Table
     columns: tuple[PackedColumn, ...]
     names: tuple[str, ...]
     readers: tuple[Reader, ...]
-    key: tuple[str, ...]  # whose change makes another row of it; all columns without a key
+    key: tuple[str, ...]  # the columns that identify a row: its key, or all columns
     dates: tuple[str, ...] = ()
     delivers_partial: bool = False
     row_end: str | None = None
-    hidden: tuple[str, ...] = ()  # behind all others in `names`
+    hidden: tuple[str, ...] = ()  # after all others in `names`
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows are delivered as they are logged, when they lack nothing."""
+        """Whether complete rows are delivered exactly as they are logged."""
         return not self.dates and self.row_end is None
 
     @staticmethod
@@ -95,7 +94,7 @@ class RowLayout:
         row_end: str | None = None,
         hidden: tuple[str, ...] = (),
     ) -> RowLayout:
-        """Make the layout of a table whose columns are packed like this, `hidden` ones last."""
+        """Make the layout of a table from its packed columns, `hidden` ones last."""
         own = tuple(column.name for column in table.columns)
         names = own + hidden
         key = tuple(column.name for column in table.key_columns)
@@ -121,7 +120,7 @@ class _Present(NamedTuple):
 
 
 class _Image(NamedTuple):
-    """A row as an image has it, and what its values cannot say."""
+    """A decoded row image, with notes on absent columns and invalid dates."""
 
     row: Row
     absent: tuple[int, ...]
@@ -133,14 +132,14 @@ class _Image(NamedTuple):
 
 
 def table_id(body: bytes) -> int:
-    """Return the table id that a rows event or a TABLE_MAP begins with."""
+    """Return the table id at the beginning of a rows event or a TABLE_MAP."""
     return int.from_bytes(body[:6], "little")
 
 
 def row_changes(
     layout: RowLayout, type_code: int, body: bytes, comment: str | None
 ) -> list[RowChange]:
-    """Decode a rows event; raises ValueError naming the column where it cannot."""
+    """Decode a rows event; raises ValueError that names the column."""
     start, present = _open(layout, type_code, body)
     if type_code == _PARTIAL:
         rows = _partial_rows(layout, present, body, start)
@@ -171,15 +170,15 @@ def _next(rows: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _is_another(layout: RowLayout, before: Row, after: Row) -> bool:
-    # A consumer keeps rows by key: under a new key it is another row, and the
-    # old one is gone.
+    # Consumers store rows by key: a new key makes another row, and the old one is
+    # deleted.
     return any(before[name] != after[name] for name in layout.key)
 
 
 def _noted_changes(
     layout: RowLayout, type_code: int, rows: Iterator[dict[str, Any]], comment: str | None
 ) -> list[RowChange]:
-    """Return changes with notes of what their rows lack or cannot say."""
+    """Return changes with notes on absent columns and invalid dates."""
     table = layout.table
     if type_code not in _UPDATES:
         op = Op.INSERT if type_code in _WRITES else Op.DELETE
@@ -206,7 +205,7 @@ def _noted_update(
         deleted = RowChange(table, Op.DELETE, before.row, None, comment, before.notes)
         inserted = RowChange(table, Op.INSERT, after.row, None, comment, after.notes)
         return (deleted,) * was + (inserted,) * is_one
-    # As the server has them: dates that are none differ, though all are null.
+    # Compared as on the server: invalid dates differ there, and all are null here.
     if _is_another(layout, row, merged):
         return (
             RowChange(table, Op.DELETE, before.row, None, comment, before.notes),
@@ -218,7 +217,7 @@ def _noted_update(
     )
 
 
-# Until when a current row is current; the later one is of servers with 64-bit timestamps.
+# The row end of current rows; the later one is of servers with 64-bit timestamps.
 _FOR_EVER = (
     datetime(2038, 1, 19, 3, 14, 7, 999_999, UTC),
     datetime(2106, 2, 7, 6, 28, 15, 999_999, UTC),
@@ -234,7 +233,7 @@ def _is_current(layout: RowLayout, row: Row) -> bool:
 
 
 def _image(layout: RowLayout, row: Row) -> _Image:
-    """Turn dates that are none into nulls, and name the columns that are not there."""
+    """Replace invalid dates with nulls, and note the absent columns."""
     absent: tuple[int, ...] = ()
     if len(row) != len(layout.names):
         own = layout.names[: len(layout.names) - len(layout.hidden)]
@@ -257,7 +256,7 @@ _FULL_IMAGE = "SET GLOBAL binlog_row_image = FULL, and in every session"
 
 
 def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, list[_Present]]:
-    """Return where the images begin, and which columns each of a change's images holds."""
+    """Return the offset of the first image, and the columns in each image of a change."""
     reader = ByteReader(body, 8)
     if type_code in _VERSION_2:
         reader.take(reader.number(2) - 2)
@@ -269,7 +268,7 @@ def _open(layout: RowLayout, type_code: int, body: bytes) -> tuple[int, list[_Pr
     masks = [reader.number((count + 7) // 8) & complete for _ in range(images)]
     present = [_present(layout, mask) for mask in masks]
     if not present[0].mask:
-        # As many rows as one likes are in no bytes.
+        # Images of no columns may have no bytes, so their number is not known.
         raise ValueError(_lacks_key(layout, layout.key))
     if not layout.delivers_partial:
         for columns in present:

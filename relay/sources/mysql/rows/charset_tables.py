@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001 - characters that look alike are what this file is about
-"""What servers make of bytes that no codec of Python reads as they do. Data only.
+"""Tables for character sets that no Python codec decodes as the servers do. Data only.
 
-Taken from the servers' own answers (MariaDB 10.11 and 11.4, MySQL 8.0 agree in
-every character), and compared with them again by the tests.
+They were read from servers (MariaDB 10.11 and 11.4 and MySQL 8.0 agree in every
+character); the tests compare them with servers again.
 """
 
 from __future__ import annotations

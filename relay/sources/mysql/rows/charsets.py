@@ -1,11 +1,11 @@
-"""Character sets of MySQL and MariaDB, decoded as the server itself converts them.
+"""Decodes the character sets of MySQL and MariaDB exactly as the servers do.
 
 Python has a codec for most of them, but some differ from the server in a few
-characters: `latin1` is cp1252 with its five holes filled, `sjis` reads 815F as
-a plain backslash. Those are mended here, and the sets that Python has not are
-tables (`rows/charset_tables.py`). A character set that cannot be decoded exactly
-has no entry, and a column in it stops capture rather than be guessed. The tests
-compare each entry with what a real server answers.
+characters: `latin1` is cp1252 with its five gaps filled, `sjis` reads 815F as
+a plain backslash. These are corrected here; sets without a Python codec are tables in
+`rows/charset_tables.py`. A character set that cannot be decoded exactly has no entry, and
+a column in it stops capture instead of delivering a guess. The tests compare each entry
+with a real server.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ Decoder = Callable[[bytes], str]
 
 @cache
 def decoder_of(charset: str) -> Decoder | None:
-    """Return what turns a set's bytes into text (UnicodeDecodeError), or None if nothing does."""
+    """Return a set's decoder (which raises UnicodeDecodeError); None for an unknown set."""
     codec = _CODECS.get(charset)
     if codec is None:
         return None
@@ -110,15 +110,15 @@ def decoder_of(charset: str) -> Decoder | None:
 
 @cache
 def byte_table(charset: str) -> str | None:
-    """Return the 256 characters of a single-byte set; None for a set that is none.
+    """Return the 256 characters of a single-byte set; None for any other set.
 
-    U+FFFE stands for a byte that is no character, as `codecs.charmap_decode` has it.
+    U+FFFE marks a byte without a character, as in `codecs.charmap_decode`.
     """
     codec = _CODECS.get(charset)
     if codec is None or charset in _CODE or charset in _SEVERAL_BYTES:
         return None
     mended = dict(enumerate(UPPER_HALVES.get(charset, ""), 128)) | MENDED_BYTES.get(charset, {})
-    # What a codec cannot read it replaces by U+FFFD.
+    # The codec replaces undecodable bytes with U+FFFD.
     return "".join(
         mended.get(code) or bytes([code]).decode(codec, "replace").replace("\ufffd", "\ufffe")
         for code in range(256)
@@ -132,9 +132,9 @@ def _codes_of(charset: str) -> dict[str, int]:
 
 
 def stored_text(text: str, charset: str) -> str:
-    """Return what a server keeps of a text: `?` for what the character set does not have.
+    """Return a text as a server stores it: with `?` for characters not in the set.
 
-    Raises ValueError where it is not known what it has.
+    Raises ValueError when the characters of the set are not known.
     """
     if charset in _BEYOND_BMP:
         return text
@@ -148,7 +148,7 @@ def stored_text(text: str, charset: str) -> str:
 
 
 def stored_bytes(text: str, charset: str) -> bytes:
-    """Return the bytes of a text in a character set; raises ValueError when it is not certain."""
+    """Return the bytes of a text in a character set; raises ValueError when not certain."""
     if charset == BINARY:
         return text.encode()
     if byte_table(charset) is not None:
@@ -164,7 +164,7 @@ def stored_bytes(text: str, charset: str) -> bytes:
 
 
 def exact_decoder(charset: str | None) -> Decoder | None:
-    """Return what turns a column's bytes into text; None for a column of bytes.
+    """Return the decoder of a column's text; None for a column of bytes.
 
     Raises ValueError for a set that cannot be decoded exactly.
     """
@@ -187,7 +187,7 @@ def _decode_utf8(data: bytes) -> str:
 
 
 class _Codes(dict[bytes, str]):
-    """The characters of a set by their codes: those that are mended, and those met so far."""
+    """The characters of a set by code: the corrected ones, and those decoded so far."""
 
     def __init__(self, codec: str, mended: Iterator[tuple[bytes, str]]) -> None:
         super().__init__(mended)

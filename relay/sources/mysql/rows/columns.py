@@ -1,10 +1,9 @@
-"""A table's columns as the binlog logs them and as the database defines them. Pure.
+"""Parses column types: those logged in TABLE_MAP events and those declared. Pure.
 
 A TABLE_MAP event says how each column is packed (type code, lengths) and,
 depending on `binlog_row_metadata`, its name, sign, character set, members and
-place in the key. What it cannot say (`tinyint(1)`, `uuid`) comes from the
-definition in information_schema, which is believed only where it describes the
-very same packing.
+position in the key. The declared type (`tinyint(1)`, `uuid`) comes from the definition in
+information_schema, which is used only where it describes the same packing.
 
 TABLE_MAP after its header: table id (6), flags (2), database and table name
 (length 1, text, 00), number of columns, a type byte each, the types' lengths
@@ -26,7 +25,7 @@ _LENGTH_1 = frozenset(
     {T.FLOAT, T.DOUBLE, T.BLOB, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY}
     | {T.TIME2, T.DATETIME2, T.TIMESTAMP2, VECTOR, COMPRESSED_BLOB}
 )
-# Of these it is how many bytes the length in front of a value has.
+# For these types, `length` is the size of the length prefix of a value.
 _LENGTHS_OF_VALUES = frozenset({T.BLOB, T.JSON, T.GEOMETRY, VECTOR, COMPRESSED_BLOB})
 _LENGTH_2 = frozenset({T.VARCHAR, COMPRESSED_VARCHAR, T.BIT, T.NEWDECIMAL, T.STRING, T.VAR_STRING})
 _LENGTH_0 = frozenset(
@@ -37,7 +36,7 @@ _NUMERIC = frozenset(
     {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.NEWDECIMAL, T.FLOAT, T.DOUBLE, T.YEAR}
 )
 _CHARACTER = frozenset({T.STRING, T.VAR_STRING, T.VARCHAR, T.BLOB})
-# MariaDB counts whatever has a character set inside, these too.
+# MariaDB counts every type that has a character set internally, also these.
 _CHARACTER_MARIADB = _CHARACTER | {T.GEOMETRY, COMPRESSED_BLOB, COMPRESSED_VARCHAR}
 _MEMBERS = frozenset({T.ENUM, T.SET})
 _MOST_DIGITS = 65  # of a decimal
@@ -48,8 +47,8 @@ _REAL_STRINGS = frozenset({T.STRING, T.VAR_STRING, T.ENUM, T.SET})
 class LoggedColumn:
     """One column of a TABLE_MAP event.
 
-    `length` is what the type needs: bytes, fraction digits, bits, or for a
-    decimal `precision << 8 | scale`. What the event does not say is None.
+    `length` depends on the type: bytes, fraction digits, bits, or for a decimal
+    `precision << 8 | scale`. Facts that are not in the event are None.
     """
 
     type_code: int
@@ -63,7 +62,7 @@ class LoggedColumn:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTable:
-    """A TABLE_MAP event; `key` has column indexes in key order, when it says them."""
+    """A TABLE_MAP event; `key` has column indexes in key order, if the event has them."""
 
     database: str
     name: str
@@ -78,7 +77,7 @@ class LoggedTable:
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A declared type, taken apart: `decimal(10,2) unsigned`."""
+    """The parts of a declared type such as `decimal(10,2) unsigned`."""
 
     name: str
     arguments: tuple[int, ...] = ()
@@ -101,7 +100,7 @@ def clean_sql_type(column_type: str) -> str:
 
 
 def parse_sql_type(text: str) -> SqlType:
-    """Take a declared type apart; raises ValueError."""
+    """Parse a declared type; raises ValueError."""
     match = _DECLARED.fullmatch(text)
     if match is None:
         raise ValueError(f"cannot read the type {text!r}")
@@ -115,12 +114,13 @@ def parse_sql_type(text: str) -> SqlType:
     return SqlType(name, arguments, is_unsigned="unsigned" in rest or "zerofill" in rest)
 
 
-# In place of a `?` in a member, where nobody knows whether it is one (`server/members.py`).
+# Replaces a `?` in a member that may stand for another character; see
+# `server/enum_members.py`.
 UNKNOWN_CHARACTER = "\ufffd"
 
 
 def check_members(sql: SqlType) -> None:
-    """Raise ValueError when the definition does not say what a member is."""
+    """Raise ValueError when the definition has a member that is not certain."""
     doubtful = [member for member in sql.members if UNKNOWN_CHARACTER in member]
     if doubtful:
         shown = doubtful[0].replace(UNKNOWN_CHARACTER, "?")
@@ -136,7 +136,7 @@ def _unescape(text: str) -> str:
 
 
 class ByteReader:
-    """Read numbers and texts of an event's body, one after another."""
+    """Reads numbers and texts from an event's body, one after another."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
@@ -163,7 +163,7 @@ class ByteReader:
         return self.number({252: 2, 253: 3, 254: 8}[first])
 
     def text(self) -> str:
-        """Return the next text of a one-byte length."""
+        """Return the next text with a one-byte length."""
         return self.take(self.number(1)).decode("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Parts of a JSON value that an update changed, put into the value before it. Pure.
+"""Applies the JSON differences that an update logged to the value before it. Pure.
 
 With `binlog_row_value_options=PARTIAL_JSON` MySQL logs differences, one after
 another until the field ends:
@@ -32,17 +32,17 @@ class _Number(str):
 
 
 class _Index(NamedTuple):
-    """A place in an array, counted from its beginning or from its last element."""
+    """A position in an array, counted from its beginning or from its last element."""
 
     number: int
     from_end: bool
 
     def of(self, array: list[Any]) -> int:
-        """Return the place in an array; one before its beginning is its beginning."""
+        """Return the index in an array; a position before its beginning gives 0."""
         return max(len(array) - 1 - self.number, 0) if self.from_end else self.number
 
     def is_in(self, array: list[Any]) -> bool:
-        """Whether an array has that place."""
+        """Whether an array has that position."""
         return self.number < len(array)
 
 
@@ -57,7 +57,7 @@ class _Difference(NamedTuple):
 
 
 def apply_differences(before: str, data: bytes) -> str:
-    """Return a JSON text after differences; raises ValueError when they do not fit it."""
+    """Apply differences to a JSON text; raises ValueError when they do not fit it."""
     try:
         document = _load(before)
         reader = ByteReader(data)
@@ -99,7 +99,7 @@ def _apply(document: Any, difference: _Difference) -> Any:
     operation, path, legs, value = difference
     if not legs and operation != _REPLACE:
         raise ValueError("a whole JSON value can only be replaced")
-    whole = [document]  # so that the document too has a place in something
+    whole = [document]  # so that the root, too, is an element of a container
     holder: Any = whole
     key: Any = 0
     for leg in legs if operation == _REPLACE else legs[:-1]:

@@ -1,4 +1,4 @@
-"""MySQL's binary JSON turned into JSON text. Pure; raises ValueError on damage.
+"""Converts MySQL's binary JSON to JSON text. Pure; raises ValueError on damage.
 
     value    type (1), then by type:
     object   count, size, count * (key offset, key length 2), count * entry, keys, values
@@ -42,7 +42,7 @@ _INLINE_LARGE = _INLINE_SMALL | {_INT32, _UINT32}
 
 
 def json_text(data: bytes) -> str:
-    """Return the text of a stored document; nothing at all is JSON null, as in the server."""
+    """Return the text of a stored document; empty bytes are JSON null, as in the server."""
     if not data:
         return "null"
     try:

@@ -1,9 +1,9 @@
-"""A table's row layout, from what the binlog says of it and what the database says. Pure.
+"""Makes a table's row layout from its TABLE_MAP event and its definition. Pure.
 
-The binlog decides how a row is packed. The definition adds the declared types
-(`tinyint(1)`, `uuid`), and names, signs and character sets where the log has
-none. It was read at another moment than the row was written, so it is used
-only for columns that it describes just as they were logged.
+The TABLE_MAP defines how a row is packed. The definition adds the declared types
+(`tinyint(1)`, `uuid`), and names, signs and character sets where the log has none. The
+definition may be of another moment than the row, so it is used only for columns that it
+describes exactly as they were logged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from databus.schemas.table import Column, Table
 
 @dataclass(frozen=True, slots=True)
 class DefinedColumn:
-    """A column as information_schema has it; `charset` is None for what is no text."""
+    """A column as in information_schema; `charset` is None for a column without text."""
 
     name: str
     sql_type: str
@@ -41,11 +41,11 @@ class DefinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table as information_schema has it; `key` has column names in key order.
+    """A table as in information_schema; `key` has column names in key order.
 
-    `period` are the columns that say when a row of a system-versioned table
-    began and ended; they may be the server's own, which are not among `columns`.
-    `hides_row_id`: it has a column `my_row_id`, and that is invisible.
+    `period` are the row-start and row-end columns of a system-versioned table; those that
+    the server adds itself are not in `columns`. `hides_row_id`: the table has an invisible
+    column `my_row_id`.
     """
 
     columns: tuple[DefinedColumn, ...]
@@ -64,21 +64,21 @@ class Definition:
 
     @property
     def hidden(self) -> tuple[DefinedColumn, ...]:
-        """Columns that are logged behind the others, though the table does not show them."""
+        """Columns that are logged after the others but are not visible in the table."""
         names = {column.name for column in self.columns}
         if self.period is None or self.period[1] in names:
             return ()
         return tuple(DefinedColumn(name, "timestamp(6)", False) for name in self.period)
 
     def table(self, source: str) -> Table:
-        """Return it as the rest of the relay knows tables."""
+        """Return the table in the form that all kinds of sources share."""
         columns = [(c.name, c.sql_type, c.nullable) for c in self.columns]
         return _table(source, columns, self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a server's texts and types depend on, as it says itself."""
+    """The properties of a server on which the reading of texts and types depends."""
 
     is_mariadb: bool = True
     collations: Mapping[int, str] = field(default_factory=dict)  # id → character set
@@ -140,9 +140,9 @@ _OLD_TEMPORAL = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 _FIXED_SIZES = {"uuid": 16, "inet4": 4, "inet6": 16}
 
 
-# What the server calls the columns of a period that has none of its own.
+# The server's names for the columns of an implicit period.
 OWN_PERIOD = ("row_start", "row_end")
-# What MySQL calls the key of a table that was created without one, when it makes it one.
+# MySQL's name for the key that it generates for a table created without one.
 ROW_ID = "my_row_id"
 
 
@@ -158,7 +158,7 @@ def current_key(key: Sequence[str], period: tuple[str, str] | None) -> tuple[str
 def layout_of(
     source: str, logged: LoggedTable, definition: Definition | None, dialect: Dialect
 ) -> RowLayout:
-    """Return how the rows behind a TABLE_MAP are read; raises ValueError saying what differs."""
+    """Return the layout of the rows after a TABLE_MAP; raises ValueError naming a difference."""
     if logged.has_names:
         return _layout_by_name(source, logged, definition, dialect)
     if definition is None:
@@ -205,7 +205,7 @@ def _period(logged: LoggedTable, definition: Definition | None) -> tuple[str, st
     period = definition.period if definition is not None else None
     if period is not None and period[1] in names:
         return period
-    # The database does not say, but it may have been otherwise when this was logged.
+    # Not in the definition, but the table may have been versioned when this was logged.
     if tuple(names[-2:]) != OWN_PERIOD or names.index(OWN_PERIOD[1]) not in logged.key:
         return None
     return OWN_PERIOD
@@ -258,7 +258,7 @@ def _decoder(column: LoggedColumn, charset: str | None) -> Decoder | None:
 
 
 def difference(column: LoggedColumn, defined: DefinedColumn, dialect: Dialect) -> str:
-    """Say how a logged column differs from a defined one; empty when it does not."""
+    """Describe how a logged column differs from a defined one; "" when it does not."""
     sql = parse_sql_type(defined.sql_type)
     codes = _CODES.get(sql.name)
     if codes is None:
@@ -291,7 +291,7 @@ def _metadata_difference(
 
 
 def _length(sql: SqlType, code: int, char_bytes: int) -> int | None:
-    """Return what TABLE_MAP says beside the type code; None where it is not compared."""
+    """Return the length that TABLE_MAP has for a type; None where it is not compared."""
     first = sql.arguments[0] if sql.arguments else 0
     if sql.name == "decimal":
         return first << 8 | (sql.arguments[1] if len(sql.arguments) > 1 else 0)
@@ -316,7 +316,7 @@ def _length(sql: SqlType, code: int, char_bytes: int) -> int | None:
 def _members(column: LoggedColumn, dialect: Dialect) -> tuple[str, ...]:
     collation_id = column.collation_id
     charset = dialect.charset(collation_id) if collation_id is not None else "utf8mb4"
-    # Members of bytes are delivered as text all the same, as the server's catalogue has them.
+    # Binary members are delivered as text too, as in the server's catalogue.
     decode = decoder_of("utf8mb4" if charset == BINARY else charset)
     if decode is None:
         raise ValueError(f"character set {charset} cannot be decoded exactly")
@@ -326,7 +326,7 @@ def _members(column: LoggedColumn, dialect: Dialect) -> tuple[str, ...]:
         raise ValueError(f"column {column.name!r}: members that are no text: {error}") from error
 
 
-# How each server spells integers that were declared without a width.
+# Each server's spelling of integers declared without a width.
 _INTS: dict[int, tuple[str, int, int]] = {
     T.TINY: ("tinyint", 4, 3),
     T.SHORT: ("smallint", 6, 5),
@@ -346,7 +346,7 @@ _BARE = {T.DATE: "date", T.NEWDATE: "date", T.JSON: "json", T.GEOMETRY: "geometr
 
 
 def derive(column: LoggedColumn, dialect: Dialect) -> DefinedColumn:
-    """Return a definition made from full metadata alone, for a column the database has no more."""
+    """Derive a definition from full metadata alone, for a column that no longer exists."""
     code, length = column.type_code, column.length
     charset = None
     if code in _OLD_TEMPORAL and dialect.is_mariadb:
@@ -401,10 +401,10 @@ def _derived_string(code: int, length: int, charset: str | None, dialect: Dialec
     return f"{name}({length // dialect.char_bytes.get(charset, 1)})"
 
 
-# As the server escapes members in COLUMN_TYPE.
+# The server's escapes of members in COLUMN_TYPE.
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
 
 
 def quoted_member(member: str) -> str:
-    """Return a member as the server's catalogue writes it."""
+    """Quote a member as the server's catalogue does."""
     return f"'{member.translate(_ESCAPES)}'"

@@ -1,12 +1,11 @@
-"""Column values out of row images, in the value space of `schemas/table_schema.py`. Pure.
+"""Reads column values from row images, as defined by `schemas/table_schema.py`. Pure.
 
 A reader takes the event's bytes and a position and returns the value and the
-position after it. What comes out is what the server stored: CHAR and BINARY
-trimmed or padded as SELECT shows them, a negative TIME with its fraction, a
-BIT as big-endian bytes, an empty SET as an empty string and not as NULL. A
-value that the schema has no place for raises ValueError; nothing is guessed.
-A date that is none (0000-00-00, 2020-00-15, 2020-02-30) raises too, or is the
-server's text of it, as ZeroDate.
+position after it. The value is what the server stored: CHAR and BINARY trimmed or padded
+as SELECT shows them, a negative TIME with its fraction, a BIT as big-endian bytes, an
+empty SET as an empty string and not as NULL. A value that the schema cannot represent
+raises ValueError; nothing is guessed. An invalid date (0000-00-00, 2020-00-15,
+2020-02-30) raises too, or becomes a ZeroDate.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _INT_FORMATS = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
 
 
 class ZeroDateError(ValueError):
-    """A date such as 0000-00-00 or 2020-00-15, which is no date."""
+    """A value such as 0000-00-00 or 2020-00-15 is not a valid date."""
 
 
 class ZeroDate(str):
-    """The server's own text of such a date."""
+    """The server's text of an invalid date."""
 
     __slots__ = ()
 
 
-# What to do about a date that is none, given its text: raise, or let it pass.
+# Handles the text of an invalid date: raises, or returns it as a ZeroDate.
 OnZero = Callable[[str], ZeroDate]
 
 
@@ -118,7 +117,7 @@ def _decimal_reader(length: int) -> Reader:
 
 
 def _year_reader(_length: int) -> Reader:
-    # 0 is the year 0000, not 1900.
+    # 0 stands for the year 0000, not 1900.
     return lambda data, at: (data[at] + 1900 if data[at] else 0, at + 1)
 
 
@@ -140,9 +139,9 @@ def _date_reader(_length: int, on_zero: OnZero) -> Reader:
 
 
 def _time_reader(digits: int) -> Reader:
-    # One number, biased so that it sorts: hours 10, minutes 6, seconds 6 bits
-    # and then the fraction. A negative time is negative as a whole, so the
-    # fraction borrows from the seconds.
+    # One number, biased so that values sort: hours 10, minutes 6, seconds 6 bits and then
+    # the fraction. A negative time is negative as a whole, so the fraction borrows from
+    # the seconds.
     width, unit = _fraction(digits)
     size, bias = 3 + width, 0x800000 << 8 * width
 
@@ -300,7 +299,7 @@ def _old_fine_timestamp_reader(digits: int, on_zero: OnZero) -> Reader:
 
 
 def _enum_reader(size: int, members: tuple[str, ...]) -> Reader:
-    # Ordinal 0 is what the server stores for a value that is no member.
+    # The server stores ordinal 0 for a value that is not a member.
     texts = ("", *members)
 
     def read(data: bytes, at: int) -> tuple[str, int]:
@@ -428,7 +427,7 @@ _OLD: dict[int, Callable[[int, OnZero], Reader]] = {
     T.DATETIME: _old_fine_datetime_reader,
     T.TIMESTAMP: _old_fine_timestamp_reader,
 }
-# The columns whose value may be a date that is none.
+# The types whose value may be an invalid date.
 DATE_CODES = frozenset(_DATES)
 _PLAIN: dict[int, Callable[[int], Reader]] = {
     T.BIT: _bit_reader,

@@ -1,9 +1,8 @@
-"""What CREATE TABLE and ALTER TABLE make of a table's definition. Pure.
+"""Applies CREATE TABLE and ALTER TABLE to a table's definition. Pure.
 
-An ALTER has several parts, and the server does not apply them in the order in
-which they are written: columns that are dropped go first, those that are
-changed take their new names and types where they are, and then new columns and
-those that are to move are put into their places, one after another.
+The server does not apply the parts of an ALTER in the order in which they are written:
+first columns are dropped, then columns are renamed and retyped where they stand, and then
+new and moved columns are put into their positions, one after another.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from databus.relay.sources.mysql.tables.table_options import option_charset, rea
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table as it is between two DDL statements.
+    """A table's definition between two DDL statements.
 
-    Without a definition nobody knows its columns, and `problem` says why.
+    Without a definition its columns are unknown, and `problem` tells why.
     """
 
     definition: Definition | None
-    charset: str = ""  # of columns that do not say theirs
+    charset: str = ""  # of columns that do not name one
     problem: str = ""
 
 
 @dataclass(slots=True)
 class Changes:
-    """The parts of a CREATE or ALTER TABLE, as they are written."""
+    """The parts of a CREATE TABLE or ALTER TABLE statement, as written."""
 
     columns: list[ColumnSpec] = field(default_factory=list)  # new ones
     changed: dict[str, ColumnSpec] = field(default_factory=dict)  # by old name, lower case
@@ -58,19 +57,19 @@ class Changes:
     charset: str | None = None  # "" = the database's
     converts: bool = False
     new_name: TableName | None = None
-    ignores: bool = False  # ALTER IGNORE: values are made to fit, whatever the session says
-    lost: str = ""  # what it does to rows without logging them
-    other_tables: list[TableName] = field(default_factory=list)  # whose rows are lost too
+    ignores: bool = False  # ALTER IGNORE: values are adjusted to fit in any SQL mode
+    lost: str = ""  # the unlogged effect on rows
+    other_tables: list[TableName] = field(default_factory=list)  # other tables that lose their rows
     made_table: TableName | None = None  # from a partition, with the same columns
     cascade: str = ""
     is_versioned: bool | None = None
-    periods: dict[str, tuple[str, str]] = field(default_factory=dict)  # of applications
-    overlaps: str = ""  # the period that the key is without overlaps of
+    periods: dict[str, tuple[str, str]] = field(default_factory=dict)  # application-time periods
+    overlaps: str = ""  # the period of the key's WITHOUT OVERLAPS
     visible: dict[str, bool] = field(default_factory=dict)  # by name, lower case
 
     @property
     def alters_columns(self) -> bool:
-        """Whether columns or key may be others afterwards, whatever they were."""
+        """Whether the statement may change columns or key of any table."""
         return bool(
             self.columns or self.changed or self.renamed or self.dropped or self.not_null
             or self.key is not None or self.drops_key or self.converts
@@ -79,7 +78,7 @@ class Changes:
 
 
 def read_body(words: Reader, rules: Rules, changes: Changes) -> None:
-    """Read columns and keys in parentheses, which follow; raises ValueError."""
+    """Read the columns and keys in parentheses; raises ValueError."""
     words.expect("(")
     while True:
         if not _read_key(words, changes):
@@ -105,7 +104,7 @@ _INDEXES = frozenset({"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL"})
 
 
 def _read_key(words: Reader, changes: Changes) -> bool:
-    """Read a key or constraint, when one follows."""
+    """Read a key or constraint, if one follows."""
     if words.accept("CONSTRAINT"):
         words.accept("IF", "NOT", "EXISTS")
         if words.peek() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
@@ -170,7 +169,7 @@ def _read_period(words: Reader, changes: Changes) -> None:
 
 
 def read_alter(words: Reader, rules: Rules, before: Definition | None) -> Changes:
-    """Read the parts of an ALTER TABLE; raises ValueError for one that is not known."""
+    """Read the parts of an ALTER TABLE; raises ValueError for an unknown one."""
     changes = Changes()
     known = {c.name.lower() for c in before.columns} if before else set()
     is_order = False
@@ -187,7 +186,7 @@ def read_alter(words: Reader, rules: Rules, before: Definition | None) -> Change
             is_order = word == "ORDER"
             _read_options(words, rules, changes)
         elif is_order:
-            words.rest_of_piece()  # one more column to order by
+            words.rest_of_piece()  # another column to order by
         else:
             raise words.error()
     return changes
@@ -358,7 +357,7 @@ _PARTS: Mapping[str, Callable[[Reader, Rules, Changes, set[str]], None]] = {
 
 
 def created(changes: Changes, charset: str, rules: Rules) -> TableVersion:
-    """Return the table that the columns of a CREATE TABLE make; raises ValueError."""
+    """Return the table that a CREATE TABLE creates; raises ValueError."""
     columns = [defined(spec, charset, rules) for spec in changes.columns]
     period = _period(changes, None)
     key = _without_overlaps(changes.key or (), changes)
@@ -367,7 +366,7 @@ def created(changes: Changes, charset: str, rules: Rules) -> TableVersion:
 
 
 def _without_overlaps(key: tuple[str, ...], changes: Changes) -> tuple[str, ...]:
-    """Return a key with the columns of the period that its rows do not overlap in."""
+    """Return a key with the columns of its WITHOUT OVERLAPS period."""
     if not changes.overlaps:
         return key
     found = changes.periods.get(changes.overlaps.lower())
@@ -379,7 +378,7 @@ def _without_overlaps(key: tuple[str, ...], changes: Changes) -> tuple[str, ...]
 def _with_row_id(
     definition: Definition, changes: Changes, rules: Rules, *, was_hidden: bool
 ) -> Definition:
-    """Note whether the table has an invisible `my_row_id`: MySQL keeps it in front."""
+    """Set whether the table has an invisible `my_row_id`, which MySQL keeps first."""
     if rules.dialect.is_mariadb or ROW_ID not in {column.name for column in definition.columns}:
         return definition
     specs = {spec.name: spec for spec in (*changes.columns, *changes.changed.values())}
@@ -399,7 +398,7 @@ def _period(changes: Changes, before: tuple[str, str] | None) -> tuple[str, str]
 def altered(
     before: TableVersion, changes: Changes, database_charset: str, rules: Rules
 ) -> TableVersion:
-    """Return the table after an ALTER; raises ValueError when it does not fit the one before."""
+    """Return the table after an ALTER; raises ValueError when the ALTER does not fit it."""
     definition = before.definition
     charset = before.charset if changes.charset is None else changes.charset or database_charset
     if definition is None:

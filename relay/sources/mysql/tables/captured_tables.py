@@ -1,9 +1,9 @@
-"""The watched tables: which they are, and how the rows behind a TABLE_MAP are read.
+"""Finds the row layouts of the watched tables, and follows changes of their definitions.
 
-Rows are read by the definition that their table had when they were written:
-the history knows it, which follows every DDL statement of the log. What was
-before the history began is looked for in the log: a table that was not altered
-between there and the beginning was already the same.
+Rows are read by the definition that their table had when they were written. The history
+has it, because it follows every DDL statement of the log. For rows from before the history
+began, the log is searched: a table not altered from there to the beginning had the same
+definition.
 
 Where the log carries full metadata (`binlog_row_metadata=FULL`), names and
 lengths are the log's own, and a definition only adds declared types.
@@ -45,13 +45,13 @@ log = logging.getLogger(__name__)
 _ASKED = "the statement was not understood, and its table's definition asked of the server"
 _MOST_LAYOUTS = 4096
 _NEWEST = (1 << 63) - 1
-# Servers since then say in every statement how it took TIMESTAMP columns.
+# Since these versions, every logged statement tells how it treated TIMESTAMP columns.
 _MARIADB_SAYS_TIMESTAMPS = 101100
 
 ScanLog = Callable[[int, int], Mapping[TableName, int]]
-# Tables as the statement that ends at an SCN left them; None when that is not certain.
+# Returns the tables after the statement that ends at an SCN; None when not certain.
 AskServer = Callable[[Collection[TableName], int], Mapping[TableName, TableVersion | None] | None]
-# What an ALTER with one of these may do to rows, without logging them.
+# What an ALTER with one of these words may do to rows, unlogged.
 _MAY_LOSE_ROWS = frozenset(
     {"DISCARD", "EXCHANGE", "IGNORE", "IMPORT", "PARTITION", "REFERENCES", "RENAME", "REPLACE"}
     | {"SELECT", "TRUNCATE"}
@@ -65,7 +65,7 @@ _MOST_SHOWN = 200
 
 
 class ChangeKind(Enum):
-    """What a statement did to a watched table."""
+    """The kind of change that a statement made to a watched table."""
 
     ALTERED = "its definition was touched"
     EMPTIED = "all its rows are gone"
@@ -73,10 +73,10 @@ class ChangeKind(Enum):
 
 
 class TableChange(NamedTuple):
-    """What a statement did to a watched table; `text` says what and what to do, when it is LOST.
+    """A statement's change to a watched table; for LOST, `text` has the problem and the remedy.
 
-    `table` is the table with its columns; None when there is none any more. `altered`
-    says what became of its rows, where that is to be told.
+    `table` is the table with its columns; None when it no longer exists. `altered` tells
+    what the statement did to existing rows, if consumers need to know.
     """
 
     kind: ChangeKind
@@ -87,7 +87,7 @@ class TableChange(NamedTuple):
 
 
 class Names:
-    """The watched tables' names, compared as the server compares them."""
+    """The watched tables' names, compared by the server's rule for upper and lower case."""
 
     def __init__(self, sources: Sequence[str], *, fold_case: bool = False) -> None:
         self._fold_case = fold_case
@@ -103,7 +103,7 @@ class Names:
 
     @property
     def databases(self) -> frozenset[str]:
-        """The databases that watched tables are in."""
+        """The databases of the watched tables."""
         return frozenset(database for database, _ in self._known)
 
     def find(self, database: str, table: str) -> str | None:
@@ -111,7 +111,7 @@ class Names:
         return self._known.get(self.key((database, table)))
 
     def key(self, name: TableName) -> TableName:
-        """Return a name as all that mean the same table are."""
+        """Return the form that all names of the same table share."""
         return (name[0].lower(), name[1].lower()) if self._fold_case else name
 
 
@@ -124,7 +124,7 @@ def split_name(source: str) -> TableName:
 
 
 class WatchedTables:
-    """Finds row layouts, and follows what statements do to the tables.
+    """Finds row layouts, and applies statements to the watched tables.
 
     `scan` returns the tables whose definition statements between two SCNs may
     have changed, with the SCN of the last one. `config` is the relay's settings
@@ -150,22 +150,22 @@ class WatchedTables:
         self._scan = scan
         self._allow_cascades = allow_cascades
         self._layouts: dict[bytes, RowLayout | None] = {}
-        self._stretch = (0, 0)  # the SCNs that these layouts are good for
+        self._stretch = (0, 0)  # the SCNs for which these layouts are valid
         self._added_at = 0
-        # Equal tables are one object: the relay's caches are keyed by them.
+        # Equal tables are one object, because the relay's caches are keyed by them.
         self._tables: dict[Table, Table] = {}
 
     def tables(self) -> list[Table]:
-        """Return the watched tables as they are known last."""
+        """Return the watched tables by their latest known definitions."""
         found = (self._table(source, _NEWEST) for source in self.names.sources)
         return [table for table in found if table is not None]
 
     def layout(self, body: bytes, position: int) -> RowLayout | None:
-        """Return how rows behind a TABLE_MAP at a position are read; None when not watched.
+        """Return the layout of the rows after a TABLE_MAP; None when the table is not watched.
 
-        Raises ValueError when that cannot be known.
+        Raises ValueError when the layout is not known.
         """
-        content = body[8:]  # behind table id and flags
+        content = body[8:]  # after table id and flags
         if not self._stretch[0] <= position < self._stretch[1]:
             self._layouts.clear()
             self._stretch = self._history.stretch(position)
@@ -173,14 +173,14 @@ class WatchedTables:
             return self._layouts[content]
         except KeyError:
             if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()  # tables come and go; those in use are back at once
+                self._layouts.clear()  # bounds the memory; layouts in use are computed again
             layout = self._layouts[content] = self._find_layout(body, position)
             return layout
 
     def apply(self, query: Query, position: int) -> Sequence[TableChange]:
-        """Take in a statement at a position; return what it did to watched tables.
+        """Apply a statement at a position; return its changes to watched tables.
 
-        Raises ValueError for one that names a watched table and is not understood.
+        Raises ValueError for a statement that names a watched table and is not understood.
         """
         rules = self._rules_of(query)
         try:
@@ -203,7 +203,7 @@ class WatchedTables:
         changes = self._changes(outcome, position)
         self._add(outcome.versions, outcome.charsets, query.text, position)
         if outcome.rests:
-            self._forget()  # equal columns may have rows of another version
+            self._forget()  # with equal columns, rows may still be of another version
         found = [self._with_table(change, position) for change in changes]
         return [self._with_rows(change, outcome, position) for change in found]
 
@@ -264,7 +264,7 @@ class WatchedTables:
         text = f"the statement at scn {position} could not be followed: {error}"
         before = SchemaAt(self._history, self.names, position - 1)
         known = [name for name in named if before.table(name) is not None]
-        # Also when it is stopped on: whoever lets it pass does not know the columns either.
+        # Also when capture stops here: acknowledging the SCN does not tell the columns.
         self._add(dict.fromkeys(known, TableVersion(None, problem=text)), {}, query.text, position)
         if watched and not is_repaired:
             raise ValueError(
@@ -277,7 +277,7 @@ class WatchedTables:
         ]
 
     def _asked_for(self, source: str, position: int) -> TableChange:
-        """Return what is told of a table that the server was asked for: its rows are unknown."""
+        """Return the change of a table that was redefined from the server: its rows are unknown."""
         change = self._with_table(TableChange(ChangeKind.ALTERED, source), position)
         if change.table is None:
             return change
@@ -288,7 +288,7 @@ class WatchedTables:
     def _ask_server(
         self, statement: Prepared, named: Collection[TableName], query: Query, position: int
     ) -> bool:
-        """Take what the server has for what a statement left, where that is certain."""
+        """Take definitions after a statement from the server, where they are certain."""
         words = {token.upper for token in statement.tokens}
         is_plain = statement.word in ("ALTER", "CREATE") and "TABLE" in words
         if self._ask is None or not is_plain or words & _MAY_LOSE_ROWS:
@@ -331,7 +331,7 @@ class WatchedTables:
         return found
 
     def _with_rows(self, change: TableChange, outcome: Outcome, position: int) -> TableChange:
-        """Add what the statement made of rows at rest."""
+        """Add the statement's effect on existing rows."""
         if change.kind is not ChangeKind.ALTERED or change.table is None:
             return change
         key = self.names.keys[change.source]
@@ -339,7 +339,7 @@ class WatchedTables:
         if key in outcome.lost:
             rest = RowsAtRest.unknown(-1, "", outcome.lost[key])
         if rest is None and key not in outcome.versions:
-            return change  # an index, or nothing but its rows
+            return change  # only an index or only rows changed
         if rest is None and (before is None or key in outcome.emptied):
             rest = RowsAtRest(-1, "", is_emptied=True)
         return change._replace(
@@ -395,7 +395,7 @@ class WatchedTables:
 
 
 class SchemaAt:
-    """The tables at an SCN, as the history has them."""
+    """The tables at an SCN, from the history."""
 
     def __init__(self, history: History, names: Names, scn: int) -> None:
         self._history = history
@@ -441,7 +441,7 @@ class _AnySchema:
         return [key for key in self._names.keys.values() if key[0] == database]
 
     def charset(self, database: str) -> str:  # noqa: ARG002
-        """Return any character set: no column is made with it."""
+        """Return any character set: the result is not used for columns."""
         return "utf8mb4"
 
     def key(self, name: TableName) -> TableName:
@@ -450,9 +450,9 @@ class _AnySchema:
 
 
 def redefined_by(query: Query, names: Names, rules: Rules) -> Collection[TableName]:
-    """Return the tables whose definition a statement may change, whatever it was before.
+    """Return the tables whose definition a statement may change, whatever they were before.
 
-    A database whose default character set it changes is one with an empty name.
+    An empty table name stands for the database's default character set.
     """
     rules = replace(rules, sql_mode=query.sql_mode)
     try:

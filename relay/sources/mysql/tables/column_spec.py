@@ -1,8 +1,8 @@
-"""A column in a DDL statement, and the type that the server makes of it. Pure.
+"""Reads a column of a DDL statement, and derives its type as the server does. Pure.
 
-`integer unsigned` becomes `int(10) unsigned` on MariaDB and `int unsigned` on
-MySQL; `varchar(10) character set binary` becomes `varbinary(10)`: what
-information_schema would say of the column is what is returned here.
+`integer unsigned` becomes `int(10) unsigned` on MariaDB and `int unsigned` on MySQL;
+`varchar(10) character set binary` becomes `varbinary(10)`. The result is the type that
+information_schema shows for the column.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from databus.relay.sources.mysql.tables.sql_mode import MAXDB, ORACLE, REAL_AS_F
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a server makes of a statement, as its version and variables say."""
+    """The properties of a server on which the meaning of a statement depends."""
 
     dialect: Dialect
     version: int = 0  # 101119 for 10.11.19; 0 executes every comment
     explicit_timestamps: bool = True
-    utf8: str = "utf8mb3"  # what the name `utf8` means
+    utf8: str = "utf8mb3"  # the character set that the name `utf8` stands for
     sql_mode: int = 0
 
     def charset(self, name: str) -> str:
-        """Return a character set's own name."""
+        """Return a character set's canonical name."""
         lowered = name.lower()
         return self.utf8 if lowered == "utf8" else lowered
 
     def charset_of_collation(self, collation: str) -> str | None:
-        """Return a collation's character set; None for one that several share."""
+        """Return a collation's character set; None for a collation that several sets share."""
         lowered = collation.lower()
         if lowered == BINARY:
             return BINARY
@@ -41,7 +41,7 @@ class Rules:
         return prefix if prefix in self.dialect.char_bytes else None
 
     def char_bytes(self, charset: str) -> int:
-        """Return the most bytes of a character; raises ValueError."""
+        """Return the largest size of a character in bytes; raises ValueError."""
         most = self.dialect.char_bytes.get(charset)
         if most is None:
             raise ValueError(f"character set {charset!r} is not known to the server")
@@ -49,13 +49,13 @@ class Rules:
 
     @property
     def has_widths(self) -> bool:
-        """Whether integers have a width in their type."""
+        """Whether integer types have a display width."""
         return self.dialect.is_mariadb or 0 < self.version < 80019
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """A column as a statement describes it."""
+    """A column as described in a statement."""
 
     name: str
     kind: str = ""
@@ -64,15 +64,15 @@ class ColumnSpec:
     is_unsigned: bool = False
     is_zerofill: bool = False
     charset: str | None = None
-    is_collated: bool = False  # it has a COLLATE
+    is_collated: bool = False  # it has a COLLATE clause
     nullable: bool | None = None
     is_key: bool = False
-    cascade: str = ""  # the rule of its foreign key that changes rows unlogged
-    period: str = ""  # START or END, of a system-versioned table's rows
-    place: str | None = None  # the column that it comes after; "" = first
+    cascade: str = ""  # its foreign key's rule that changes rows without logging them
+    period: str = ""  # START or END: a row-start or row-end column of a system-versioned table
+    place: str | None = None  # the column before it; "" = first
     is_versioned: bool = False
     is_invisible: bool = False
-    default: tuple[Token, ...] | None = None  # as it is written; None = there is none
+    default: tuple[Token, ...] | None = None  # as written; None = no default
     is_generated: bool = False
     is_counted: bool = False  # AUTO_INCREMENT
 
@@ -110,7 +110,7 @@ _AS_TEXT = {binary: text for text, binary in _AS_BINARY.items()} | {"json": "lon
 
 
 def read_column(words: Reader, rules: Rules) -> ColumnSpec:
-    """Read a column's name, type, attributes and place; raises ValueError."""
+    """Read a column's name, type, attributes and position; raises ValueError."""
     name = words.column()
     spec = _read_type(words, name, rules)
     while not words.is_at_end and words.peek() not in (",", ")", "PARTITION"):
@@ -155,7 +155,7 @@ _OF_ORACLE = {"clob": "longtext", "varchar2": "varchar", "raw": "varbinary"}
 
 
 def _kind_of_mode(kind: str, owner: str, words: Reader, rules: Rules) -> str:
-    """Return what a type is in a session's mode, or in the mode named in front of it."""
+    """Return a type's standard name, given the SQL mode or the mode prefix of the type."""
     if not rules.dialect.is_mariadb:
         return kind
     is_oracle = bool(rules.sql_mode & ORACLE)
@@ -275,7 +275,7 @@ _VALUES = frozenset(
     {"COMMENT", "COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID", "ENGINE_ATTRIBUTE"}
     | {"SECONDARY_ENGINE_ATTRIBUTE"}
 )
-# What ends a DEFAULT that stands without parentheses.
+# Words that end a DEFAULT without parentheses.
 _ENDS = (
     _FLAGS | _VALUES | _CHARSET_WORDS
     | {"NOT", "NULL", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "FIRST", "AFTER", "CHECK"}
@@ -356,9 +356,9 @@ def _read_reference(words: Reader) -> str:
 
 
 def defined(spec: ColumnSpec, default_charset: str, rules: Rules) -> DefinedColumn:
-    """Return the column that the server makes of it; raises ValueError."""
+    """Return the column as the server defines it; raises ValueError."""
     if spec.is_collated and rules.dialect.is_mariadb:
-        # Bytes with a collation of texts are texts there, and JSON is one of another set.
+        # On the server, a binary type with a text collation is text, and JSON has its own set.
         spec = replace(spec, kind=_AS_TEXT.get(spec.kind, spec.kind))
     nullable = spec.nullable
     if nullable is None:
@@ -455,5 +455,5 @@ def text_type(spec: ColumnSpec, charset: str, rules: Rules) -> str:
 
 
 def of_size(names: tuple[str, ...], size: int) -> str:
-    """Return which of four types, from tiny to long, has room for so many bytes."""
+    """Return the smallest of four types, tiny to long, that holds a number of bytes."""
     return names[(size > 0xFF) + (size > 0xFFFF) + (size > 0xFFFFFF)]

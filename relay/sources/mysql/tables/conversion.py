@@ -1,4 +1,4 @@
-"""What a change of its character set makes of a column, and of the members of an ENUM. Pure."""
+"""Converts columns, and the members of ENUM and SET, to another character set. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from databus.relay.sources.mysql.tables.column_spec import (
 
 
 def converted(column: DefinedColumn, charset: str, rules: Rules) -> DefinedColumn:
-    """Return a column after `CONVERT TO CHARACTER SET`; texts may need a larger type."""
+    """Return a column after `CONVERT TO CHARACTER SET`; a text may get a larger type."""
     if column.charset is None or column.charset == BINARY:
         return column
     kind, _, rest = column.sql_type.partition("(")
@@ -44,9 +44,9 @@ def converted(column: DefinedColumn, charset: str, rules: Rules) -> DefinedColum
 
 
 def _garbled(column: DefinedColumn, charset: str) -> str:
-    """Return an ENUM or SET after its character set was changed.
+    """Return an ENUM or SET after a change of its character set.
 
-    Servers leave the bytes of its members as they are, and read them as of the new set.
+    Servers keep the bytes of its members and interpret them in the new set.
     """
     before = column.charset or BINARY
     if before == charset:
@@ -67,7 +67,7 @@ def _garbled(column: DefinedColumn, charset: str) -> str:
 
 
 def _may_be_garbled(member: str, before: str, after: str) -> bool:
-    """Whether a catalogue may have shown this for bytes that are no text in their set."""
+    """Whether a member may be the catalogue's rendering of bytes not valid in their set."""
     if (before, after) == ("utf8mb3", "utf8mb4") or byte_table(before) is not None:
         return False
     return not member or "?" in member or UNKNOWN_CHARACTER in member

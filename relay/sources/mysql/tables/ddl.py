@@ -1,8 +1,8 @@
-"""What a statement in the binlog does to tables: their columns, and their rows. Pure.
+"""Determines how a statement in the binlog changes tables and their rows. Pure.
 
-With row format, the statements left in the log are definitions (DDL), and a
-few that change data without logging a row: TRUNCATE, DROP, the swapping of
-tables and partitions, and statements of sessions that left row format.
+With row format, the log has statements only for definitions (DDL) and for a few changes of
+data without logged rows: TRUNCATE, DROP, exchanges of tables and partitions, and
+statements of sessions in statement format.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from databus.relay.sources.mysql.tables.table_options import (
 from databus.schemas.table_change import TableChange
 
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO"})
-# What a statement begins with that is about tables, their indexes or databases.
+# The first words of statements about tables, indexes or databases.
 _DDL = re.compile(
     r"[\s(;]*(?:(ALTER)\s+(?:ONLINE\s+|OFFLINE\s+)?(?:IGNORE\s+)?(?:TABLE|DATABASE|SCHEMA)"
     r"|(CREATE)\s+(?:OR\s+REPLACE\s+)?(?:ONLINE\s+|OFFLINE\s+)?"
@@ -53,10 +53,10 @@ _PREFIX = re.compile(r"\s*SET\s+STATEMENT\b", re.IGNORECASE)
 
 
 class Schema(Protocol):
-    """The tables right before a statement."""
+    """The tables immediately before a statement."""
 
     def table(self, name: TableName) -> TableVersion | None:
-        """Return a table; None when there is none of the name."""
+        """Return a table; None when it does not exist."""
         ...
 
     def tables_of(self, database: str) -> Collection[TableName]:
@@ -68,18 +68,18 @@ class Schema(Protocol):
         ...
 
     def key(self, name: TableName) -> TableName:
-        """Return a name as the server compares it."""
+        """Return a name in the form in which the server compares it."""
         ...
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a statement did, by table.
+    """The effects of a statement, by table.
 
-    `touched` has every table that the statement is about. `lost` says what
-    happened to rows that are not in the log, `cascades` has rules of foreign
-    keys that will change more of them. `rests` says what rows at rest are, in
-    tables that have rows of a table that was known before.
+    `touched` has every table that the statement concerns. `lost` tells what happened to
+    rows without being logged; `cascades` has rules of foreign keys that will change more
+    rows unlogged. `rests` describes the existing rows of tables whose rows come from a
+    known table.
     """
 
     versions: dict[TableName, TableVersion | None] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement without comments; `word` is its first, and empty for one that does nothing.
+    """A statement without comments; `word` is its first word, "" if it does nothing.
 
-    Only a DDL statement has tokens, without what stands in front of it.
+    Only a DDL statement has tokens; they begin at that word.
     """
 
     word: str
@@ -106,12 +106,12 @@ class Prepared:
 
     @property
     def is_ddl(self) -> bool:
-        """Whether it may change definitions."""
+        """Whether the statement may change definitions."""
         return bool(self.tokens)
 
     @property
     def is_dml(self) -> bool:
-        """Whether it changes rows."""
+        """Whether the statement changes rows."""
         return self.word in _DML
 
 
@@ -119,7 +119,7 @@ _NOTHING = Prepared("", "")
 
 
 def prepare(text: str, rules: Rules) -> Prepared:
-    """Say what kind of statement it is, and cut a DDL statement into its tokens.
+    """Classify a statement, and split a DDL statement into tokens.
 
     Raises ValueError.
     """
@@ -154,7 +154,7 @@ def _without_prefix(found: list[Token], plain: str, sql_mode: int) -> Prepared:
 
 
 def named_by(statement: Prepared, database: str) -> frozenset[TableName]:
-    """Return everything in a statement that could be a table's name."""
+    """Return every possible table name in a statement."""
     if not statement.word:
         return frozenset()
     return every_name(statement.text, database, statement.sql_mode)
@@ -163,9 +163,9 @@ def named_by(statement: Prepared, database: str) -> frozenset[TableName]:
 def apply_ddl(
     statement: Prepared, database: str, server_charset: str, schema: Schema, rules: Rules
 ) -> Outcome:
-    """Return what a DDL statement does; raises ValueError for one that is not understood.
+    """Return the effects of a DDL statement; raises ValueError for one not understood.
 
-    `database` is the default of unqualified names, `server_charset` of new databases.
+    `database` qualifies bare names; `server_charset` is the default of new databases.
     """
     run = _Run(Reader(statement.tokens[1:], database), server_charset, schema, rules)
     _READERS[statement.word](run)
@@ -187,17 +187,17 @@ class _Run:
         return self.schema.key(self.words.table())
 
     def touch(self, name: TableName) -> None:
-        """Note that the statement is about a table."""
+        """Record that the statement concerns a table."""
         self.outcome.touched.add(name)
 
     def define(self, name: TableName, version: TableVersion | None) -> None:
-        """Note a table's new definition."""
+        """Record a table's new definition."""
         self.touch(name)
         self.outcome.redefined.add(name)
         self.outcome.versions[name] = version
 
     def empty(self, name: TableName) -> None:
-        """Note that a table's rows are gone."""
+        """Record that a table's rows are deleted."""
         self.touch(name)
         if name not in self.outcome.emptied:
             self.outcome.emptied.append(name)
@@ -427,7 +427,7 @@ def _rename(run: _Run) -> None:
 
 
 def _move(run: _Run, origins: Mapping[TableName, TableName | None]) -> None:
-    """Say what becomes of rows, given whose rows each name has now."""
+    """Record the effect on rows, given whose rows each name has now."""
     for name, origin in origins.items():
         if origin is None:
             run.empty(name)
@@ -436,13 +436,13 @@ def _move(run: _Run, origins: Mapping[TableName, TableName | None]) -> None:
         if name in origins.values() and is_online_copy(origin, name):
             if run.outcome.versions[name] == run.schema.table(name):
                 del run.outcome.rests[name]
-            continue  # the tool has put the same rows into it
+            continue  # the tool has copied the same rows into it
         text = f"RENAME TABLE {'.'.join(origin)} TO {'.'.join(name)}"
         run.outcome.lost[name] = text
 
 
 def is_online_copy(copy: TableName, name: TableName) -> bool:
-    """Say whether a table is the one that gh-ost or pt-online-schema-change fill for another."""
+    """Return whether a table is the copy that gh-ost or pt-online-schema-change fill."""
     if copy[0] != name[0]:
         return False
     table = name[1].lower()

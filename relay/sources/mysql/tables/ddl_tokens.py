@@ -1,4 +1,4 @@
-"""The words of a statement: names, strings and marks, and what reads them one by one. Pure."""
+"""Tokens of a statement (names, strings, marks), and the reader that a parser uses. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Token:
 
 
 def quote(*parts: str) -> str:
-    """Return a name as a statement has it, its parts (database, table, column) joined by dots."""
+    """Quote a name for a statement, its parts (database, table, column) joined by dots."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
@@ -54,7 +54,7 @@ def _token(found: re.Match[str], sql_mode: int) -> Token:
 
 
 def _as_name(text: str) -> str:
-    """Return a name as the server keeps it: in utf8mb3, with `?` for what that has not."""
+    """Return a name as the server stores it: `?` replaces characters beyond utf8mb3."""
     return _BEYOND_NAMES.sub("?", text)
 
 
@@ -77,7 +77,7 @@ _DIGITS = re.compile(r"(?:0x|x')(?P<hex>[0-9a-f]+)'?|(?:0b|b')(?P<bits>[01]+)'?"
 
 
 def ascii_of_number(text: str) -> str | None:
-    """Return the text that `x'61'`, `0x61` or `b'01100001'` stands for; None for any other."""
+    """Return the ASCII text of a literal such as `x'61'`, `0x61` or `b'01100001'`, or None."""
     found = _DIGITS.fullmatch(text)
     if found is None:
         return None
@@ -87,7 +87,7 @@ def ascii_of_number(text: str) -> str | None:
 
 
 def every_name(text: str, database: str, sql_mode: int = 0) -> frozenset[TableName]:
-    """Return everything in a text that could be a table's name."""
+    """Return every possible table name in a text."""
     try:
         found = tokens(text, sql_mode)
     except ValueError:
@@ -98,7 +98,7 @@ def every_name(text: str, database: str, sql_mode: int = 0) -> frozenset[TableNa
 
 
 class Reader:
-    """Reads tokens from the left; what is asked for and not there raises ValueError."""
+    """Reads tokens from left to right; raises ValueError when an expected one is missing."""
 
     def __init__(self, found: Sequence[Token], database: str = "") -> None:
         self._tokens = found
@@ -107,11 +107,11 @@ class Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing is left, or nothing but a semicolon."""
+        """Whether nothing but perhaps a semicolon is left."""
         return all(token.upper == ";" for token in self._tokens[self._at : self._at + 2])
 
     def peek(self, ahead: int = 0) -> str:
-        """Return the keyword or mark that follows; empty for a name, a string or the end."""
+        """Return the next keyword or mark; empty for a name, a string or the end."""
         at = self._at + ahead
         return self._tokens[at].upper if at < len(self._tokens) else ""
 
@@ -120,7 +120,7 @@ class Reader:
         return any(token.upper in words for token in self._tokens[self._at :])
 
     def is_string(self) -> bool:
-        """Whether a string follows."""
+        """Whether the next token is a string."""
         return self._at < len(self._tokens) and self._tokens[self._at].is_string
 
     def take(self) -> Token:
@@ -132,22 +132,22 @@ class Reader:
 
     @property
     def place(self) -> int:
-        """Where it is; for `since`."""
+        """The number of tokens read, for `since`."""
         return self._at
 
     def since(self, place: int) -> tuple[Token, ...]:
-        """Return what was taken from a place on."""
+        """Return the tokens read since a place."""
         return tuple(self._tokens[place : self._at])
 
     def accept(self, *words: str) -> bool:
-        """Pass over these words, all of them in this order; say whether they were there."""
+        """Skip these words if they all follow in this order; return whether they did."""
         if all(self.peek(ahead) == word for ahead, word in enumerate(words)):
             self._at += len(words)
             return True
         return False
 
     def accept_any(self, *words: str) -> str:
-        """Pass over one of these words; return it, or an empty text."""
+        """Skip one of these words if it follows; return it, or an empty text."""
         word = self.peek()
         if word and word in words:
             self._at += 1
@@ -155,7 +155,7 @@ class Reader:
         return ""
 
     def expect(self, *words: str) -> None:
-        """Pass over these words."""
+        """Skip these words, which must follow."""
         if not self.accept(*words):
             raise ValueError(f"{' '.join(words)} is expected {self._place()}")
 
@@ -182,21 +182,21 @@ class Reader:
         return (first, self.word()) if self.accept(".") else (self.database, first)
 
     def column(self) -> str:
-        """Read a column's name, which may stand behind its table's."""
+        """Read a column's name, which may be qualified by its table's."""
         name = self.word()
         while self.accept("."):
             name = self.word()
         return name
 
     def skip_parentheses(self) -> None:
-        """Pass over what stands in parentheses, which follow."""
+        """Skip the parentheses that follow, with their content."""
         self.expect("(")
         depth = 1
         while depth:
             depth += {"(": 1, ")": -1}.get(self.take().upper, 0)
 
     def rest_of_piece(self) -> list[Token]:
-        """Return all up to the next comma or closing parenthesis that is not in parentheses."""
+        """Return all tokens up to the next comma or closing parenthesis at this level."""
         start = self._at
         while self._at < len(self._tokens) and self.peek() not in (",", ")", ";"):
             if self.peek() == "(":
@@ -206,7 +206,7 @@ class Reader:
         return list(self._tokens[start : self._at])
 
     def error(self) -> ValueError:
-        """Return an error about what follows."""
+        """Return an error about the next token."""
         return ValueError(f"not understood {self._place()}")
 
     def _place(self, ahead: int = 0) -> str:

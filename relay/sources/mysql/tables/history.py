@@ -1,14 +1,13 @@
-"""The definitions of tables over time: what they were at any SCN, kept in a file.
+"""The definitions of tables at any SCN, stored in a file.
 
-It begins with the tables of the databases that watched tables are in, as they
-were at one SCN; every DDL statement of the log adds what it changed, at its
-own SCN. Tables that are not watched are kept too: one of them may be renamed
-to one that is.
+The history begins with all tables of the watched tables' databases at one SCN. Each DDL
+statement of the log adds its changes at its own SCN. Tables that are not watched are
+included, because one of them may be renamed to a watched one.
 
-The file has a line of JSON for each of these, with a checksum in front. A line
-is synced before anything behind its SCN is handed on, so after a crash at most
-the last line is incomplete, and its statement is read again from the log. What
-lies before the oldest place that can still be read is taken out at a start.
+The file has one line of JSON for each record, with a checksum first. A line is synced
+before anything after its SCN is delivered, so after a crash at most the last line is
+incomplete, and its statement is read from the log again. Records from before the oldest
+readable position are removed at a start.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What changed at an SCN; a beginning has everything that there was."""
+    """The definitions changed at an SCN; a beginning has all definitions."""
 
     scn: int
     versions: Mapping[TableName, TableVersion | None] = field(default_factory=dict)
     charsets: Mapping[str, str | None] = field(default_factory=dict)
     is_beginning: bool = False
-    text: str = ""  # the statement, for whoever looks into the file
+    text: str = ""  # the statement, for people who read the file
 
 
 class History:
-    """All that is known, in memory and in a file; without a path in memory only.
+    """All known definitions, in memory and in a file; without a path in memory only.
 
     Used by one thread. Raises ValueError when the file is damaged or cannot be
     read or written.
@@ -72,38 +71,38 @@ class History:
 
     @property
     def place(self) -> str:
-        """Where it is kept, for messages."""
+        """The path of the file or "memory", for messages."""
         return str(self._path) if self._path is not None else "memory"
 
     def begin(self, record: Record) -> None:
-        """Forget everything and begin with these tables."""
+        """Clear the history and begin again with these tables."""
         self._write([record])
         self._clear()
         self._take(record)
 
     def add(self, record: Record) -> None:
-        """Add what a statement changed, durably, before this returns."""
+        """Add the changes of a statement; they are durable when this returns."""
         self._append(record)
         self._take(record)
 
     def knows(self, name: TableName) -> bool:
-        """Whether there is, or was, a table of the name."""
+        """Whether a table with this name exists or has existed."""
         return name in self._tables
 
     def follows(self, database: str) -> bool:
-        """Whether the tables of a database are kept."""
+        """Whether the history includes the tables of a database."""
         return database in self._charsets
 
     def has_record(self, scn: int) -> bool:
-        """Whether something is known to have changed at an SCN."""
+        """Whether there is a record at an SCN."""
         at = bisect_left(self._scns, scn)
         return at < len(self._scns) and self._scns[at] == scn
 
     def reach_back(self, scn: int, last_changes: Mapping[TableName, int]) -> None:
-        """Let it begin earlier, given where tables were last changed between there and now.
+        """Extend the history back to an earlier SCN, given the last changes of tables since then.
 
-        A table that was changed is known only from then on, and so is a database's
-        character set (of a table with an empty name).
+        A changed table is known only from its last change on. An empty table name stands
+        for the database's character set.
         """
         assert self.begin_scn is not None
         versions, charsets = self._state_at(self.begin_scn)
@@ -121,33 +120,33 @@ class History:
         self._replace([first, *records, *later])
 
     def forget_before(self, scn: int) -> None:
-        """Take out what no row at this SCN or later needs."""
+        """Remove the records that no row at this SCN or later needs."""
         if self.begin_scn is None or not any(self.begin_scn < known <= scn for known in self._scns):
             return
         later = [record for record in self._records() if record.scn > scn]
         self._replace([Record(scn, *self._state_at(scn), is_beginning=True), *later])
 
     def table(self, name: TableName, scn: int) -> TableVersion | None:
-        """Return a table as it was at an SCN; None when there was none."""
+        """Return a table's version at an SCN; None when it did not exist."""
         return _at(self._tables.get(name, []), scn)
 
     def next_change(self, name: TableName, scn: int) -> int | None:
-        """Return where a table was changed next after an SCN; None when nobody saw it."""
+        """Return the SCN of a table's next change after an SCN; None when none is known."""
         return next((at for at, _ in self._tables.get(name, []) if at > scn), None)
 
     def last_definition(self, name: TableName) -> Definition | None:
-        """Return the newest definition of a table that is known."""
+        """Return the newest known definition of a table."""
         for _, version in reversed(self._tables.get(name, [])):
             if version is not None and version.definition is not None:
                 return version.definition
         return None
 
     def charset(self, database: str, scn: int) -> str | None:
-        """Return a database's default character set at an SCN; None when it is not followed."""
+        """Return a database's default character set at an SCN; None when not included."""
         return _at(self._charsets.get(database, []), scn)
 
     def tables_of(self, database: str, scn: int) -> list[TableName]:
-        """Return the tables that a database had at an SCN."""
+        """Return the tables of a database at an SCN."""
         return [
             name
             for name, versions in self._tables.items()
@@ -155,7 +154,7 @@ class History:
         ]
 
     def stretch(self, scn: int) -> tuple[int, int]:
-        """Return the SCNs around one between which nothing changes: from, and before."""
+        """Return the range of SCNs (from, before) around one in which nothing changes."""
         at = bisect_right(self._scns, scn)
         begin = self._scns[at - 1] if at else 0
         return begin, self._scns[at] if at < len(self._scns) else 1 << 63
@@ -194,7 +193,7 @@ class History:
         )
 
     def _records(self) -> Iterator[Record]:
-        """Yield what is known as one record for each SCN."""
+        """Yield the history as one record for each SCN."""
         for scn in self._scns:
             yield Record(
                 scn,
@@ -273,7 +272,7 @@ def _version(plain: Any) -> TableVersion | None:
     columns = tuple(DefinedColumn(*column) for column in plain["columns"])
     begin, end = plain.get("period") or ("", "")
     period = (begin, end) if end else None
-    # A file of an earlier version does not say it: then the column is as MySQL makes it.
+    # Missing in files of earlier versions: then the column is as MySQL creates it.
     is_hidden = plain.get("hides_row_id", ROW_ID in {column.name for column in columns})
     key = current_key(plain["key"], period)
     return TableVersion(Definition(columns, key, period, is_hidden), plain["charset"])
@@ -283,13 +282,13 @@ def _read(path: Path) -> Iterator[Record]:
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     if _is_line(data[whole:-1]):
-        # All of it is there but its end: that byte was damaged later.
+        # Complete but for its last byte: it was damaged later, not cut off by a crash.
         data = data[:-1] + b"\n"
         whole = len(data)
         replace_file(path, data)
         log.warning("the end of the last line of %s was damaged: it is mended", path)
     elif whole < len(data):
-        # The process ended while it wrote this line: nothing behind it was handed on.
+        # The process ended while writing this line: nothing after its SCN was delivered.
         with path.open("r+b") as file:
             file.truncate(whole)
     for number, line in enumerate(data[:whole].splitlines(), 1):

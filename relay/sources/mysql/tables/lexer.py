@@ -1,7 +1,7 @@
-"""A statement cut into pieces, by the rules of the servers' own lexer. Pure.
+"""Splits a statement into lexemes by the rules of the servers' own lexer. Pure.
 
 A word may begin with digits: `2015_foo` and `0xg` are names, `2015`, `1e5` and
-`0x1f` are numbers, and behind a name and its dot (`shop.1e5`) all of them are
+`0x1f` are numbers, and after a name and its dot (`shop.1e5`) all of them are
 names. What quotes mean depends on the session's `sql_mode`. Executable comments
 (`/*!50100 … */`, `/*M! … */`) are opened where the server executes them.
 """
@@ -25,7 +25,7 @@ _NUMBER = rf"""
 """
 _DOT = re.compile(r"(?P<mark>\.)")
 _NAME_BEHIND_DOT = re.compile(f"(?P<word>{_LETTER}+)")
-# Not executed by MariaDB: numbers of MySQL versions that it never was.
+# MariaDB does not execute comments with these numbers, which are MySQL's versions.
 _MYSQL_ONLY = range(50700, 100000)
 
 
@@ -62,9 +62,9 @@ def _words(sql_mode: int) -> re.Pattern[str]:
 
 
 def pieces(text: str, sql_mode: int = 0) -> Iterator[re.Match[str]]:
-    """Yield the pieces of a statement without comments; raises ValueError.
+    """Yield the lexemes of a statement without comments; raises ValueError.
 
-    `lastgroup` of each says what it is: string, name (in quotes), number, word or mark.
+    `lastgroup` of each is its kind: string, name (in quotes), number, word or mark.
     """
     words = _words(sql_mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES))
     at = 0
@@ -86,7 +86,7 @@ def pieces(text: str, sql_mode: int = 0) -> Iterator[re.Match[str]]:
 def without_comments(
     text: str, version: int = 0, *, is_mariadb: bool = True, sql_mode: int = 0
 ) -> str:
-    """Return a statement without comments, those opened that this server executes."""
+    """Return a statement without comments; those that this server executes are unwrapped."""
     found: list[str] = []
     at, skipped_from = 0, -1
     depth = 0

@@ -1,4 +1,4 @@
-"""What to tell of a table whose definition at an SCN nobody knows: the command that gives it."""
+"""Advice for tables whose definition at an SCN is unknown: the command that sets it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def repair_advice(
     sources: Sequence[str], scn: int, config: Path | None, *, was_altered: bool
 ) -> str:
-    """Return what to do; `was_altered` is whether a later change of one of them is known."""
+    """Return the advice; `was_altered` tells whether a later change of a table is known."""
     settings = shlex.quote(str(config or "RELAY.toml"))
     file = " --create-table FILE" if was_altered else ""
     commands = "` and `".join(

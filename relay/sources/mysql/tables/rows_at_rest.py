@@ -1,10 +1,9 @@
-"""What an ALTER TABLE does to the rows that are there, none of which it logs. Pure.
+"""Derives the unlogged effect of an ALTER TABLE on existing rows. Pure.
 
-Columns keep their rows' values under new names, or in wider types; new ones
-have the same value in every row: their default, or what the server puts into a
-column that cannot be null and has none. Whatever is not certainly so (a type
-that holds less, another character set, a default that is computed, a generated
-column, another key) is said to need reading again, with the reason.
+Renamed and widened columns keep their values. A new column has the same value in every
+row: its default, or the server's implicit default for a NOT NULL column. Where the values
+are not certain (a narrower type, another character set, a computed default, a generated
+column, another key), the result says that the rows must be read again, and why.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ _DIGITS = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10, "bigint": 20}
 _TEXT_BYTES = {"tinytext": 0xFF, "text": 0xFFFF, "mediumtext": 0xFFFFFF, "longtext": 0xFFFFFFFF}
 _BLOB_BYTES = {"tinyblob": 0xFF, "blob": 0xFFFF, "mediumblob": 0xFFFFFF, "longblob": 0xFFFFFFFF}
 _WITH_FRACTION = frozenset({"time", "datetime", "timestamp"})
-# All their characters are in utf8mb4, each as one.
+# Every character of these sets is one character of utf8mb4.
 _IN_UTF8MB4 = frozenset({"ascii", "latin1", "utf8mb3"})
 _NO_ROW_CHANGES = TableChange(-1, "")
 
 
 class _NotConstantError(ValueError):
-    """A default that only the server can tell."""
+    """Only the server can compute this default."""
 
 
 def rows_at_rest(
     before: Definition, after: Definition, changes: Changes, rules: Rules
 ) -> TableChange:
-    """Return what an ALTER does to rows at rest; the caller fills in its SCN and version."""
+    """Return the effect of an ALTER on existing rows; the caller adds its SCN and version."""
     if changes.lost:
         return TableChange.unknown(-1, "", changes.lost)
     names = {column.name.lower(): column for column in after.columns}
@@ -75,7 +74,7 @@ def rows_at_rest(
 
 
 def _new_names(before: Definition, changes: Changes) -> Mapping[str, str]:
-    """Return what columns are called afterwards, by what they were called, in lower case."""
+    """Return the new names of columns by their old names, in lower case."""
     found = {}
     for column in before.columns:
         name = column.name.lower()
@@ -87,7 +86,7 @@ def _new_names(before: Definition, changes: Changes) -> Mapping[str, str]:
 
 
 def _why_others(before: Definition, after: Definition, new_names: Mapping[str, str]) -> str:
-    """Say why rows are others altogether; empty when they are not."""
+    """Return the reason why all values of the rows may differ; "" if there is none."""
     key = [new_names.get(name.lower()) for name in before.key]
     if [name and name.lower() for name in key] != [name.lower() for name in after.key]:
         return "it has another primary key"
@@ -107,7 +106,7 @@ def _why_not_kept(
     *,
     is_lax: bool,
 ) -> str:
-    """Say why a column's values may be others; empty when they are as they were."""
+    """Return the reason why a column's values may differ; "" if they are unchanged."""
     if spec is not None and spec.is_generated:
         return "it is generated"
     if spec is not None and spec.is_counted:
@@ -126,7 +125,7 @@ def _why_not_kept(
 
 
 def _is_wider(before: DefinedColumn, now: DefinedColumn, rules: Rules) -> bool:
-    """Whether each value of the one type is the same value in the other."""
+    """Whether each value of one type is the same value in the other."""
     old, new = parse_sql_type(before.sql_type), parse_sql_type(now.sql_type)
     if old.name in _INTEGERS:
         return _holds_integers(old, new)
@@ -195,7 +194,7 @@ def _holds_bytes(old: SqlType, new: SqlType) -> bool:
 
 
 def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
-    """Return what every row has in a new column; raises _NotConstantError."""
+    """Return the value of a new column in every row; raises _NotConstantError."""
     if spec.is_generated or spec.period:
         raise _NotConstantError("it is generated")
     if spec.is_counted:
@@ -216,11 +215,11 @@ def _value_of_new(spec: ColumnSpec, column: DefinedColumn, rules: Rules) -> Any:
 
 
 def _is_of_its_type(literal: str, sql: SqlType, rules: Rules, *, is_string: bool) -> bool:
-    """Whether a default is written as values of its column's type are.
+    """Whether a default is written like a value of its column's type.
 
-    If not, it is converted, and each type and server has rules of its own for that: a bare 1
-    is an ENUM's first member, '0' the YEAR 2000, 1e3 some text, '-7' an unsigned nought, and
-    -0 is not minus nought. In a mode of MariaDB '' is NULL.
+    If not, the server converts it, by rules that depend on type and server: a bare 1 is an
+    ENUM's first member, '0' the YEAR 2000, '-7' is 0 in an unsigned column, and -0 is not
+    negative zero. In Oracle mode of MariaDB '' is NULL.
     """
     kind = sql.name
     if is_string and not literal and _takes_empty_for_null(rules):
@@ -239,7 +238,7 @@ def _is_of_its_type(literal: str, sql: SqlType, rules: Rules, *, is_string: bool
 
 
 def _empty_value(sql: SqlType, rules: Rules) -> Any:
-    """Return what the server puts into a column that cannot be null and has no default."""
+    """Return the server's implicit default for a NOT NULL column."""
     if sql.name == "timestamp" and not rules.explicit_timestamps:
         raise _NotConstantError("a TIMESTAMP without a default may be the time of the statement")
     if sql.name in _DATES and not rules.dialect.zero_dates_are_null:
@@ -289,7 +288,7 @@ def _literal(default: Sequence[Token]) -> str | None:
         if token.upper in ("TRUE", "FALSE") and not sign:
             return str(int(token.upper == "TRUE"))
         if _NUMBER.fullmatch(token.upper):
-            # Of a number with a fraction each type makes something of its own.
+            # Each type converts a number with a fraction differently.
             return sign + token.text
     shown = " ".join(token.text for token in default)[:60]
     raise _NotConstantError(f"its default {shown!r} is no constant")
@@ -388,7 +387,7 @@ def _datetime(text: str, sql: SqlType) -> datetime | None:
 
 
 def _timestamp(text: str, sql: SqlType) -> None:
-    # Others depend on the session's time zone.
+    # Other forms depend on the session's time zone.
     if _datetime(text, sql) is not None:
         raise ValueError(text)
 

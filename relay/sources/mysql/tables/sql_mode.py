@@ -1,6 +1,6 @@
-"""The bits of `sql_mode` that a statement is read by, as its event in the log has them. Pure.
+"""The bits of `sql_mode` that change how a statement is parsed, as its event has them. Pure.
 
-MySQL and MariaDB have the same bits; those of MariaDB alone are 0 on MySQL.
+MySQL and MariaDB use the same bits; those of MariaDB alone are 0 on MySQL.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ EMPTY_STRING_IS_NULL = 1 << 32  # of MariaDB; on MySQL the bit means another thi
 
 
 def is_strict(sql_mode: int) -> bool:
-    """Whether a value that does not fit is an error, and not made to fit."""
+    """Whether a value that does not fit is an error instead of being adjusted."""
     return bool(sql_mode & (STRICT_TRANS_TABLES | STRICT_ALL_TABLES))

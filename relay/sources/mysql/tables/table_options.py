@@ -1,4 +1,4 @@
-"""What stands behind the columns of a CREATE TABLE: options, and perhaps a query. Pure."""
+"""Reads what follows the columns of a CREATE TABLE: options, and perhaps a query. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from databus.relay.sources.mysql.tables.ddl_tokens import Reader, Token
 
 
 def read_table_options(options: Sequence[Token], rules: Rules) -> str | None:
-    """Return the default character set that table options name; None when none.
+    """Return the default character set in table options; None when there is none.
 
-    An empty text stands for the database's. Raises ValueError.
+    An empty text stands for the database's default. Raises ValueError.
     """
     words = Reader(options)
     charset: str | None = None
@@ -32,7 +32,7 @@ def read_table_options(options: Sequence[Token], rules: Rules) -> str | None:
 
 
 def has_versioning(options: Sequence[Token]) -> bool:
-    """Say whether table options make a system-versioned table."""
+    """Return whether table options make a system-versioned table."""
     upper = [token.upper for token in options]
     return ("WITH", "SYSTEM", "VERSIONING") in zip(upper, upper[1:], upper[2:], strict=False)
 
@@ -48,7 +48,7 @@ QUERIES = frozenset({"SELECT", "VALUES", "WITH", "TABLE"})
 
 
 def has_query(options: Sequence[Token]) -> bool:
-    """Say whether a query follows the options of a table, with or without parentheses."""
+    """Return whether a query follows the table options, with or without parentheses."""
     depth = 0
     before = ""
     for at, token in enumerate(options):

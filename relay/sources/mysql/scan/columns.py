@@ -1,12 +1,12 @@
-"""Columns as SELECT gives them, turned into the values that the binlog gives. Pure.
+"""Converts the results of SELECT to the same values as those from the binlog. Pure.
 
 The server sends texts, in each column's own character set (the session says
 `character_set_results = NULL`), with times in UTC and no mode that changes what
-is shown. What a text would not tell, or not exactly, is asked for in another
-form: a FLOAT as a DOUBLE, for its own text has six digits; members of ENUM and
-SET by number, as the binlog has them.
+is shown. Values whose text is not exact are selected in another form: a FLOAT as a
+DOUBLE, because its own text has six digits; members of ENUM and SET by number, as in the
+binlog.
 
-Values are made column by column, which is twice as fast as row by row.
+Values are converted column by column, which is twice as fast as row by row.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CACHED_MEMBERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class SelectedColumn:
-    """A column in a SELECT: what is asked for, and how the answer becomes a value.
+    """A column in a SELECT: its expression, and the conversion of the result to a value.
 
     `convert` is None where the bytes are the value.
     """
@@ -65,7 +65,7 @@ class SelectedColumn:
 
 
 class MisfitError(ValueError):
-    """A value that has no place in the schema; `row` is its row's number in the rows given."""
+    """The schema cannot represent a value; `row` is its row's index in the given rows."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(problem)
@@ -73,7 +73,7 @@ class MisfitError(ValueError):
 
 
 def selected(column: DefinedColumn, *, zero_dates_are_null: bool) -> SelectedColumn:
-    """Return how a column is selected; raises ValueError when its values cannot be read exactly."""
+    """Return a column's selection; raises ValueError when it cannot be read exactly."""
     try:
         sql = parse_sql_type(column.sql_type)
         convert = _convert(sql, column.charset, zero_dates_are_null)
@@ -83,7 +83,7 @@ def selected(column: DefinedColumn, *, zero_dates_are_null: bool) -> SelectedCol
 
 
 def rows_of(columns: Sequence[SelectedColumn], raw: Sequence[RawRow]) -> list[dict[str, Any]]:
-    """Return the rows that the server's texts stand for; raises MisfitError."""
+    """Convert the server's texts to rows; raises MisfitError."""
     names = [column.defined.name for column in columns]
     converted = []
     for column, values in zip(columns, zip(*raw, strict=True), strict=False):
@@ -120,10 +120,10 @@ def _misfit(column: SelectedColumn, values: Sequence[bytes | None]) -> MisfitErr
 def _expression(name: str, sql: SqlType) -> str:
     if sql.name in ("enum", "set"):
         return f"CAST({name} AS UNSIGNED)"
-    # Digits that are declared, FLOAT(7,2), also cut what is shown.
+    # Declared digits, as in FLOAT(7,2), also round the text.
     if sql.name == "float" or (sql.name == "double" and sql.arguments):
         return f"{name} * 1e0"
-    # Two digits say nothing of the century.
+    # Two digits do not tell the century.
     return f"YEAR({name})" if sql == SqlType("year", (2,)) else name
 
 
@@ -167,7 +167,7 @@ def _dates(kind: str, zero_dates_are_null: bool) -> Convert:
         try:
             return parse(text)
         except ValueError:
-            # A server holds no others: 0000-00-00, 2020-00-15, 2020-02-30.
+            # The invalid dates that a server can store: 0000-00-00, 2020-00-15, 2020-02-30.
             if not zero_dates_are_null:
                 raise ZeroDateError(text) from None
             return None
@@ -179,7 +179,7 @@ _date = date.fromisoformat
 
 
 def _datetime(text: str) -> datetime:
-    # All digits, for an odd number of them is not ISO 8601.
+    # Padded to six digits, because Python reads only three or six.
     return datetime.fromisoformat(text.ljust(26, "0") if len(text) > 19 else text)
 
 
@@ -188,7 +188,7 @@ def _timestamp(text: str) -> datetime:
 
 
 def _members(sql: SqlType) -> Convert:
-    """Read member numbers as the binlog's rows are read."""
+    """Read member numbers as in the binlog's rows."""
     code, size = (T.ENUM, 2) if sql.name == "enum" else (T.SET, 8)
     read = _binlog_reader(code, size, sql)
 
@@ -200,7 +200,7 @@ def _members(sql: SqlType) -> Convert:
 
 
 def _address(sql: SqlType) -> Convert:
-    """Write an address as the binlog's rows have it, whatever form the server shows."""
+    """Write an address in the form of the binlog's rows, whatever form the server sent."""
     pack = _ADDRESSES[sql.name]
     size = 4 if sql.name == "inet4" else 16
     read = _binlog_reader(T.STRING, size, sql)
@@ -216,7 +216,7 @@ def _binlog_reader(code: int, size: int, sql: SqlType) -> Reader:
     return reader_for(column, sql, None, zero_dates_are_null=False)
 
 
-# Strings, which are left as they are, and numbers with a fraction or an exponent.
+# Matches strings, which stay unchanged, and numbers with a fraction or an exponent.
 _JSON_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
 
 
@@ -225,7 +225,7 @@ def _json(raw: bytes) -> str:
 
 
 def _json_token(match: re.Match[str]) -> str:
-    """Write a double as the binlog's reader does, which is not as the server shows it.
+    """Write a double as the binlog's reader does, which differs from the server's text.
 
     The server writes 1e20 for 1e+20, and 0.00001 for 1e-05. A number with a
     point may also be a decimal, and those have their digits as they are; one below

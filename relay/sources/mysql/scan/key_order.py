@@ -1,9 +1,9 @@
-"""The order of a primary key, and how a query goes on after a place in it. Pure.
+"""Makes queries that read a table in primary key order and resume after a row. Pure.
 
-A place is the key's columns as the server sent them. It is put back into the
-query as literals that compare just as the index is sorted: texts as bytes of
-the column's own character set, so that the column's collation decides, and
-numbers as numbers. Where that is not so the key has no such order: ENUM and SET
+A position is the key's column values as the server sent them. The query has them as
+literals that compare in the order of the index: texts as bytes of the column's own
+character set, so that the column's collation decides, and numbers as numbers. A key that
+cannot be compared in this way has no order here: ENUM and SET
 compare as texts and are sorted by number; a YEAR compares with 0 as with 2000
 on some servers; floating point numbers and BIT would need luck; an index over
 prefixes or in several directions does not have the rows in the order of ORDER BY.
@@ -30,7 +30,7 @@ _QUOTABLE = re.compile(r"[0-9a-f:. -]+")
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One column of a primary key; `collation` is "" for what is no text."""
+    """One column of a primary key; `collation` is "" for a column without text."""
 
     name: str
     sql_type: str
@@ -41,7 +41,7 @@ class KeyPart:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether comparisons with a literal go by the order of the index."""
+        """Whether comparisons with a literal follow the order of the index."""
         known = parse_sql_type(self.sql_type).name in _NUMBERS | _QUOTED | _HEX
         return known and not self.is_prefix and not self.is_descending
 
@@ -54,12 +54,12 @@ class KeyOrder:
 
     @property
     def terms(self) -> str:
-        """What rows are ordered by."""
+        """The columns of ORDER BY."""
         return ", ".join(quote(part.name) for part in self.parts)
 
     @property
     def is_integer(self) -> bool:
-        """Whether the key is one integer, so that it has ranges."""
+        """Whether the key is one integer column, so that it can be split into ranges."""
         return [parse_sql_type(part.sql_type).name in _INTEGERS for part in self.parts] == [True]
 
     def within(self, first: int, last: int) -> str:
@@ -67,14 +67,14 @@ class KeyOrder:
         return f"{self.terms} BETWEEN {first} AND {last}"
 
     def resume(self, key: Sequence[bytes]) -> str:
-        """Return the text to go on after a row with this key."""
+        """Return the resume text for the position after a row with this key."""
         texts = [_text(part, raw) for part, raw in zip(self.parts, key, strict=True)]
         return json.dumps({"order": self._name(), "after": texts})
 
     def condition(self, resume: str | None) -> str:
-        """Return the condition on what follows; empty for a place in another order, or none.
+        """Return the condition for the rows after a position; empty for none or another order.
 
-        Raises ValueError when it is no such text.
+        Raises ValueError when the text is not a position.
         """
         if not resume:
             return ""
@@ -89,7 +89,7 @@ class KeyOrder:
 
 
 def order_of(parts: Sequence[KeyPart]) -> KeyOrder | None:
-    """Return a key's order; None when there is no key or reading could not go on in it."""
+    """Return a key's order; None when there is no key or a read could not resume in it."""
     if not parts or not all(part.is_ordered for part in parts):
         return None
     return KeyOrder(tuple(parts))

@@ -1,18 +1,17 @@
-"""The tables of a MySQL or MariaDB server, read in chunks beside its binlog.
+"""Reads the tables of a MySQL or MariaDB server in chunks, beside its binlog.
 
-A chunk is one transaction: the table is named in it first, so that the server
-lets nobody alter it before the end, then its definition is read, then the rows.
-Rows come in the order of the primary key, by its index; a table without such an
-order is read in one SELECT whose rows are taken off the connection as they come.
+A chunk is one transaction. Its first statement uses the table, so that the server blocks
+ALTER until the end; then the definition is read, then the rows. Rows come in the order of
+the primary key, by its index. A table without such an order is read in one SELECT, whose
+rows are streamed.
 
-Only SELECT, SHOW, SET SESSION, START TRANSACTION and COMMIT are sent. A
-definition that somebody wants to change meanwhile waits for the end of a chunk,
-and of the one read of a table that has no chunks; writers wait for nothing.
+Only SELECT, SHOW, SET SESSION, START TRANSACTION and COMMIT are sent. An ALTER waits for
+the end of a chunk, or of the whole read of a table without chunks; writers never wait.
 
-**Which SCN is visible.** MariaDB says it of a consistent snapshot: the binlog
-position up to which it holds every transaction. MySQL writes a transaction to
-the log before it is visible, so there it is the log's end, once every
-transaction that was then open has ended.
+**Which SCN is visible.** MariaDB reports, with a consistent snapshot, the binlog position
+up to which the snapshot has every transaction. MySQL writes a transaction to the log before
+it becomes visible, so there it is the end of the log, once every transaction that was open
+at that moment has ended.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ from databus.schemas.errors import SourceStoppedError, SourceUnavailableError
 from databus.schemas.scn import BinlogPosition
 from databus.schemas.table import Table
 
-# How long a transaction that was open may take to end, before somebody is told.
+# How long to wait for open transactions to end before an error is raised.
 COMMIT_WAIT_S = 60.0
-# MySQL renews its list of transactions ten times a second at most.
+# MySQL refreshes its list of transactions at most ten times a second.
 LISTING_S = 0.2
 _PATIENCE_S = 28_800
 
 _SESSION = (
     "SET SESSION character_set_results = NULL, sql_mode = '', time_zone = '+00:00',"
     " sql_select_limit = 18446744073709551615, sql_big_selects = 1,"
-    # Whoever takes the rows may take his time.
+    # The consumer of the rows may be slow.
     f" net_write_timeout = {_PATIENCE_S}, wait_timeout = {_PATIENCE_S}"
 )
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
@@ -74,7 +73,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 _ESTIMATE = """
 SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
-# A transaction gets a number of its own with its first change; larger ones are made up.
+# A transaction gets an id with its first change; larger ids are placeholders.
 _WRITERS = """
 SELECT trx_id, trx_mysql_thread_id FROM information_schema.innodb_trx
 WHERE trx_id + 0 > 0 AND trx_id + 0 < 281474976710656
@@ -84,14 +83,14 @@ _COUNTER = re.compile(rb" AUTO_INCREMENT=\d+")
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How a table is read while SHOW CREATE TABLE says `text`."""
+    """The queries of a table, valid while its SHOW CREATE TABLE is `text`."""
 
     text: bytes
     source: str
     table: Table
     columns: tuple[SelectedColumn, ...]
     order: KeyOrder | None
-    key: tuple[int, ...]  # the places of the key's columns
+    key: tuple[int, ...]  # the indexes of the key's columns
 
     def select(self, condition: str, limit: int) -> str:
         """Return the query of a chunk."""
@@ -101,7 +100,7 @@ class _Reading:
         return f"{self.select_all()} FORCE INDEX (PRIMARY){where}{order}"
 
     def select_extent(self) -> str:
-        """Return the query of the least and the greatest key, which is one integer."""
+        """Return the query of the smallest and the largest key, which is one integer."""
         assert self.order is not None
         key = self.order.terms
         return f"SELECT MIN({key}), MAX({key}) FROM {_sql_name(self.source)}"
@@ -113,9 +112,9 @@ class _Reading:
 
 
 class MysqlTableScan:
-    """Read the tables of one server; implements `TableScan`.
+    """Reads the tables of one server; implements `TableScan`.
 
-    `clock` is monotonic, in seconds; `pause` waits for so many.
+    `clock` is monotonic, in seconds; `pause` waits for a number of seconds.
     """
 
     def __init__(
@@ -155,7 +154,7 @@ class MysqlTableScan:
         self._catalog = catalog
 
     def close(self) -> None:
-        """Close the connections, without waiting for an answer."""
+        """Close the connections without waiting for a response."""
         rows, self._rows = self._rows, None
         if rows is not None:
             _abandon(rows)
@@ -168,19 +167,19 @@ class MysqlTableScan:
         return self._read_now(source).table
 
     def is_chunked(self, source: str) -> bool:
-        """Say whether there is a primary key whose order can be gone on in."""
+        """Return whether the table has a primary key in whose order a read can resume."""
         return self._read_now(source).order is not None
 
     def estimate_rows(self, source: str) -> int:
-        """Return the server's own estimate."""
+        """Return the server's estimate of the number of rows."""
         rows = self._opened().ask(_ESTIMATE, split_name(source))
         return int(rows[0][0] or 0) if rows else 0
 
     def visible_scn(self) -> int:
         """Return an SCN up to which every transaction is visible to later reads.
 
-        On MySQL it may wait for transactions that are open; one that stays open for a
-        minute raises SourceUnavailableError.
+        On MySQL this may wait for open transactions; raises SourceUnavailableError if one
+        stays open for a minute.
         """
         status = self._snapshot_status()
         file = status.get("binlog_snapshot_file")
@@ -189,7 +188,7 @@ class MysqlTableScan:
         return self._end_of_what_is_visible()
 
     def newest_scn(self) -> int:
-        """Return where the binlog ends now."""
+        """Return the SCN of the current end of the binlog."""
         try:
             return self._opened().end_scn()
         except ValueError as error:
@@ -198,18 +197,18 @@ class MysqlTableScan:
     def chunks(
         self, source: str, rows: int, resume: str | None = None
     ) -> Generator[Chunk, None, None]:
-        """Read a table in chunks; see `TableScan`. Closing it ends the read where it is."""
+        """Read a table in chunks; see `TableScan`. Closing the iterator ends the read."""
         chunk = self._chunk(source, rows, resume)
         while chunk is not None:
             yield chunk
             if chunk.resume is None:
                 return
             chunk = self._chunk(source, rows, chunk.resume)
-        # There is no order to read in, or there is none any more.
+        # The table has no order to read in, or has lost it.
         yield from self._whole(source, rows)
 
     def key_range(self, source: str) -> KeyRange | None:
-        """Return the least and the greatest key; see `TableScan`."""
+        """Return the smallest and the largest key; see `TableScan`."""
         connection = self._connected()
         with self._transaction(connection, source) as reading:
             if reading.order is None or not reading.order.is_integer:
@@ -239,7 +238,7 @@ class MysqlTableScan:
             if reading.order is None:
                 return None
             condition = self._condition(reading, resume)
-            # One row more than asked for says whether there are more.
+            # One row more than requested tells whether more follow.
             found = self._query(connection, reading.select(condition, rows + 1))
         made = self._made(reading, found[:rows])
         if len(found) <= rows:
@@ -255,7 +254,7 @@ class MysqlTableScan:
             raise self._stopped(reading.source, f"cannot go on after {resume}: {error}") from error
 
     def _whole(self, source: str, rows: int) -> Iterator[Chunk]:
-        # On a connection of its own: it is busy until the last row.
+        # On a separate connection, which is busy until the last row.
         connection = self._connect()
         try:
             with self._transaction(connection, source) as reading:
@@ -285,15 +284,15 @@ class MysqlTableScan:
 
     @contextmanager
     def _transaction(self, connection: Any, source: str) -> Iterator[_Reading]:
-        """Run the block while nobody can alter the table."""
+        """Run the block in a transaction that blocks ALTER of the table."""
         with self._committed(connection, "START TRANSACTION READ ONLY"):
-            # From here to the commit, whoever wants to alter it waits.
+            # From here to the commit, an ALTER of the table waits.
             self._query(connection, f"SELECT 1 FROM {_sql_name(source)} LIMIT 0", source=source)
             yield self._reading_of(connection, source)
 
     @contextmanager
     def _committed(self, connection: Any, begin: str) -> Iterator[None]:
-        """Run the block in a transaction; a failure ends the connection, and that with it."""
+        """Run the block in a transaction; a failure closes the connection, which rolls back."""
         try:
             self._query(connection, begin)
             yield
@@ -352,7 +351,7 @@ class MysqlTableScan:
         return scn
 
     def _writers(self) -> set[tuple[int, int]]:
-        """Return the transactions that have changed something, with their connections."""
+        """Return the open transactions with changes, with their connections."""
         with (
             self._opened().session() as connection,
             driver_errors(self.name, 0, f"asking {self._address} for open transactions"),
@@ -369,7 +368,7 @@ class MysqlTableScan:
             return {(int(number), int(thread)) for number, thread in cursor.fetchall()}
 
     def _connect(self) -> Any:
-        """Open a connection for rows: bytes as the server has them."""
+        """Open a connection for rows, which come as undecoded bytes."""
         connection: Any = connect(self._address, source=self.name, use_unicode=False, conv={})
         try:
             limit = "max_statement_time" if self._is_mariadb else "max_execution_time"
@@ -391,7 +390,7 @@ class MysqlTableScan:
         return self._catalog
 
     def _query(self, connection: Any, *statements: str, source: str = "") -> Any:
-        """Run statements; return the rows of the last."""
+        """Run statements; return the rows of the last one."""
         rows: Sequence[RawRow] = ()
         for statement in statements:
             words = " ".join(statement.split()[:3])
@@ -409,7 +408,7 @@ class MysqlTableScan:
         return rows
 
     def _fetch(self, connection: Any, cursor: Any, query: str, rows: int) -> list[RawRow]:
-        """Return the next rows of a cursor that takes them as they come; `query` begins it."""
+        """Return the next rows of a streaming cursor; `query` starts it."""
         assert cursor.connection is connection
         with driver_errors(self.name, 0, f"reading rows of {self._address}"):
             if query:
@@ -464,7 +463,7 @@ def _open_too_long(name: str, writers: set[tuple[int, int]]) -> str:
 
 
 def _abandon(connection: Any) -> None:
-    """Close a connection as it is, without taking what the server is still sending."""
+    """Close a connection at once, without reading what the server still sends."""
     result = connection._result
     if result is not None:
         result.unbuffered_active = False

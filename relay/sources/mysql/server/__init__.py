@@ -1,1 +1,1 @@
-"""What is asked of a server: who it is, what it has, where reading may begin."""
+"""Queries and checks of a server: its identity, its tables and log, the start position."""

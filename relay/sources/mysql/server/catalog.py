@@ -1,7 +1,7 @@
-"""What the server says of itself: variables, log files, definitions, replicas.
+"""Queries the server's catalogue: variables, log files, definitions, replicas.
 
-Queries only, on a connection that lives as long as they take, never on the one
-that streams.
+The connection is separate from the one that streams the log, and is closed after the
+queries.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY 
 _KINDS = """
 SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
-# Of a system-versioned table: first the start, then the end.
+# Row start and row end of a system-versioned table, in this order.
 _PERIODS = """
 SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND GENERATION_EXPRESSION IN ('ROW START', 'ROW END')
@@ -62,13 +62,13 @@ SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFEREN
 WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s ORDER BY CONSTRAINT_NAME
 """
 _COLLATIONS = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"
-# MariaDB ≥ 10.10: collations that several character sets share have an id for each.
+# MariaDB ≥ 10.10: a collation that several character sets share has an id for each.
 _SHARED_COLLATIONS = """
 SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
 """
 _CHARACTER_SETS = "SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS"
 _LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-# MariaDB, which may have several primaries; MySQL, which shows all of them; older ones.
+# For MariaDB with several primaries, for MySQL, and for older versions of either.
 _REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _REPLICAS = ("SHOW SLAVE HOSTS", "SHOW REPLICAS")
 _SAFE_RULES = frozenset({"RESTRICT", "NO ACTION"})
@@ -77,7 +77,7 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class ServerCatalog:
-    """The catalogue of one server, as far as the watched tables go."""
+    """The catalogue of one server, for the watched tables."""
 
     def __init__(self, address: MysqlAddress, settings: PhysicalSourceSettings, scn: int) -> None:
         self._address = address
@@ -90,9 +90,9 @@ class ServerCatalog:
 
     @contextmanager
     def session(self, connection: Connection[Any] | None = None) -> Iterator[Connection[Any]]:
-        """Hold one connection, or a given one, for all queries in a `with`; nested ones share it.
+        """Use one connection, new or given, for all queries in a `with`; nested ones share it.
 
-        It is closed at the end.
+        The connection is closed at the end.
         """
         if self._held is not None:
             yield self._held
@@ -107,22 +107,25 @@ class ServerCatalog:
                 self._held = None
 
     def variables(self, names: Sequence[str] = VARIABLES) -> dict[str, str]:
-        """Return global variables, those that are checked or used unless others are named."""
+        """Return global variables: the named ones, or all that are checked or used."""
         marks = ", ".join(["%s"] * len(names))
         rows = self._ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
         return {str(name).lower(): str(value) for name, value in rows}
 
     def log_status(self) -> Mapping[str, Any]:
-        """Return what the server says of its log, by column name; empty when it may not say."""
+        """Return the server's log status by column name; empty without the privilege."""
         rows = self._answers_by_name(_LOG_STATUS) or [{}]
         return rows[0]
 
     def replica_status(self) -> Sequence[Mapping[str, Any]] | None:
-        """Return the server's own replication, one for each primary; None when it may not say."""
+        """Return the status of the server as a replica, one for each primary.
+
+        None without the privilege.
+        """
         return self._answers_by_name(_REPLICA_STATUS)
 
     def log_files(self) -> list[LogFile]:
-        """Return the binlog files, the last as far as it is written."""
+        """Return the binlog files; the size of the last is what is written so far."""
         with self.session() as connection:
             files = [
                 LogFile(str(row[0]), int(row[1]))
@@ -134,7 +137,7 @@ class ServerCatalog:
         return [LogFile(f.name, offset) if f.name == name else f for f in files]
 
     def dialect(self, *, is_mariadb: bool, zero_dates_are_null: bool) -> Dialect:
-        """Return how the server's texts and types are to be read."""
+        """Return the properties of the server on which the reading of types depends."""
         with self.session() as connection:
             rows = list(self._query(connection, _COLLATIONS))
             rows += self._first_answer(connection, (_SHARED_COLLATIONS,)) or []
@@ -151,7 +154,7 @@ class ServerCatalog:
         )
 
     def table_problems(self, sources: Collection[str]) -> list[str]:
-        """Say which of these tables cannot be captured, and why."""
+        """Return the problems of tables that cannot be captured."""
         with self.session():
             problems = table_problems(sources, self.kinds())
             if not self._allow_cascades:
@@ -159,7 +162,7 @@ class ServerCatalog:
         return problems
 
     def kinds(self) -> dict[str, str]:
-        """Return TABLE_TYPE by source name; what does not exist is left out."""
+        """Return TABLE_TYPE by source name, for tables that exist."""
         with self.session() as connection:
             found = {
                 source: self._query(connection, _KINDS, split_name(source))
@@ -184,27 +187,27 @@ class ServerCatalog:
         return found
 
     def replicas(self) -> list[tuple[int, str]]:
-        """Return (server id, host) of the registered replicas; none when we may not know."""
+        """Return (server id, host) of the registered replicas; empty without the privilege."""
         with self.session() as connection:
             rows = self._first_answer(connection, _REPLICAS) or []
         return [(int(row[0]), str(row[1])) for row in rows]
 
     def definition(self, source: str) -> Definition | None:
-        """Read one table's definition as it is now; None when there is no such table."""
+        """Read one table's current definition; None when there is no such table."""
         with self.session() as connection:
             return self._definition(connection, source)
 
     def end_scn(self) -> int:
-        """Return where the log ends now; raises ValueError when the server writes none."""
+        """Return the SCN of the log's end; raises ValueError when the server writes no log."""
         with self.session() as connection:
             return self._end_scn(connection)
 
     def ask(self, query: str, arguments: Sequence[Any] = ()) -> Rows:
-        """Return what the server answers to one query."""
+        """Return the server's response to one query."""
         return self._ask(query, arguments)
 
     def with_members(self, column: DefinedColumn, database: str, table: str) -> DefinedColumn:
-        """Return a column with the members that information_schema cannot say."""
+        """Return a column with the members that information_schema cannot show."""
 
         def ask(query: str) -> str | None:
             with self.session() as connection:
@@ -247,7 +250,7 @@ class ServerCatalog:
 
     def _end_scn(self, connection: Connection[Any]) -> int:
         name, offset = self._log_end(connection)
-        # Beyond 4 GiB there are no places; what is read there counts as the last one.
+        # SCNs have 32 bits for the offset; all offsets beyond 4 GiB share the last one.
         return BinlogPosition(self._epoch, file_number(name), min(offset, MAX_OFFSET)).to_scn()
 
     def _log_end(self, connection: Connection[Any]) -> tuple[str, int]:
@@ -269,9 +272,9 @@ class ServerCatalog:
         *,
         is_needed: bool = False,
     ) -> Rows | None:
-        """Return what the first query that this server knows and allows says.
+        """Return the response to the first query that this server knows and allows.
 
-        None when there is none, unless the answer `is_needed`.
+        None when there is none; with `is_needed` that is an error.
         """
         refused: MySQLError | None = None
         for query in queries:
@@ -307,11 +310,11 @@ class ServerCatalog:
 
 
 def hides_row_id(columns: Iterable[tuple[Any, Any]]) -> bool:
-    """Say whether `my_row_id` is among columns, given with their EXTRA, and invisible (MySQL)."""
+    """Return whether `my_row_id` is an invisible column (MySQL); columns come with EXTRA."""
     return any(name == ROW_ID and "INVISIBLE" in str(extra).split() for name, extra in columns)
 
 
 def charset_name(name: Any) -> str:
-    """Return a character set's name as newer servers have it; empty for none."""
+    """Return a character set's name in newer servers; empty for none."""
     # Two names of one set, depending on version and variable.
     return {"utf8": "utf8mb3"}.get(str(name), str(name)) if name else ""

@@ -1,6 +1,6 @@
-"""What must be so on the server before a byte of its log is read. Pure.
+"""Checks that a server must pass before its log is read. Pure.
 
-Each problem names the variable or the table, and the statement that cures it.
+Each problem names the variable or the table, and the statement that fixes it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from databus.relay.sources.mysql.server.log_retention import KEEPING_VARIABLES
 
-# Variable → value wanted, and how to get it. One that a server does not have
-# is one that it needs not have: each version of each server has its own.
+# Variable → required value, and how to set it. A variable that a server does not have is
+# not checked: the variables differ between servers and versions.
 _WANTED: Mapping[str, tuple[str, str]] = {
     "log_bin": ("ON", "start the server with --log-bin"),
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW', and in sessions that are open"),
@@ -62,7 +62,7 @@ class Cascade(NamedTuple):
 
 
 class Replication(Enum):
-    """Whether changes come to a server from another one."""
+    """Whether a server replicates from another one."""
 
     NONE = "none"
     SET_UP = "set up, and not running"
@@ -71,14 +71,14 @@ class Replication(Enum):
 
 
 class LogFilters(NamedTuple):
-    """Databases that a server logs, when it does not log all; names as its options have them."""
+    """The databases that a server's options include in its log or exclude from it."""
 
     only: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
 
 
 def variable_problems(variables: Mapping[str, str], *, any_row_image: bool = False) -> list[str]:
-    """Say which variables are not as they must be; with `any_row_image`, rows may lack columns."""
+    """Return the problems of variables; with `any_row_image`, rows may lack columns."""
     problems = []
     for name, (wanted, cure) in _WANTED.items():
         value = variables.get(name)
@@ -90,7 +90,7 @@ def variable_problems(variables: Mapping[str, str], *, any_row_image: bool = Fal
 
 
 def table_problems(sources: Collection[str], kinds: Mapping[str, str]) -> list[str]:
-    """Say which of the sources cannot be captured, given information_schema's TABLE_TYPE."""
+    """Return the problems of sources, given information_schema's TABLE_TYPE."""
     problems = []
     for source in sources:
         kind = kinds.get(source)
@@ -105,7 +105,7 @@ def table_problems(sources: Collection[str], kinds: Mapping[str, str]) -> list[s
 
 
 def _taken_for(source: str) -> str:
-    """Say how a name was read in which that is not plain; empty elsewhere."""
+    """Explain how an ambiguous name was read; empty for any other name."""
     database, _, table = source.partition(".")
     if not ("." in table or {'"', "`"} & set(source)):
         return ""
@@ -117,7 +117,7 @@ def _taken_for(source: str) -> str:
 
 
 def cascade_problems(cascades: Iterable[Cascade]) -> list[str]:
-    """Say which foreign keys change watched rows behind the log's back."""
+    """Return the problems of foreign keys that change watched rows without logging them."""
     return [
         f"foreign key {c.constraint} of {c.source} is ON {c.rule}: rows that it changes are not "
         "in the log of this server; make it RESTRICT, or set allow_cascades = true to capture the "
@@ -127,7 +127,7 @@ def cascade_problems(cascades: Iterable[Cascade]) -> list[str]:
 
 
 def replica_id_problem(server_id: int, own_server_id: int) -> str:
-    """Say when the relay would use the server's own id; empty when not."""
+    """Return the problem of using the server's own id as replica id; empty if not used."""
     if server_id != own_server_id:
         return ""
     return f"server_id {server_id} is the server's own; set another server_id for this source"
@@ -136,7 +136,7 @@ def replica_id_problem(server_id: int, own_server_id: int) -> str:
 def filter_problems(
     sources: Iterable[str], filters: LogFilters, *, fold_case: bool = False
 ) -> list[str]:
-    """Say which sources are in databases that the server leaves out of its log."""
+    """Return the problems of sources in databases that the server does not log."""
 
     def folded(names: Iterable[str]) -> set[str]:
         return {name.lower() if fold_case else name for name in names}
@@ -145,7 +145,7 @@ def filter_problems(
     problems = []
     for source in sources:
         (database,) = folded([source.partition(".")[0]])
-        # The server looks at the databases to ignore only when none is named to log.
+        # The server uses its list of ignored databases only if it has no list of logged ones.
         option = "binlog_do_db" if only else "binlog_ignore_db"
         if (database not in only) if only else (database in ignored):
             problems.append(
@@ -156,7 +156,7 @@ def filter_problems(
 
 
 def replication_problem(variables: Mapping[str, str], replication: Replication) -> str:
-    """Say when a replica does not log what it gets from its primary; empty when it does."""
+    """Return the problem of a replica that does not log its primary's changes, or ""."""
     if logs_replicated_changes(variables) or replication is not Replication.RUNNING:
         return ""
     return (
@@ -167,6 +167,6 @@ def replication_problem(variables: Mapping[str, str], replication: Replication) 
 
 
 def logs_replicated_changes(variables: Mapping[str, str]) -> bool:
-    """Say whether a server logs what it gets by replication."""
+    """Return whether a server logs the changes that it gets by replication."""
     names = ("log_replica_updates", "log_slave_updates")
     return any(variables.get(name, "OFF").upper() in ("ON", "1") for name in names)

@@ -1,7 +1,7 @@
-"""Connections to a MySQL or MariaDB server: address, password, TLS, and what errors mean.
+"""Connections to a MySQL or MariaDB server: address, password, TLS, and driver errors.
 
-Errors of the driver end here: a caller sees SourceUnavailableError (try again)
-or SourceStoppedError (somebody must act), and neither ever holds a password.
+The driver's errors become SourceUnavailableError (retry) or SourceStoppedError (an
+operator must act). Neither ever contains a password.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from databus.schemas.errors import SettingsError, SourceStoppedError, SourceUnav
 
 DEFAULT_PORT = 3306
 CONNECT_TIMEOUT_S = 10.0
-# Longest wait for the answer to a control query.
+# Longest wait for the response to a control query.
 QUERY_TIMEOUT_S = 30.0
 
-# Server errors that another try cannot cure: access denied (1044, 1045, 1142,
+# Server errors that a retry cannot fix: access denied (1044, 1045, 1142,
 # 1227, 1698), a password that must be changed (1820, 1862), a locked account
 # (3118, 4151), TLS demanded (3159).
 _NEEDS_SOMEBODY = frozenset({1044, 1045, 1142, 1227, 1698, 1820, 1862, 3118, 3159, 4151})
@@ -35,8 +35,8 @@ _CONNECTING = "connecting to"
 _LOGIN = (
     "; check the user in uri, password_file or password_env, and set tls_ca if the server wants TLS"
 )
-# Whoever is refused at the door tries again: accounts, passwords and `password_file` are
-# changed one after the other, and what is mended there needs nobody here.
+# A refused login is retried: accounts, passwords and `password_file` are changed one after
+# the other, and capture resumes by itself once they agree.
 _LOGIN_ERRORS = frozenset({1045, 1698, 1862, 3118, 4151})
 _HINTS = {
     **dict.fromkeys((1044, 1045, 1142, 1227), f"; {GRANT_HINT}"),
@@ -46,7 +46,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class MysqlAddress:
-    """Where a server is, and as whom it is spoken to."""
+    """The host, port and user of a server."""
 
     host: str
     port: int
@@ -59,13 +59,13 @@ class MysqlAddress:
 
 
 def address_of(settings: PhysicalSourceSettings) -> MysqlAddress:
-    """Return the server that the settings name; raises SettingsError."""
+    """Return the address in the settings; raises SettingsError."""
     parts = urlsplit(settings.uri)
     key = f"physical source {settings.name}: uri"
     if parts.scheme != "mysql":
         raise SettingsError(f"{key}: must begin with mysql://")
     if parts.password is not None:
-        # Not even the URI is repeated here: the password is in it.
+        # The URI is not repeated here, because it has the password in it.
         raise SettingsError(
             f"{key}: has a password in it; put it into a file or an environment variable "
             "and name that as password_file or password_env"
@@ -95,10 +95,10 @@ def connect(address: MysqlAddress, *, source: str, scn: int = 0, **options: Any)
             host=address.host,
             port=address.port,
             user=address.user,
-            # As bytes: the driver takes a text's password for latin1.
+            # As bytes, because the driver encodes text as latin1.
             password=address.password.encode(),
             ssl=address.tls,
-            # Else the driver would use TLS that proves nothing when it is offered.
+            # Otherwise the driver would use TLS without verification when the server offers it.
             ssl_disabled=address.tls is None,
             charset="utf8mb4",
             autocommit=True,
@@ -109,7 +109,7 @@ def connect(address: MysqlAddress, *, source: str, scn: int = 0, **options: Any)
 
 @contextlib.contextmanager
 def driver_errors(source: str, scn: int, doing: str) -> Iterator[None]:
-    """Turn the driver's and the socket's errors into ours."""
+    """Translate errors of the driver and the socket to SourceError."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:

@@ -1,9 +1,9 @@
-"""ENUM and SET members that the server's catalogue cannot say.
+"""Finds ENUM and SET members that the server's catalogue cannot show.
 
-information_schema is in utf8mb3, and writes `?` for a character beyond it. What
-such a member really is, MariaDB tells a variable of the column's type; MySQL
-does not tell, so it is marked as unknown, and rows that need it are refused
-(`rows.columns.check_members`) unless the log itself says the members.
+information_schema is in utf8mb3, and shows `?` for a character beyond it. On MariaDB a
+variable of the column's type gives the real member. MySQL has no such way, so the member
+is marked as unknown, and rows that need it are refused (`rows.columns.check_members`)
+unless the log itself has the members.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from databus.relay.sources.mysql.tables.ddl_tokens import quote
 # Sets with characters beyond utf8mb3, and bytes.
 _BEYOND_CATALOGUE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", BINARY})
 
-# Answers a query with one value, or None when the server does not know or allow it.
+# Runs a query for one value; returns None when the server does not know or allow it.
 Ask = Callable[[str], str | None]
 
 
 def with_members(column: DefinedColumn, database: str, table: str, ask: Ask) -> DefinedColumn:
-    """Return a column with its members as they are, or marked where that cannot be known."""
+    """Return a column with its real members; unknown ones are marked."""
     if "?" not in column.sql_type or column.charset not in _BEYOND_CATALOGUE:
         return column
     try:
@@ -51,5 +51,5 @@ def _member(sql: SqlType, index: int, place: str, charset: str | None, ask: Ask)
         if answer is not None:
             return bytes.fromhex(answer).decode("utf-8")
     except ValueError:
-        pass  # bytes that are no text
+        pass  # bytes that are not valid text
     return sql.members[index].replace("?", UNKNOWN_CHARACTER)

@@ -1,7 +1,7 @@
-"""What should be known of a server and its tables at start, and cannot be seen in the log. Pure.
+"""Reports facts and warnings about a server and its tables at start. Pure.
 
-What makes capture impossible is in `server/checks.py`; this is about what makes
-it less than somebody may expect.
+Problems that prevent capture are in `server/checks.py`; the warnings here are about
+limits that a user may not expect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from databus.relay.sources.source import Findings
 from databus.schemas.table import Table
 
 _HOUR_S = 3600.0
-# Engine → what of its rows is not in this server's log.
+# Engine → which of its changes are not in this server's log.
 _ENGINES: Mapping[str, str] = {
     "MEMORY": "is emptied when the server restarts, and the log says so, as a TRUNCATE, only when "
     "the table is used again",
@@ -32,7 +32,7 @@ _ENGINES: Mapping[str, str] = {
 
 
 class ServerFacts(NamedTuple):
-    """What a server says of itself at start; `engines` by source name, in capitals."""
+    """The facts that a server reports at start; `engines` by source name, in capitals."""
 
     variables: Mapping[str, str]
     filters: LogFilters
@@ -43,7 +43,7 @@ class ServerFacts(NamedTuple):
 def findings_of(
     facts: ServerFacts, tables: Sequence[Table], begin: str, warning_hours: float
 ) -> Findings:
-    """Return what there is to say about a server, read from `begin` on."""
+    """Return the facts and warnings about a server that is read from `begin` on."""
     return Findings(_summary(facts, tables, begin), tuple(_warnings(facts, tables, warning_hours)))
 
 
@@ -68,7 +68,7 @@ def _summary(facts: ServerFacts, tables: Sequence[Table], begin: str) -> str:
         f"replication {facts.replication.value}",
         f"{len(tables)} tables from {begin}",
     ]
-    # Who has set it, no server says.
+    # No server tells which sessions have set it.
     return ", ".join(parts) + "; changes of sessions with sql_log_bin = 0 cannot be seen"
 
 
@@ -107,7 +107,7 @@ def _replication_warnings(facts: ServerFacts) -> list[str]:
             "the server is set up as a replica, which is not running, with log_slave_updates OFF: "
             "once it runs, what it gets is not in its log"
         ]
-    # MariaDB: what was ever got by replication.
+    # MariaDB: the position in everything ever received by replication.
     if facts.replication is Replication.UNKNOWN and facts.variables.get("gtid_slave_pos"):
         return [
             "the server is or was a replica, with log_slave_updates OFF, and the account may not "

@@ -1,9 +1,8 @@
-"""A server's history of table definitions: how it begins, and when it begins anew.
+"""Begins a server's history of table definitions, and decides when to begin it again.
 
-It begins with what the server says now, asked once, at a
-first start. Definitions are read between two places of the
-log; a statement that stands between them may have come before or after its
-table was looked at, so then everything is read again.
+The history begins with the server's current definitions, read at the first start. They
+are read between two positions of the log. A statement between them may have run before or
+after its table was read, so then everything is read again.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA
 WHERE SCHEMA_NAME = %s
 """
 _TRIES = 10
-# So much of the log is looked through, while capture waits.
+# The most bytes of the log that are searched while capture waits.
 _NEAR_BYTES = 64 << 20
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 def rules_of(variables: Mapping[str, str], dialect: Dialect) -> Rules:
-    """Return how a server reads DDL statements, from its variables."""
+    """Return a server's rules for DDL statements, from its variables."""
     found = _VERSION.match(variables.get("version", ""))
     major, minor, patch = (int(part) for part in found.groups()) if found else (0, 0, 0)
     old_mode = variables.get("old_mode")
@@ -70,7 +69,7 @@ def rules_of(variables: Mapping[str, str], dialect: Dialect) -> Rules:
 
 
 class HistoryOfServer:
-    """The history of one physical source, over all its connections."""
+    """The history of one physical source, across all its connections."""
 
     def __init__(self, path: Path | None, epoch: int) -> None:
         self._path = path
@@ -78,7 +77,7 @@ class HistoryOfServer:
         self._history: History | None = None
 
     def asked_for(self, names: Names) -> list[str]:
-        """Return the sources that must exist now: those that it does not know already."""
+        """Return the sources that must exist now: those that the history does not have."""
         history = self._load()
         return [source for source, key in names.keys.items() if not history.knows(key)]
 
@@ -91,10 +90,11 @@ class HistoryOfServer:
         is_first: bool,
         oldest: LogFile,
     ) -> History:
-        """Return it, begun anew where it cannot go on; raises ValueError or SourceError.
+        """Return the history, begun again where it cannot continue.
 
-        It cannot when the settings say where capture begins, for then it need
-        not be where it ended; nor on another server, or with another database.
+        It cannot continue when capture starts at the position in the settings, which may
+        differ from where the history ends; nor on another server, or with another database.
+        Raises ValueError or SourceError.
         """
         history = self._load()
         begin = history.begin_scn
@@ -150,7 +150,7 @@ def versions_after(
             for database in sorted({name[0] for name in tables} & names.databases)
             for name, version in table_versions(catalog, database).items()
         }
-        # Asked last: what comes between the answers is looked through too.
+        # Read last, so that statements between the queries are searched too.
         end = catalog.end_scn()
         if not _is_near(scn, end) or any(name in tables for name in scan(scn, end)):
             return None

@@ -1,7 +1,7 @@
-"""Asking a MySQL or MariaDB server what its log still has: a connection for each look.
+"""Queries what the log of a MySQL or MariaDB server still has, with a connection per probe.
 
-Short queries only, and none of information_schema. The connection is closed at
-once, so that a server counts one of the relay's connections, not two.
+The queries are short, and none is of information_schema. The connection is closed at once,
+so that a server has one connection of the relay most of the time, not two.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from databus.relay.sources.source import Newest
 from databus.schemas.errors import SourceStoppedError
 from databus.schemas.scn import binlog_position
 
-# Longest wait for one answer.
+# Longest wait for one response.
 LOOK_TIMEOUT_S = 15.0
 _RESETS = "SHOW GLOBAL STATUS LIKE 'Com_reset'"
 _RESET_SINCE = "a RESET statement was given to the server, which may have begun its log anew"
 
 
 class MysqlLogProbe:
-    """Looks at one server's log."""
+    """Probes one server's log."""
 
     def __init__(self, settings: PhysicalSourceSettings) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class MysqlLogProbe:
         self._resets: int | None = None
 
     def probe(self, newest: Callable[[], Newest | None]) -> LogStatus:
-        """Compare the newest transaction with what the server has; raises SourceError."""
+        """Compare the newest transaction with the server's log; raises SourceError."""
         status, resets = LogStatus(), 0
         # Twice: what is gone may be what capture was reading as the server was asked.
         for _ in range(2):
@@ -66,7 +66,7 @@ class MysqlLogProbe:
         return self._doubted(status, resets)
 
     def cancel(self) -> None:
-        """End a look that waits for the server."""
+        """Abort a probe that waits for the server."""
         with self._lock:
             self._is_cancelled = True
             if self._connection is not None:
@@ -75,9 +75,9 @@ class MysqlLogProbe:
                     self._connection._sock.shutdown(socket.SHUT_RDWR)
 
     def _doubted(self, status: LogStatus, resets: int) -> LogStatus:
-        """Add a doubt when there was a reset since the last look.
+        """Add a doubt when there was a reset since the last probe.
 
-        A log that was begun anew may have come to the very place that was read to.
+        A log that was begun again may have grown to the same position.
         """
         before, self._resets = self._resets, resets
         if status.doubt or before is None or resets <= before:
@@ -94,7 +94,7 @@ class MysqlLogProbe:
             with driver_errors(name, 0, f"connecting to {self._address}"):
                 host, port = self._address.host, self._address.port
                 made._sock = link = socket.create_connection((host, port), CONNECT_TIMEOUT_S)
-                # From here on the server may let us wait, also for its first word.
+                # From here on the server may block, also before its greeting.
                 self._hold(made)
                 made.connect(link)
             with catalog.session(made):
@@ -118,7 +118,7 @@ class MysqlLogProbe:
 
 
 def _place_of(newest: Newest | None, epoch: int) -> Place | None:
-    """Return a place in this server's log; None when nothing is held, or of another server."""
+    """Return the position in this server's log; None if there is none or of another server."""
     if newest is None or newest.scn <= 0:
         return None
     position = binlog_position(newest.scn)

@@ -1,12 +1,11 @@
-"""What a server's log still has, compared with where reading would go on. Pure.
+"""Compares a server's log with the position where reading resumes. Pure.
 
-A server purges whole files, the oldest first, never the one that it writes:
-those whose last write is longer ago than the expiry says, and, where the log's
-size is bounded, as many as it takes. The last write to a file is not told to
-replicas, so its age is counted from the newest transaction that was read, which
-is older: the hours that are left may be more than are said, not fewer. Whether
-the server looks at every rotation or only at some, or waits for a number of
-connected replicas, can only make it keep the file for longer.
+A server purges whole files, the oldest first, and never the one that it writes: files
+whose last write is older than the expiry time, and, where the log's size is bounded, as
+many as necessary. Replicas are not told the time of the last write to a file, so the age
+is counted from the newest transaction read, which is older. The real number of hours left
+may be larger than reported, never smaller: also if the server checks only at some
+rotations, or waits for connected replicas, it keeps the file for longer.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ KEEPING_VARIABLES = (
 
 
 class Keeping(NamedTuple):
-    """What a server says of purging its log; 0 = without a limit of this kind."""
+    """A server's rules for purging its log; 0 = no limit of this kind."""
 
     expiry_s: float = 0.0
     most_bytes: int = 0
 
     @property
     def text(self) -> str:
-        """What it keeps, in words."""
+        """The rules as text."""
         limits = [f"for {self.expiry_s / _HOUR_S:.4g} h"] if self.expiry_s else []
         limits += [f"up to {self.most_bytes} bytes"] if self.most_bytes else []
         return " and ".join(limits) or "until somebody purges it"
@@ -50,7 +49,7 @@ class Keeping(NamedTuple):
 class ServerLog(NamedTuple):
     """A server's log at one moment; `now_s` is the server's own clock, in Unix seconds.
 
-    `resets`: how many RESET statements, of whatever kind, it was given since it was started.
+    `resets` is the number of RESET statements of any kind since the server started.
     """
 
     files: Sequence[LogFile]
@@ -60,14 +59,14 @@ class ServerLog(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where reading would go on, and when what is before it was committed; 0 = not known."""
+    """The position where reading resumes, and the commit time before it; 0 = not known."""
 
     position: BinlogPosition
     timestamp_s: float = 0.0
 
 
 def keeping_of(variables: Mapping[str, str]) -> Keeping:
-    """Return what the variables of any version of either server say of purging."""
+    """Return the purge rules from the variables of any version of either server."""
     if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
         return Keeping()
     # MySQL lets one of the two be set; on MariaDB both say the same.
@@ -79,7 +78,7 @@ def keeping_of(variables: Mapping[str, str]) -> Keeping:
 
 
 def log_status_of(place: Place, log: ServerLog, warning_hours: float) -> LogStatus:
-    """Say how far behind the log's end a place is, and how long it will be there."""
+    """Return how far a position is behind the log's end, and when it may be purged."""
     found = _find(place.position, log.files)
     if found is None:
         gone = _gone_text(place.position, log.files)
@@ -92,7 +91,7 @@ def log_status_of(place: Place, log: ServerLog, warning_hours: float) -> LogStat
     behind_bytes = size_bytes - place.position.offset + sum(f.size_bytes for f in later)
     behind_s = _behind_s(place, log, behind_bytes)
     if not later:
-        # It is being written: its clock starts only when it is not any more.
+        # The file is being written: its expiry time starts when the next one begins.
         expiry_s = log.keeping.expiry_s
         hours_left = expiry_s / _HOUR_S if expiry_s else math.inf
         return LogStatus(Holding.HELD, behind_bytes, behind_s, hours_left)
@@ -124,10 +123,10 @@ def _gone_text(position: BinlogPosition, files: Sequence[LogFile]) -> str:
 
 
 def _ends_before(position: BinlogPosition, files: Sequence[LogFile]) -> bool:
-    """Say whether the log has yet to come to a place, which one that was read to never has.
+    """Return whether the log ends before a position that was read, so it was replaced.
 
-    Then an open stream has no rest to bring: the server waits there in silence. Files that
-    were purged are another thing, for the log goes on behind them.
+    Then an open stream delivers nothing more: the server waits silently. After a purge it
+    does, because the log continues after the purged files.
     """
     number = position.file_number
     is_shorter = any(f.number == number and f.size_bytes < position.offset for f in files)
@@ -143,7 +142,7 @@ def _behind_s(place: Place, log: ServerLog, behind_bytes: int) -> float | None:
 def _hours_left(
     keeping: Keeping, behind_s: float | None, behind_bytes: int, held_bytes: int
 ) -> float | None:
-    """Return the time to the purge of a file that is not written any more; None = not known."""
+    """Return the hours until a finished file may be purged; None = not known."""
     if not keeping.expiry_s and not keeping.most_bytes:
         return math.inf
     if behind_s is None:
@@ -152,14 +151,14 @@ def _hours_left(
     if keeping.expiry_s:
         left_s = keeping.expiry_s - behind_s
     if keeping.most_bytes:
-        # As fast as the log has grown since.
+        # At the rate at which the log has grown since.
         bytes_per_s = behind_bytes / max(behind_s, 1.0)
         left_s = min(left_s, (keeping.most_bytes - held_bytes) / max(bytes_per_s, 1e-9))
     return max(0.0, left_s) / _HOUR_S
 
 
 def _least_hours(keeping: Keeping, warning_hours: float) -> float:
-    """Return when to warn: a log kept for less than the setting would be a warning for ever."""
+    """Return when to warn; a log kept for less than the setting would always warn."""
     if not keeping.expiry_s:
         return warning_hours
     return min(warning_hours, keeping.expiry_s / _HOUR_S / 2)

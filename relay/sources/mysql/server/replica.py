@@ -1,10 +1,9 @@
-"""The replica id that the relay shows the server, and two of one id noticed.
+"""Chooses the relay's replica id, and detects another replica with the same id.
 
-A server drops the older of two streams with one id, so two relays that share
-an id would throw each other out for ever. The relay looks for its id among the
-registered replicas before it asks for the log. Its own last connection may
-still be listed: a server notices a broken one only as it writes to it, so a
-clash must last before it is believed.
+A server drops the older of two streams with one id, so two relays that share an id would
+disconnect each other for ever. The relay looks for its id among the registered replicas
+before it requests the log. Its own last connection may still be listed, because a server
+notices a broken connection only when it writes to it; so only a lasting clash is an error.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _instances = itertools.count()
 
 
 def replica_id(settings: PhysicalSourceSettings) -> int:
-    """Return the configured id, or one of this machine, process and source.
+    """Return the configured id, or one derived from machine, process and source.
 
-    Ids below a billion are left to people.
+    Derived ids are at least a billion; smaller ones are left for configuration.
     """
     if settings.server_id:
         return settings.server_id
@@ -39,48 +38,48 @@ def replica_id(settings: PhysicalSourceSettings) -> int:
 
 
 def replica_host(settings: PhysicalSourceSettings) -> str:
-    """Return what SHOW REPLICAS shows for this relay; the same for each of its connections."""
+    """Return the host that SHOW REPLICAS shows for all connections of this relay."""
     return f"databus:{settings.name[:20]}:{os.getpid()}@{socket.gethostname()}"[:60]
 
 
 @dataclass
 class ReplicaClashes:
-    """What is remembered of one id, across connections. Any thread may call."""
+    """Remembers clashes of replica ids across connections. Any thread may call."""
 
     _seen_s: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     _evicted_at_s: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def is_listed(self, server_id: int, host: str, replicas: Iterable[tuple[int, str]]) -> bool:
-        """Say whether somebody else is registered under the id."""
+        """Return whether another replica is registered under the id."""
         return any(number == server_id and other != host for number, other in replicas)
 
     def is_lasting(self, server: str, server_id: int, is_listed: bool, now_s: float) -> bool:
-        """Say whether a clash has been seen for too long to be an old connection."""
+        """Return whether a clash has lasted too long to be an old connection."""
         with self._lock:
             key = (server, server_id)
             first_s, last_s = self._seen_s.pop(key, (now_s, now_s))
             if not is_listed:
                 return False
             if now_s - last_s > _FORGET_S:
-                first_s = now_s  # another story
+                first_s = now_s  # a new clash
             self._seen_s[key] = first_s, now_s
             return now_s - first_s >= CLASH_GRACE_S
 
     def evicted(self, server: str, server_id: int, now_s: float) -> bool:
-        """Note that the server dropped us for another of this id; say whether it keeps doing so."""
+        """Record a disconnect caused by another replica with this id; return whether it recurs."""
         with self._lock:
             times = self._evicted_at_s.setdefault((server, server_id), [])
             times[:] = [t for t in times if now_s - t < _EVICTION_WINDOW_S] + [now_s]
             return len(times) >= _EVICTIONS
 
 
-# Shared by all sources of the process: each reconnect makes a new source object.
+# Shared by all sources of the process, because each reconnect makes a new source object.
 CLASHES = ReplicaClashes()
 
 
 def clash_text(server_id: int) -> str:
-    """Say what to do about two replicas of one id."""
+    """Return the message about two replicas with one id."""
     return (
         f"another replica uses server_id {server_id}; give this physical source a server_id of "
         "its own"

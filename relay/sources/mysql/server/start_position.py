@@ -1,4 +1,4 @@
-"""Where to start: an SCN or a setting turned into a binlog file and offset. Pure."""
+"""Resolves an SCN or the `start` setting to a binlog file and offset. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the dump begins: a file and offset, or a GTID set."""
+    """The start of a dump: a file and offset, or a GTID set."""
 
     file: str = ""
     offset: int = 0
@@ -46,7 +46,7 @@ def file_number(name: str) -> int:
 
 
 def reach_of(files: Sequence[LogFile]) -> str:
-    """Say from where to where a log reaches."""
+    """Describe the first and the last position of a log."""
     if not files:
         return "which is empty"
     first, last = files[0], files[-1]
@@ -54,7 +54,7 @@ def reach_of(files: Sequence[LogFile]) -> str:
 
 
 def start_at_setting(setting: str, epoch: int, files: Sequence[LogFile], is_mariadb: bool) -> Start:
-    """Return where `start` of the settings points; raises SettingsError or ValueError."""
+    """Return the position of the `start` setting; raises SettingsError or ValueError."""
     text = setting.strip().replace(" ", "")
     if text == "latest":
         if files[-1].size_bytes > MAX_OFFSET:

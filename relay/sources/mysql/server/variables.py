@@ -1,4 +1,4 @@
-"""Asking a server, at start, for what `server/findings.py` and `server/checks.py` judge."""
+"""Queries the facts at start that `server/findings.py` and `server/checks.py` judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THREADS = ("Slave_IO_Running", "Slave_SQL_Running", "Replica_IO_Running", "Repl
 def read_facts(
     catalog: ServerCatalog, variables: Mapping[str, str], sources: Sequence[str]
 ) -> ServerFacts:
-    """Ask for everything once; raises SourceError."""
+    """Query all facts once; raises SourceError."""
     with catalog.session():
         status, replicas = catalog.log_status(), catalog.replica_status()
         engines = {source: catalog.ask(_ENGINE, split_name(source)) for source in sources}
@@ -36,7 +36,7 @@ def read_facts(
 
 
 def gtid_start_problem(catalog: ServerCatalog, start: Start, is_mariadb: bool) -> str:
-    """Say why a dump cannot begin after a GTID set; empty when it can, or MariaDB will say."""
+    """Return why a dump cannot begin after a GTID set; empty if it can, or on MariaDB."""
     if not start.gtids or is_mariadb:
         return ""
     rows = catalog.ask("SELECT @@GLOBAL.gtid_mode, @@GLOBAL.gtid_purged, @@GLOBAL.gtid_executed")
@@ -47,7 +47,7 @@ def gtid_start_problem(catalog: ServerCatalog, start: Start, is_mariadb: bool) -
 
 
 def with_log_ends(ended: StreamEnded, start: Start, catalog: ServerCatalog) -> StreamEnded:
-    """Add to the end of a stream, when the server cannot serve it, what was asked and what it has.
+    """Add the requested and the available log to the error that ended a stream.
 
     `start` is where the stream began.
     """

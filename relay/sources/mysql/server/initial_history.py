@@ -138,10 +138,10 @@ def first_record(catalog: ServerCatalog, names: Names, scan: ScanLog) -> Record:
 def versions_after(
     catalog: ServerCatalog, names: Names, scan: ScanLog, tables: Collection[TableName], scn: int
 ) -> dict[TableName, TableVersion | None] | None:
-    """Return tables as the statement that ends at an SCN left them, as the server has them now.
+    """Return the server's current tables, if they are those after the statement at an SCN.
 
-    None when that is not certain: more of the log follows than is looked through, or
-    it has another statement that may have changed one of them. Raises ValueError or SourceError.
+    None when that is not certain: too much of the log follows, or it has another
+    statement that may have changed one of them. Raises ValueError or SourceError.
     """
     with catalog.session():
         _wait_for_ddl(catalog)
@@ -166,8 +166,8 @@ def _is_near(scn: int, end: int) -> bool:
 def _wait_for_ddl(catalog: ServerCatalog) -> None:
     """Wait until no statement is altering a watched table.
 
-    MySQL writes it to the log before the catalogue has what it makes of the
-    table, and lets nobody at the table meanwhile.
+    MySQL writes the statement to the log before the catalogue has its result, and
+    locks the table in the meantime.
     """
     for source in catalog.kinds():
         catalog.ask(f"SELECT 1 FROM {quote(*split_name(source))} LIMIT 0")
@@ -183,7 +183,7 @@ def _charset(catalog: ServerCatalog, database: str) -> str | None:
 
 
 def table_versions(catalog: ServerCatalog, database: str) -> dict[TableName, TableVersion]:
-    """Return the tables of a database as they are now."""
+    """Return the current tables of a database."""
     full = catalog.ask("SHOW COLUMNS FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")
     # MariaDB ≥ 10.10 has collations that several character sets share.
     column = "FULL_COLLATION_NAME" if "FULL_COLLATION_NAME" in {str(row[0]) for row in full} else ""

@@ -1,1 +1,1 @@
-"""Settings, the command line, and the shell every daemon runs in."""
+"""Settings: their models, reading them from TOML files, and their reference page."""

@@ -34,8 +34,7 @@ def build_settings(
 ) -> Model:
     """Validate plain values against a model; raises SettingsError.
 
-    `file` is where they are from: its folder is what relative paths are relative to;
-    none leaves them as they are.
+    Relative paths are resolved against the folder of `file`; without it they stay unchanged.
     """
     try:
         context = {"folder": file.resolve().parent, "file": file} if file else None
@@ -46,7 +45,7 @@ def build_settings(
 
 
 def _causes(problems: list[Any]) -> list[Any]:
-    """Leave out what is wrong only because of something wrong inside: a list too short, say."""
+    """Drop problems that only follow from an inner one, such as a list that got too short."""
     places = [problem["loc"] for problem in problems]
     return [problem for problem in problems if not _is_around(problem["loc"], places)]
 

@@ -1,4 +1,4 @@
-"""The settings reference: a page of Markdown made from the models, so that it cannot be wrong."""
+"""Generates the settings reference, a page of Markdown, from the models."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def kind_of(file: Path) -> str:
 
 
 def settings_in_words(kind: str, word: str = "") -> str:
-    """Return a kind's settings as a terminal shows them; with a word those that have it.
+    """Return a kind's settings as text for a terminal; with a word, those that contain it.
 
-    Empty when none has.
+    Empty when none contains it.
     """
     model, purpose = PAGES[kind]
     schema = model.model_json_schema()
@@ -81,7 +81,7 @@ def _in_words(schema: Any, models: Any, path: str, word: str) -> Iterator[str]:
 
 
 def settings_reference() -> str:
-    """Return the whole page."""
+    """Return the page."""
     parts = [_INTRODUCTION]
     for kind, (model, purpose) in PAGES.items():
         parts.append(f"## {kind}\n\n{purpose}\n")

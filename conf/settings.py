@@ -28,21 +28,21 @@ SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes)]
 
 
 class Settings(BaseModel):
-    """The common rules: immutable, no unknown key."""
+    """The base of all settings: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @field_validator("*")
     @classmethod
     def _from_the_file(cls, value: Any, info: ValidationInfo) -> Any:
-        """Take relative paths from the folder of the file they stand in, when there is one."""
+        """Resolve a relative path against the folder of its settings file, if there is one."""
         if isinstance(value, Path) and info.context:
             return info.context["folder"] / value
         return value
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address; of names only `localhost` is known to."""
+    """Return whether only this machine reaches an address; `localhost` is the only name."""
     if host == "localhost":
         return True
     try:
@@ -52,10 +52,10 @@ def is_loopback(host: str) -> bool:
 
 
 class HttpSettings(Settings):
-    """Where an HTTP server listens, who may ask it what, and how much one may ask for.
+    """The address of an HTTP server, its tokens, and its limits.
 
-    A server that others reach needs tokens, or `open_to_all = true`. Tokens stand
-    in files that only the server's user may read, or in environment variables.
+    A server that other machines reach needs tokens, or `open_to_all = true`. Tokens are in
+    files that only the server's user may read, or in environment variables.
     """
 
     host: str = Field(
@@ -117,7 +117,7 @@ class HttpSettings(Settings):
 
     @property
     def has_tokens(self) -> bool:
-        """Whether only those with a token are answered."""
+        """Whether requests need a token."""
         return any(
             (
                 self.reader_tokens_file,
@@ -149,7 +149,7 @@ class HttpSettings(Settings):
 
 
 class ServerAccessSettings(Settings):
-    """What a client shows to relays and bootstrap servers, and what it takes them by."""
+    """A client's token for relays and bootstrap servers, and the CA that verifies them."""
 
     token_file: Path | None = Field(
         default=None, description="File with the token, first line; only its user may read it"
@@ -190,11 +190,11 @@ class PhysicalSourceSettings(Settings):
     """One database whose change log is read.
 
     `uri` is `sqlite:/path/shop.db`, `mysql://user@host:3306` or
-    `generator:?rate=100`. A password never stands in it: `password_file` or
-    `password_env` says where it is.
+    `generator:?rate=100`. It never contains a password: `password_file` or
+    `password_env` names the file or variable with it.
     """
 
-    # Where they are from: what is to be done by hand names it.
+    # The settings file, named in advice about manual steps.
     _file: Path | None = PrivateAttr(None)
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="Name of the physical source")
@@ -266,18 +266,18 @@ class PhysicalSourceSettings(Settings):
     )
 
     def model_post_init(self, context: Any, /) -> None:
-        """Remember the file."""
+        """Store the file's path."""
         self._file = (context or {}).get("file")
 
     @property
     def file(self) -> Path | None:
-        """The file that they stand in; None when they were made otherwise."""
+        """The settings file; None when the settings do not come from a file."""
         return self._file
 
     @field_validator("tls_cert", "tls_key")
     @classmethod
     def _with_an_authority(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        # Without this nobody would notice that there is no TLS at all.
+        # Otherwise the missing TLS would go unnoticed.
         if path is not None and info.data.get("tls_ca") is None:
             raise ValueError("tls_cert and tls_key need tls_ca, which puts TLS on")
         return path
@@ -298,7 +298,7 @@ class PhysicalSourceSettings(Settings):
 
     @property
     def source_names(self) -> list[str]:
-        """The names of its sources, in the order of listing."""
+        """The names of its sources, in the order of the file."""
         return [source if isinstance(source, str) else source.name for source in self.sources]
 
     @field_validator("uri")
@@ -311,7 +311,7 @@ class PhysicalSourceSettings(Settings):
 
 
 class MaxScnSettings(Settings):
-    """Where the last SCN handed to the ring is kept."""
+    """The store of the last SCN written to the ring."""
 
     store: Literal["file", "sqlite"] = Field(default="file", description="`file` or `sqlite`")
     flush_s: float = Field(default=1.0, gt=0, description="Longest time between two writes")
@@ -347,14 +347,14 @@ class BackOffSettings(Settings):
 
 
 class ClientHttpSettings(HttpSettings):
-    """Where a client tells how it is and lets itself be paused, and what a stranger may send."""
+    """The address of a client's HTTP server (status, metrics, pause), and its limits."""
 
     port: int = Field(default=11117, ge=0, le=65535, description="Port to bind; 0 picks a free one")
     max_connections: int = Field(default=100, ge=1, description="Most connections served at once")
 
 
 class ClientSettings(Settings):
-    """A client: how it reads, buffers, retries and remembers."""
+    """A client: its servers, buffer, retries and checkpoints."""
 
     name: str = Field(
         default="",
@@ -410,7 +410,7 @@ class ClientSettings(Settings):
 
 
 class BootstrapHttpSettings(HttpSettings):
-    """Where the bootstrap server listens, and what a stranger may send."""
+    """The address of the bootstrap server, and its limits."""
 
     port: int = Field(default=11116, ge=0, le=65535, description="Port to bind; 0 picks a free one")
 
@@ -418,9 +418,8 @@ class BootstrapHttpSettings(HttpSettings):
 class BootstrapSettings(Settings):
     """A bootstrap pair: `databus bootstrap run -c bootstrap.toml`.
 
-    The blocks of `physical_sources` are those of the relay's file, so that they
-    can be copied: the names must be the relay's, the database is what the
-    seeder reads, and what is only for a ring is not used.
+    The blocks of `physical_sources` can be copied from the relay's file. The names must be
+    the relay's, the seeder reads the database, and settings of a ring are not used.
     """
 
     data_dir: Path = Field(description="One store for each physical source lives here")

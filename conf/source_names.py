@@ -1,13 +1,12 @@
-"""What a source may be called, so that requests can ask for it. Pure."""
+"""The rule for names of sources, which requests list. Pure."""
 
 from __future__ import annotations
 
 
 def name_problem(name: str) -> str:
-    """Say why no request can ask for a source of a name; empty when one can.
+    """Return why a request cannot name a source; empty if it can.
 
-    A list of sources in a request has commas between names, with or without spaces, and
-    names or ids in it.
+    A request lists names or ids of sources with commas between them, with or without spaces.
     """
     if not name or name != name.strip():
         return "is no source name: one begins and ends with something else than a space"

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from databus.relay.ring.event_selector import Sieve, sift
+from databus.relay.ring.event_selector import EventSelector, select_events
 from databus.relay.ring.events import find_event, last_end, sound_windows, stamp_events
 from databus.relay.ring.layout import RingFile
 from databus.relay.ring.selection import Selection
@@ -25,7 +25,7 @@ except ImportError:  # not built: both rings are looked at by Python
     RingData = None  # type: ignore[assignment,misc]
 
 MOST_SLACK_BYTES = 64
-MOST_SIFTS = 10_000
+MOST_STEPS = 10_000
 Look = Callable[["MemoryRing"], Any]
 
 
@@ -84,29 +84,29 @@ def _looks(draw: random.Random, begin: int, end: int) -> list[tuple[str, Look]]:
     src_ids = draw.choice((None, frozenset({1, 2})))
     filters = draw.choice(({}, {1: ModFilter(3, 0, 2)}))
     selection = Selection("fuzz", Checkpoint.at(1), src_ids, filters, wants_ddl=True)
-    sieve = Sieve(selection, None)
+    selector = EventSelector(selection, None)
     return [
         ("find_event", lambda ring: find_event(ring, begin, end, scn, to_skip)),
         ("last_end", lambda ring: last_end(ring, begin, end, limit)),
         ("sound_windows", lambda ring: [*map(tuple, sound_windows(ring, begin, end, 0))]),
-        ("sift", lambda ring: _sifted(ring, begin, limit, end, sieve, room_bytes)),
+        ("select", lambda ring: _selected(ring, begin, limit, end, selector, room_bytes)),
         ("stamp_events", lambda ring: _stamped(ring, begin, end)),
     ]
 
 
-def _sifted(
-    ring: MemoryRing, begin: int, limit: int, end: int, sieve: Sieve, room_bytes: int
+def _selected(
+    ring: MemoryRing, begin: int, limit: int, end: int, selector: EventSelector, room_bytes: int
 ) -> Any:
-    """Sift up to a limit, as often as it takes; damage is damage, however far a look got."""
+    """Select up to a limit, in as many steps as needed; for damage return the error name alone."""
     found: list[bytes] = []
     position, place = begin, (-1, 0)
     try:
-        while position < limit and len(found) < MOST_SIFTS:
-            sifted = sift(ring, position, limit, end, sieve, place, room_bytes)
-            found.append(sifted.data)
-            if sifted.position == position:
-                return b"".join(found), sifted.overflow_bytes
-            position, place = sifted.position, (sifted.scn, sifted.offset)
+        while position < limit and len(found) < MOST_STEPS:
+            selected = select_events(ring, position, limit, end, selector, place, room_bytes)
+            found.append(selected.data)
+            if selected.position == position:
+                return b"".join(found), selected.overflow_bytes
+            position, place = selected.position, (selected.scn, selected.offset)
     except DatabusError as error:
         return type(error).__name__
     return b"".join(found), position, place

@@ -26,7 +26,7 @@ class RingData:
         self, position: int, end: int, after_scn: int
     ) -> list[tuple[int, int, int, int]]: ...
     def stamp(self, position: int, end: int, scn: int, timestamp_ns: int) -> None: ...
-    def sift(
+    def select(
         self,
         position: int,
         end: int,

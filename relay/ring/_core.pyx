@@ -1,15 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""What is done per event in a ring's data, at C speed: walk, check, stamp, sift, count.
+"""The compiled work per event of a ring: walk, check, stamp, select, count.
 
-The rules are those of `events`, `event_selector` and `row_count`, which do all of it
-themselves where this module was not built, and say every error the same. Two
-things are different: no bytes are copied to look at them, and the GIL is let go
-of while a large piece is worked on. For a small one that would cost more than
-the work: another thread may keep it for milliseconds.
+The rules are those of `events`, `event_selector` and `row_count`. Those modules do the same
+work in Python if this one was not built, and raise the same errors. Two things differ: no
+bytes are copied only to read them, and a call on a large range releases the GIL. On a small
+range releasing it costs more than the work: another thread may hold it for milliseconds.
 
-The bytes may change while they are read: a reader's writer is another process.
-So each number is read once, compared with the bounds, and used; whether what
-came of it can be believed, the caller finds out by looking at head afterwards.
+The bytes may change while they are read, because the writer may be another process. So each
+number is read once, checked against the bounds, and used. The caller reads head afterwards
+to learn whether the result is valid.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -25,7 +24,7 @@ include "../../schemas/event/layout.pxi"
 
 cdef extern from *:
     """
-    /* What was read before is in registers now: it is not read a second time. */
+    /* Compiler barrier: values read above stay in registers and are not read again. */
     #if defined(__GNUC__)
     #define READ_ONCE_ABOVE() __asm__ volatile("" ::: "memory")
     #else
@@ -36,13 +35,13 @@ cdef extern from *:
 
 cdef enum:
     WINDOW_DONE = -1
-    # From so many bytes on the work is done without the GIL.
+    # Ranges of at least this size are processed without the GIL.
     LARGE_BYTES = 1 << 21
     WINDOWS_AT_A_TIME = 4096
     INDEX_AT = 4096  # see `scn_index`
     MARK_BYTES = 32
 
-# What became of an event that was looked at.
+# The result of examining one event.
 cdef enum Verdict:
     FINE = 0
     NO_EVENT = 1
@@ -170,7 +169,7 @@ cdef inline uint32_t _crc(const Lap* lap, int64_t at, int64_t size, uint32_t beg
 cdef inline Verdict _read_header(
     const Lap* lap, int64_t at, int64_t left, Header* header
 ) noexcept nogil:
-    """Read the header at `at` of an event that may have `left` bytes at most."""
+    """Read the header at `at`; the event may be at most `left` bytes long."""
     cdef uint8_t copied[LONG_KEY_HEADER_BYTES]
     cdef const uint8_t* begin
     if left < SMALLEST_BYTES:
@@ -247,7 +246,7 @@ cdef Verdict _last_end(
 cdef int _check_windows(
     const Lap* lap, int64_t position, int64_t end, int64_t scn, Sound* found
 ) noexcept nogil:
-    """Note the sound windows from `position` on; returns how many, WINDOWS_AT_A_TIME at most."""
+    """Store the sound windows from `position` on; return how many, at most WINDOWS_AT_A_TIME."""
     cdef Header header
     cdef int64_t at = position % lap.capacity, start = position, body_at
     cdef int count = 0
@@ -315,19 +314,19 @@ cdef Verdict _stamp(
     return FINE if header.src_id == EOP_SRC_ID else UNENDED
 
 
-# -- sifting ------------------------------------------------------------------------------
+# -- selecting ----------------------------------------------------------------------------
 
 
 cdef class Plan:
-    """Which events pass, in numbers: what a `Sieve` makes for `RingData.sift`.
+    """A selection compiled to numbers, made by `EventSelector` for `select` and `count`.
 
-    `rules` has for each src_id that is filtered a list of (buckets, start,
-    end), one of which must match; buckets 0 is a range of keys. `src_ids` None
-    stands for all.
+    `rules` maps each filtered src_id to a list of (buckets, start, end). An event passes if
+    one of them matches its key; 0 buckets means a range of keys. `src_ids` is None for all
+    sources.
     """
 
-    cdef uint16_t* _by_src_id  # 0: turned away, 1: passes, else 2 + number of its first rule
-    cdef Rule* _rules  # those of a src_id end with one that has -1 buckets
+    cdef uint16_t* _by_src_id  # 0: rejected, 1: passes, else 2 + index of its first rule
+    cdef Rule* _rules  # the rules of each src_id end with one of -1 buckets
     cdef int32_t _most_src_id
     cdef bint _others_pass
     cdef bint _wants_ddl
@@ -383,7 +382,7 @@ cdef inline bint _matches(const Rule* rule, int64_t number) noexcept nogil:
 
 
 cdef bint _read_number(const uint8_t* key, int64_t size, int64_t* number) noexcept nogil:
-    """Read a key as Java's `Long.parseLong` does; whether it is one."""
+    """Parse a key as Java's `Long.parseLong` does; return whether it is a number."""
     cdef bint is_negative = key[0] == 45
     cdef int64_t at = 1 if is_negative or key[0] == 43 else 0
     cdef uint64_t value = 0, most = (<uint64_t>1 << 63) - (0 if is_negative else 1)
@@ -409,12 +408,12 @@ cdef Verdict _judge_byte_key(
     if not 0 <= size <= header.length - SMALLEST_BYTES:
         return UNDECIDED
     if lap.capacity - at < header.header_length:
-        return UNDECIDED  # it lies across the end of the file
+        return UNDECIDED  # the key wraps around the end of the file
     key = lap.data + at + SMALLEST_BYTES
     if _u4(lap.data + at + KEY_LENGTH_AT) != size:
         return UNDECIDED
     if size == 0:
-        # All rows of the table are gone: that is about every key.
+        # The table was emptied, which concerns every key.
         if header.bits & (OPCODE_MASK | HAS_PAYLOAD) == OPCODE_DELETE:
             return FINE
         number = 0
@@ -427,7 +426,7 @@ cdef Verdict _judge_byte_key(
         code = 31 * code + key[place]
     if not _read_number(key, size, &number):
         if rule.buckets == 0:
-            return UNDECIDED  # a range of keys that are no numbers is refused
+            return UNDECIDED  # a range filter rejects keys that are not numbers with an error
         number = <int32_t>code
     return FINE if _matches(rule, number) else TURNED_AWAY
 
@@ -448,10 +447,10 @@ cdef inline Verdict _judge(
     return FINE if _matches(plan._rules + entry - 2, header.key) else TURNED_AWAY
 
 
-cdef Verdict _sift(
+cdef Verdict _select(
     const Lap* lap, Cursor* cursor, int64_t end, int64_t tail, Plan plan
 ) noexcept nogil:
-    """Copy what passes; FINE at `end` or when the room is full."""
+    """Copy the events that pass; return FINE at `end` or when the output is full."""
     cdef Header header
     cdef Verdict verdict
     cdef int64_t at = cursor.position % lap.capacity
@@ -490,7 +489,7 @@ cdef Verdict _sift(
 cdef Verdict _count(
     const Lap* lap, Tally* tally, int64_t end, int64_t tail, const Limits* limits, Plan plan
 ) noexcept nogil:
-    """Count what passes; FINE at `end`, OVER at a limit."""
+    """Count the events that pass; return FINE at `end`, OVER at a limit."""
     cdef Header header
     cdef Verdict verdict
     cdef uint8_t timestamp[8]
@@ -527,20 +526,20 @@ cdef Verdict _count(
     return FINE
 
 
-# -- what Python calls ----------------------------------------------------------------------
+# -- the Python interface -------------------------------------------------------------------
 
 
 cdef class RingData:
-    """The data of a mapped ring: byte `p` of it lies at `data_at + p % capacity`.
+    """The data of a mapped ring: position `p` is at byte `data_at + p % capacity`.
 
-    Holds on to the mapping until `release`; nothing may be asked afterwards.
+    Keeps the mapping until `release`; no other method may be called after it.
     """
 
     cdef Py_buffer _view
     cdef Lap _lap
     cdef bint _is_writable
-    cdef int _busy  # calls that other threads are in, without the GIL
-    cdef int64_t _index_slots  # that there is room for between the header page and the data
+    cdef int _busy  # number of calls running without the GIL
+    cdef int64_t _index_slots  # number that fit between the header page and the data
 
     def __cinit__(self, mapping, int64_t data_at, int64_t capacity_bytes, bint is_writable):
         PyObject_GetBuffer(mapping, &self._view, PyBUF_WRITABLE if is_writable else PyBUF_SIMPLE)
@@ -556,7 +555,7 @@ cdef class RingData:
         PyBuffer_Release(&self._view)
 
     def release(self):
-        """Let go of the mapping; may be called twice. No other thread may be in a call."""
+        """Release the mapping; may be called twice. No other thread may be in a call."""
         if self._busy:
             raise BufferError("another thread is at work in the ring")
         self._lap.data = NULL
@@ -573,7 +572,7 @@ cdef class RingData:
         return <const uint64_t*>(<uint8_t*>self._view.buf + INDEX_AT) + number % slots * 4
 
     def index_entry(self, uint64_t number, uint64_t slots):
-        """Return the words of index entry `number`; None when its slot holds another one."""
+        """Return the words of index entry `number`; None if its slot holds another entry."""
         cdef const uint64_t* entry = self._entry(number, slots)
         cdef uint64_t scn = entry[0], position = entry[1], prev_scn = entry[2]
         cdef uint64_t sum = (
@@ -588,7 +587,7 @@ cdef class RingData:
         return scn, position, -1 if prev_scn >> 63 else <int64_t>prev_scn
 
     def index_bisect(self, int word, uint64_t wanted, int64_t low, int64_t end, uint64_t slots):
-        """Return the last entry in [low, end) whose word is not above `wanted`, or `low`."""
+        """Return the last entry in [low, end) whose word is at most `wanted`; `low` without one."""
         cdef int64_t high = end - 1, middle
         while low < high:
             middle = low + (high - low + 1) // 2
@@ -599,7 +598,7 @@ cdef class RingData:
         return low
 
     def copy_out(self, int64_t position, int64_t length):
-        """Return `length` bytes from `position` on."""
+        """Return `length` bytes starting at `position`."""
         cdef uint8_t* out
         self._check(position)
         if not 0 <= length <= self._lap.capacity:
@@ -656,7 +655,10 @@ cdef class RingData:
         return found
 
     def check_windows(self, int64_t position, int64_t end, int64_t after_scn):
-        """Return sound windows from `position` on as tuples; fewer than asked at the last one."""
+        """Return up to WINDOWS_AT_A_TIME sound windows from `position` on, as tuples.
+
+        The list is empty where no sound window begins.
+        """
         cdef Sound* found
         cdef int count
         self._check(position)
@@ -689,7 +691,7 @@ cdef class RingData:
         if verdict != FINE:
             raise ProtocolError(_TEXTS[verdict], position)
 
-    def sift(
+    def select(
         self,
         int64_t position,
         int64_t end,
@@ -699,7 +701,7 @@ cdef class RingData:
         int64_t offset,
         int64_t room_bytes,
     ):
-        """See `event_selector.sift`; stops in front of an event that the plan cannot decide about."""
+        """See `event_selector.select_events`; stops before an event that the plan cannot decide."""
         cdef Cursor cursor
         cdef Header header
         cdef Verdict verdict = FINE
@@ -715,11 +717,11 @@ cdef class RingData:
             position, scn, offset, <uint8_t*>PyBytes_AS_STRING(body), 0, room_bytes, -1, -1, -1
         )
         if end - position < LARGE_BYTES:
-            verdict = _sift(&self._lap, &cursor, end, tail, plan)
+            verdict = _select(&self._lap, &cursor, end, tail, plan)
         else:
             self._busy += 1
             with nogil:
-                verdict = _sift(&self._lap, &cursor, end, tail, plan)
+                verdict = _select(&self._lap, &cursor, end, tail, plan)
             self._busy -= 1
         if verdict != FINE and verdict != UNDECIDED:
             raise ProtocolError(_TEXTS[verdict], cursor.position)
@@ -734,7 +736,7 @@ cdef class RingData:
         )
 
     def count(self, int64_t end, int64_t tail, Plan plan not None, limits, so_far):
-        """See `row_count.count_rows`; stops in front of an event that the plan cannot decide about."""
+        """See `row_count.count_rows`; stops before an event that the plan cannot decide."""
         cdef Tally tally
         cdef Limits most
         cdef Verdict verdict
@@ -772,7 +774,7 @@ cdef class RingData:
 
 
 def stamp(buffer, int64_t begin, int64_t end, int64_t scn, int64_t timestamp_ns):
-    """Stamp the events of a window in a plain buffer, and give their bodies their CRCs.
+    """Stamp the events of a window in a plain buffer, and set the CRCs of their bodies.
 
     Raises ProtocolError as `events.stamp_events` does.
     """
@@ -808,7 +810,7 @@ def find_run(bytes marks not None, Py_ssize_t number, int64_t newest, int64_t li
 
 
 def checksum(const uint8_t[::1] data, uint32_t begin=0, bint by_table=False):
-    """Return what `zlib.crc32` returns, in the way of this machine or by table."""
+    """Return the CRC-32 of `zlib.crc32`, by this machine's fastest method or by table."""
     cdef const uint8_t* at = &data[0] if data.shape[0] else NULL
     if by_table:
         return <uint32_t>~crc32_by_table(at, data.shape[0], ~begin)
@@ -816,7 +818,7 @@ def checksum(const uint8_t[::1] data, uint32_t begin=0, bint by_table=False):
 
 
 def find_ddl(bytes windows not None):
-    """Return where the first DDL event lies in whole windows; -1 when there is none."""
+    """Return the offset of the first DDL event in whole windows; -1 without one."""
     cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(windows)
     cdef int64_t left = PyBytes_GET_SIZE(windows), length
     while left >= SMALLEST_BYTES:

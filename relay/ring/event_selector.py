@@ -1,13 +1,12 @@
-"""Which events of a ring a reader gets, and those of them that lie in one piece of it.
+"""Select the events of a ring that a request wants, a bounded range at a time.
 
-A `Sieve` is made from a request's selection: sources, filters, whether DDL is
-wanted. Control events always pass, but for DDL; an event that says that a
-table was emptied passes every filter of its source, as it is about every key.
+An `EventSelector` is made from a request's selection: sources, filters, and whether DDL is
+wanted. Control events other than DDL always pass. An event that reports an emptied table
+passes every filter of its source, because it concerns every key.
 
-`sift` looks at a bounded piece. Where `_core` was built it goes ahead,
-in the mapping and without a Python object per event, and what it cannot decide
-about (keys that are not ASCII, keys across the end of the file) is looked at
-here. Rendered events are made here too.
+If `_core` was built, it reads the events in the mapping, without a Python object per event.
+The Python code here decides what the compiled code leaves undecided (keys that are not
+ASCII, keys that wrap around the end of the file), and renders events.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 try:
     from databus.relay.ring import _core as ring_core
-except ImportError:  # not built: every event is looked at here
+except ImportError:  # not built: Python reads every event
     Plan = None
     find_ddl = None
 else:
@@ -43,13 +42,13 @@ _EMPTIED_BITS = BYTE_KEY | Opcode.DELETE
 Position = tuple[int, int]  # windowScn, windowOffset
 
 
-class Sifted(NamedTuple):
-    """What came of a look: how far it got, and the bytes of the events that pass.
+class SelectedEvents(NamedTuple):
+    """The bytes of the events that pass, and the position to continue from.
 
-    `scn` and `offset` are where one goes on, `position` where that is. Of
-    `data` the first `whole_bytes` are up to the end of a window, `whole_scn`.
-    `overflow_bytes` is the size of an event that had no room. NOTHING (-1) in
-    any of these says that there was no such thing.
+    `position` is that position in the ring; `scn` and `offset` are the same place as a
+    window and a number of its events. The first `whole_bytes` of `data` end with window
+    `whole_scn`. `overflow_bytes` is the size of an event that did not fit. NOTHING (-1)
+    means that there is no such window or event.
     """
 
     position: int
@@ -61,8 +60,8 @@ class Sifted(NamedTuple):
     overflow_bytes: int
 
 
-class Sieve:
-    """What passes, and as what: `render` is None when events are sent as the ring has them."""
+class EventSelector:
+    """Decides which events pass; `render` is None if they are sent as they are stored."""
 
     def __init__(self, selection: Selection, render: Render | None) -> None:
         self._src_ids = selection.src_ids
@@ -73,7 +72,7 @@ class Sieve:
         self.plan = None if render is not None else _plan(selection)
 
     def passes(self, data: bytes, at: int, event: Peek) -> bool:
-        """Say whether the event at `at` is wanted, of which `event` was read."""
+        """Return whether the event at `at` is wanted; `event` holds its fixed fields."""
         if event.src_id < 0:
             return event.src_id != DDL_SRC_ID or self.wants_ddl
         if self._src_ids is not None and event.src_id not in self._src_ids:
@@ -86,43 +85,43 @@ class Sieve:
 
 
 def may_have_ddl(windows: bytes) -> bool:
-    """Say whether there may be a DDL event in whole windows; no is certain."""
+    """Return whether whole windows may contain a DDL event; False is certain."""
     if find_ddl is None:
         return _DDL_SRC_ID_BYTES in windows
     return find_ddl(windows) >= 0
 
 
-def sift(
+def select_events(
     ring_file: RingFile,
     position: int,
     end: int,
     tail: int,
-    sieve: Sieve,
+    selector: EventSelector,
     place: Position,
     room_bytes: int,
-) -> Sifted:
-    """Look at the events from `position` to `end`, at least at one; none is beyond `tail`.
+) -> SelectedEvents:
+    """Select from the events between `position` and `end`; read at least one, none after `tail`.
 
-    `place` is the window of the last event looked at and how many of its were.
-    Raises ProtocolError when something else than events lies there, and
-    InvalidParameterError when a filter cannot be asked about a key.
+    `place` is the window of the last event read before, and the number of its events read.
+    Raises ProtocolError if the bytes are not events, and InvalidParameterError if a filter
+    does not apply to a key.
     """
-    if sieve.plan is not None and ring_file.core is not None:
-        found = ring_file.core.sift(position, end, tail, sieve.plan, *place, room_bytes)
+    if selector.plan is not None and ring_file.core is not None:
+        found = ring_file.core.select(position, end, tail, selector.plan, *place, room_bytes)
         if found[0] > position or found[-1] >= 0:
-            return Sifted(*found)
-    return _sift_copy(ring_file, position, end, tail, sieve, place, room_bytes)
+            return SelectedEvents(*found)
+    return _select_copy(ring_file, position, end, tail, selector, place, room_bytes)
 
 
-def _sift_copy(
+def _select_copy(
     ring_file: RingFile,
     position: int,
     end: int,
     tail: int,
-    sieve: Sieve,
+    selector: EventSelector,
     place: Position,
     room_bytes: int,
-) -> Sifted:
+) -> SelectedEvents:
     data = copy_events(ring_file, position, end, tail)
     (scn, offset), pieces, used_bytes = place, [], 0
     whole_bytes = whole_scn = overflow_bytes = NOTHING
@@ -136,8 +135,8 @@ def _sift_copy(
             break
         if event.scn != scn:
             scn, offset = event.scn, 0
-        if sieve.passes(data, at, event):
-            piece = data[at:stop] if sieve.render is None else sieve.render(data[at:stop])
+        if selector.passes(data, at, event):
+            piece = data[at:stop] if selector.render is None else selector.render(data[at:stop])
             if used_bytes + len(piece) > room_bytes:
                 overflow_bytes = len(piece)
                 break
@@ -149,11 +148,11 @@ def _sift_copy(
             offset += 1
         at = stop
     body = b"".join(pieces)
-    return Sifted(position + at, scn, offset, body, whole_bytes, whole_scn, overflow_bytes)
+    return SelectedEvents(position + at, scn, offset, body, whole_bytes, whole_scn, overflow_bytes)
 
 
 def copy_events(ring_file: RingFile, position: int, end: int, tail: int) -> bytes:
-    """Copy bytes that have at least one whole event."""
+    """Copy bytes from `position` on, at least one whole event."""
     data = ring_file.copy_out(position, min(end, tail) - position)
     if len(data) < SMALLEST_BYTES and end < tail:
         data = ring_file.copy_out(position, min(SMALLEST_BYTES, tail - position))
@@ -172,7 +171,7 @@ def _is_about_all_rows(event: Peek) -> bool:
 
 
 def _plan(selection: Selection) -> ring_core.Plan | None:
-    """Return the selection in numbers; None when a filter is of another kind, or not built."""
+    """Return the compiled selection; None without `_core`, or if it does not know a filter."""
     if Plan is None:
         return None
     rules = {}

@@ -1,12 +1,12 @@
-"""Read a ring: from any thread, any process, at any speed, never in the writer's way.
+"""Read a ring from any thread or process, at any speed, without delaying the writer.
 
-A reader takes no lock and writes nothing. It copies first and looks at head
-afterwards: if head has passed where the copy began, the writer may have
-overwritten what was copied, and the reader was overtaken.
+A reader takes no lock and writes nothing. It copies first and reads head afterwards: if
+head has passed the begin of the copy, the writer may have overwritten the bytes meanwhile,
+and the reader was overtaken.
 
-What lay in the file when it was opened is checked before it is given out
-(`check`): where it is damaged everything ends before it, and who asks for
-what follows gets DamagedWindowsError.
+Bytes that were in the file when it was opened are checked before they are returned
+(`check`). A read ends before damage, and a read that starts at damage raises
+DamagedWindowsError.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import NamedTuple
 from databus.relay.ring.check import RingCheck
 from databus.relay.ring.event_selector import (
     WINDOW_DONE,
+    EventSelector,
     Position,
-    Sieve,
-    Sifted,
+    SelectedEvents,
     may_have_ddl,
-    sift,
+    select_events,
 )
 from databus.relay.ring.events import EOP_BYTES, find_event, last_end, steps, timestamp_at
 from databus.relay.ring.layout import (
@@ -66,8 +66,8 @@ class Place(NamedTuple):
 class RingReader:
     """A ring mapped read-only. Any thread may call any method but `close`.
 
-    Positions are logical offsets and good for one request: ask `find` again
-    for the next one, because a restarted writer may have dropped a damaged end.
+    Positions are logical offsets and valid for one request. Call `find` again for the next
+    one, because a restarted writer may have dropped a damaged end.
     """
 
     def __init__(self, ring_file: RingFile, *, follows: bool = False) -> None:
@@ -77,15 +77,15 @@ class RingReader:
 
     @classmethod
     def open(cls, path: Path, *, follows: bool = False) -> RingReader:
-        """Map the ring at `path`; raises RingCorruptError, or RingError when it isn't there.
+        """Map the ring at `path`; raises RingCorruptError, or RingError if there is none.
 
-        With `follows`, `find` opens the file again that took the name of this
-        one: for a reader that one thread alone uses.
+        With `follows`, `find` opens a file that has replaced this one. Use it only for a
+        reader that belongs to one thread.
         """
         return cls(_map(path), follows=follows)
 
     def follow(self) -> None:
-        """Open the ring again when another file has taken its name; raises RingError."""
+        """Open the ring again if another file has replaced it; raises RingError."""
         if not self.is_replaced:
             return
         ring_file = _map(self._file.path)
@@ -97,12 +97,12 @@ class RingReader:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another file has taken this one's name."""
+        """Whether another file has replaced this one."""
         return bool(self._cells[REPLACED])
 
     @property
     def opening(self) -> int:
-        """Another number for each file that had the name: what was found is to be found anew."""
+        """Number of files opened so far; positions found in an earlier one are invalid."""
         return self._openings
 
     def _use(self, ring_file: RingFile) -> None:
@@ -112,8 +112,8 @@ class RingReader:
         self._index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
         self.check = RingCheck(ring_file, self._index)
         self._generation = self._cells[GENERATION]
-        self._remembered: dict[int, Place] = {}  # by SCN: how far requests into a window got
-        self._without_ddl = (0, 0)  # from where to where there is none, as far as was looked
+        self._remembered: dict[int, Place] = {}  # by SCN: progress of requests into a window
+        self._without_ddl = (0, 0)  # the range known to contain no DDL
 
     def close(self) -> None:
         """Unmap the ring; no other thread may be in a call."""
@@ -131,7 +131,7 @@ class RingReader:
 
     @property
     def head(self) -> int:
-        """Position of the oldest window: where a flexible checkpoint starts."""
+        """Position of the oldest window, where a flexible checkpoint starts."""
         head: int = self._cells[HEAD]
         return head
 
@@ -143,26 +143,26 @@ class RingReader:
 
     @property
     def min_scn(self) -> int:
-        """SCN of the oldest window; -1 when the ring is empty."""
+        """SCN of the oldest window; -1 if the ring is empty."""
         return self.extent().min_scn
 
     @property
     def max_scn(self) -> int:
-        """SCN of the newest window; that of `prev_scn` when the ring is empty."""
+        """SCN of the newest window; equal to `prev_scn` if the ring is empty."""
         return self.newest()[0]
 
     @property
     def prev_scn(self) -> int:
-        """Newest SCN not held any more, or never held; -1 when that isn't known.
+        """Newest SCN no longer held, or never held; -1 if unknown.
 
-        When nothing was ever evicted it is the SCN that capture started after:
-        0 if that was the beginning of the source.
+        If nothing was ever evicted, it is the SCN after which capture started: 0 for the
+        beginning of the source.
         """
         return self.extent().prev_scn
 
     @property
     def first_timestamp_ns(self) -> int:
-        """Timestamp of the oldest event; 0 when the ring is empty."""
+        """Timestamp of the oldest event; 0 if the ring is empty."""
         while True:
             extent = self.extent()
             if extent.head == extent.tail:
@@ -173,12 +173,12 @@ class RingReader:
 
     @property
     def latest_timestamp_ns(self) -> int:
-        """Timestamp of the newest window; 0 when there never was one."""
+        """Timestamp of the newest window; 0 if there never was one."""
         timestamp_ns: int = self._cells[NEWEST_TIMESTAMP]
         return timestamp_ns
 
     def extent(self) -> Extent:
-        """Return what the ring holds, as of one moment."""
+        """Return a consistent snapshot of the ring's bounds."""
         cells = self._cells
         while True:
             first, end, tail = cells[FIRST], cells[NEXT], cells[TAIL]
@@ -194,12 +194,12 @@ class RingReader:
                 raise RingCorruptError(str(self._file.path), "its index is damaged")
             if oldest.position >= tail:
                 return Extent(tail, tail, UNKNOWN_SCN, oldest.prev_scn, first, first)
-            if last.position >= tail:  # its window is not published yet
+            if last.position >= tail:  # the entry's window is not published yet
                 end -= 1
             return Extent(oldest.position, tail, oldest.scn, oldest.prev_scn, first, end)
 
     def newest(self) -> tuple[int, int]:
-        """Return the newest window's SCN and the position after it, belonging together."""
+        """Return the newest window's SCN and end position, as one consistent pair."""
         cells = self._cells
         for _ in range(3):
             tail = cells[TAIL]
@@ -213,13 +213,13 @@ class RingReader:
     def find(self, scn: int, window_offset: int) -> int | None:
         """Return the position of the first event after (scn, window_offset).
 
-        `window_offset` counts all events of the window, -1 stands for all. An
-        SCN between two windows is followed by the later one. SCN 0 is "the
-        beginning": answered only by a ring from which nothing is missing.
+        `window_offset` counts all events of the window; -1 means the whole window. After an
+        SCN between two windows comes the later window. SCN 0 means the beginning of the
+        source, and is found only if no window of the source is missing.
 
-        None when the point is newer than all the ring holds: nothing may be
-        sent until the ring has caught up with it. Raises ScnNotFoundError when
-        events after the point are no longer held, or damaged.
+        Returns None if the point is newer than the ring's newest window: nothing may be sent
+        until the ring has caught up with it. Raises ScnNotFoundError if events after the
+        point are no longer held, or are damaged.
         """
         self._check_generation()
         while True:
@@ -236,7 +236,7 @@ class RingReader:
                 return found
 
     def window_at(self, scn: int) -> tuple[int, int] | None:
-        """Return SCN and timestamp of the newest window up to `scn`; None when it is not held."""
+        """Return SCN and timestamp of the newest window up to `scn`; None if it is not held."""
         try:
             position = self.find(scn, WINDOW_DONE)
             if position is None or position - EOP_BYTES < self._cells[HEAD]:
@@ -247,10 +247,10 @@ class RingReader:
         return end.scn, end.timestamp_ns
 
     def read(self, position: int, max_bytes: int) -> bytes:
-        """Copy bytes from `position` up to the published tail, b"" at the tail.
+        """Copy bytes from `position` up to the published tail; b"" at the tail.
 
-        The end may cut an event, but for one at damage. Raises ScnNotFoundError
-        when overtaken, or damaged from here on.
+        The copy may end inside an event, except before damage. Raises ScnNotFoundError if
+        the reader was overtaken, or if the bytes at `position` are damaged.
         """
         end = self.check.reach(position, min(position + max_bytes, self._cells[TAIL]))
         length = end - position
@@ -260,39 +260,44 @@ class RingReader:
             raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
         return data
 
-    def sift(
-        self, position: int, max_bytes: int, sieve: Sieve, place: Position, room_bytes: int
-    ) -> Sifted | None:
-        """Return what passes of the next `max_bytes`, one event at least; None at the tail.
+    def select(
+        self,
+        position: int,
+        max_bytes: int,
+        selector: EventSelector,
+        place: Position,
+        room_bytes: int,
+    ) -> SelectedEvents | None:
+        """Return the events that pass in the next `max_bytes`; None at the tail.
 
-        `place` and the errors are those of `event_selector.sift`; raises
-        ScnNotFoundError when overtaken.
+        At least one event is read. `place` and the errors are those of
+        `event_selector.select_events`; raises ScnNotFoundError if overtaken.
         """
         tail = self._cells[TAIL]
         if position >= tail:
             return None
         end = self.check.reach(position, min(position + max_bytes, tail))
-        sifted = None
+        selected = None
         try:
-            sifted = sift(self._file, position, end, tail, sieve, place, room_bytes)
+            selected = select_events(self._file, position, end, tail, selector, place, room_bytes)
         except ProtocolError as error:
             self._explain(error, position)
         if self._cells[HEAD] > position:
             extent = self.extent()
             raise ScnNotFoundError(extent.prev_scn, extent.min_scn)
-        return sifted
+        return selected
 
     def count(
-        self, so_far: RowCount, max_bytes: int, tail: int, sieve: Sieve, limits: Limits
+        self, so_far: RowCount, max_bytes: int, tail: int, selector: EventSelector, limits: Limits
     ) -> RowCount:
-        """Count the rows of the next `max_bytes`, and no further than `tail`.
+        """Count the rows in the next `max_bytes`, but not beyond `tail`.
 
-        Errors are those of `row_count.count_rows`; raises ScnNotFoundError when overtaken.
+        The errors are those of `row_count.count_rows`; raises ScnNotFoundError if overtaken.
         """
         position = so_far.position
         end = self.check.reach(position, min(position + max_bytes, tail))
         try:
-            so_far = count_rows(self._file, end, tail, sieve, limits, so_far)
+            so_far = count_rows(self._file, end, tail, selector, limits, so_far)
         except ProtocolError as error:
             self._explain(error, position)
         if self._cells[HEAD] > position:
@@ -301,9 +306,9 @@ class RingReader:
         return so_far
 
     def block_before(self, timestamp_ns: int) -> IndexEntry | None:
-        """Return a block whose first window was committed before a time, the oldest when none was.
+        """Return a block whose first window was committed before a time, or else the oldest one.
 
-        The last such block where commit times never go back. None when the ring is empty.
+        It is the last such block if commit times never decrease. None if the ring is empty.
         """
         while True:
             extent = self.extent()
@@ -325,7 +330,7 @@ class RingReader:
                 return found
 
     def block_before_position(self, end: int) -> int | None:
-        """Return where the last block begins that begins before `end`; None when none does."""
+        """Return the begin of the last block that begins before `end`; None without one."""
         while True:
             extent = self.extent()
             if end <= extent.head or extent.head == extent.tail:
@@ -336,14 +341,14 @@ class RingReader:
                 return entry.position
 
     def timestamp_at(self, position: int) -> int:
-        """Return the timestamp of the event that begins at a position; 0 when it is gone."""
+        """Return the timestamp of the event that begins at a position; 0 if it is overwritten."""
         if not self._cells[HEAD] <= position < self._cells[TAIL]:
             return 0
         timestamp_ns = self._checked_timestamp(position)
         return timestamp_ns if self._cells[HEAD] <= position else 0
 
     def _checked_timestamp(self, position: int) -> int:
-        """Return the timestamp of the event there; 0 where that is damaged."""
+        """Return the timestamp of the event at a position; 0 if it is damaged."""
         try:
             self.check.reach(position, position + 1)
         except (DamagedWindowsError, RingCorruptError):
@@ -351,11 +356,11 @@ class RingReader:
         return timestamp_at(self._file, position)
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
-        """Return where the last window ends that ends within `max_bytes` of `position`.
+        """Return the end of the last window that ends within `max_bytes` of `position`.
 
-        `position` itself when none does. Looks at one block of the ring at
-        most, whatever `max_bytes` is; and at none when the index knows of an
-        end that is no more than `slack_bytes` short of the limit.
+        Returns `position` itself if there is none. Scans one block at most, whatever
+        `max_bytes` is, and none if the index has the end of a window at most `slack_bytes`
+        before the limit.
         """
         while True:
             extent = self.extent()
@@ -381,9 +386,9 @@ class RingReader:
                 return end
 
     def may_have_ddl(self, position: int, windows: bytes) -> bool:
-        """Say whether there may be a DDL event in whole windows that were read there.
+        """Return whether whole windows read at `position` may contain a DDL event.
 
-        What one request looked at, the next ones, of whichever client, need not.
+        A range found without DDL is remembered, so later requests do not scan it again.
         """
         end = position + len(windows)
         known_from, known_to = self._without_ddl
@@ -397,12 +402,12 @@ class RingReader:
         return False
 
     def remember_end(self, scn: int, position: int) -> None:
-        """Note that window `scn` ends at `position`: its reader will ask for what follows it."""
+        """Remember that window `scn` ends at `position`, where its reader continues."""
         self._remember(scn, Place(position, _PAST_EVERY_EVENT))
 
     def _begin_walk(self, extent: Extent, scn: int, window_offset: int) -> Place | None:
-        """Return where to walk from to find the point; None when it is ahead of the ring."""
-        has_rest = window_offset >= 0 and scn > 0  # there is no window 0 to be in the middle of
+        """Return the place from which to walk to the point; None if it is ahead of the ring."""
+        has_rest = window_offset >= 0 and scn > 0  # window 0 does not exist, so it has no rest
         is_empty = extent.head == extent.tail
         if is_empty and (extent.prev_scn == UNKNOWN_SCN or scn > extent.prev_scn):
             return None
@@ -422,29 +427,29 @@ class RingReader:
         if following and not has_rest and scn >= following.prev_scn:
             return Place(following.position, 0)
         entry = self._index.get(number)
-        # None: evicted and overwritten meanwhile; head has moved too.
+        # Without an entry the block was evicted meanwhile, so head has moved too.
         return Place(extent.head if entry is None else entry.position, 0)
 
     def _walk(self, begin: Place, tail: int, scn: int, window_offset: int) -> int | None:
-        """Go on from `begin` to the point asked for."""
+        """Walk from `begin` to the requested point; None if it is ahead of the ring."""
         to_skip = window_offset - begin.offset if window_offset >= 0 else -1
         end = self.check.block_reach(begin.position, tail)
         position, newest = find_event(self._file, begin.position, end, scn, to_skip)
         if position == end < tail:
-            self.check.reach(position, position + 1)  # what follows the point, unless it is damaged
+            self.check.reach(position, position + 1)  # raises if damage follows the point
             return position
         if position < tail and newest == scn:
             self._remember(scn, Place(position, window_offset))
         return None if newest < scn else position
 
     def _remember(self, scn: int, place: Place) -> None:
-        """Note how far a window was read, so that a huge one isn't walked again and again."""
+        """Remember a place in a window, so that a huge one is not walked once per request."""
         if len(self._remembered) >= _REMEMBERED_WINDOWS:
             self._remembered.clear()
         self._remembered[scn] = place
 
     def _walk_to_newest(self) -> tuple[int, int]:
-        """Find the newest SCN by its window: the writer stopped in the middle of publishing."""
+        """Find the newest SCN in the data, because the writer stopped while publishing it."""
         while True:
             extent = self.extent()
             if extent.head == extent.tail:
@@ -461,9 +466,9 @@ class RingReader:
                 return last[0].scn, extent.tail
 
     def _explain(self, error: ProtocolError, start: int) -> None:
-        """Return when the writer has overtaken a walk from `start`; otherwise it is damage."""
+        """Return if the writer has overtaken a walk from `start`; otherwise raise for damage."""
         if self._cells[HEAD] <= start:
-            # It came to harm since it was written or checked: whose it is says the block.
+            # Damaged after it was written or checked; the block's check names the windows.
             self.check.check_at(start)
             raise RingCorruptError(str(self._file.path), str(error)) from error
 
@@ -477,7 +482,8 @@ class RingReader:
             self._generation = generation
             self._remembered.clear()
             self._without_ddl = 0, 0
-            self.check = RingCheck(self._file, self._index)  # it was at rest in between
+            # The file was at rest between the two writers, so all of it is checked again.
+            self.check = RingCheck(self._file, self._index)
 
 
 def _map(path: Path) -> RingFile:

@@ -1,16 +1,16 @@
-"""How many rows of a selection lie in a piece of a ring: whole windows, up to a limit.
+"""Count the rows of a selection in a ring: whole windows, up to a limit.
 
-Nothing is copied where `_core` was built, which goes ahead as it does for
-`event_selector.sift`; what it cannot decide about is looked at here. An event that says
-that a table was emptied is a row, as it is sent as one; control events (DDL
-among them) are none.
+If `_core` was built, it counts in the mapping without copying, and the Python code here
+decides what the compiled code leaves undecided, as in `event_selector.select_events`. An event
+that reports an emptied table counts as a row, because it is sent as one. Control events,
+DDL among them, do not count.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from databus.relay.ring.event_selector import NOTHING, Sieve, copy_events
+from databus.relay.ring.event_selector import NOTHING, EventSelector, copy_events
 from databus.schemas.errors import ProtocolError
 from databus.schemas.event.layout import V2_BEGIN
 from databus.schemas.event.v2 import SMALLEST_BYTES, peek
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 
 class Limits(NamedTuple):
-    """Where counting ends: with the last whole window that is within all of these.
+    """Limits on what is counted; counting ends with the last whole window within all of them.
 
-    `until_scn` is the last window wanted, `before_ns` is after the commit times
-    of all those wanted. The first window that has rows may have more than
-    `rows` or `size_bytes`; windows without rows never do.
+    `until_scn` is the last window wanted. Windows committed at `before_ns` or later are not
+    counted. The first window with rows may exceed `rows` or `size_bytes`.
     """
 
     rows: int = MAX_SCN
@@ -35,12 +34,12 @@ class Limits(NamedTuple):
 
 
 class RowCount(NamedTuple):
-    """How far counting got, and what it found.
+    """The position that counting has reached, and the totals so far.
 
-    `scn` and `timestamp_ns` are of the last whole window within the limits
-    (NOTHING (-1): there is none yet), `rows` and `size_bytes` (of the rows'
-    events) up to its end; what was counted of the window after it is apart.
-    `is_over`: a limit was reached, there is nothing more to count.
+    `scn` and `timestamp_ns` belong to the last whole window within the limits; `scn` is
+    NOTHING (-1) before the first one. `rows` and `size_bytes` (the size of the rows' events)
+    are totals up to the end of that window. `window_rows` and `window_bytes` count the
+    window after it. `is_over` is true once a limit is reached.
     """
 
     position: int
@@ -54,27 +53,32 @@ class RowCount(NamedTuple):
 
 
 def count_rows(
-    ring_file: RingFile, end: int, tail: int, sieve: Sieve, limits: Limits, so_far: RowCount
+    ring_file: RingFile,
+    end: int,
+    tail: int,
+    selector: EventSelector,
+    limits: Limits,
+    so_far: RowCount,
 ) -> RowCount:
-    """Count the events that begin before `end`, at least one; none is beyond `tail`.
+    """Count the events that begin before `end`; read at least one, none after `tail`.
 
-    Raises ProtocolError when something else than events lies there, and
-    InvalidParameterError when a filter cannot be asked about a key.
+    Raises ProtocolError if the bytes are not events, and InvalidParameterError if a filter
+    does not apply to a key.
     """
-    if sieve.plan is not None and ring_file.core is not None:
-        found = RowCount(*ring_file.core.count(end, tail, sieve.plan, limits, so_far))
+    if selector.plan is not None and ring_file.core is not None:
+        found = RowCount(*ring_file.core.count(end, tail, selector.plan, limits, so_far))
         if found.position > so_far.position or found.is_over:
             return found
         end = so_far.position + 1
     found = so_far
     while found.position < end and not found.is_over:
         data = copy_events(ring_file, found.position, end, tail)
-        found = _count_copy(data, sieve, limits, found)
+        found = _count_copy(data, selector, limits, found)
     return found
 
 
-def _count_copy(data: bytes, sieve: Sieve, limits: Limits, so_far: RowCount) -> RowCount:
-    """Count the whole events of a copy of what lies at the position."""
+def _count_copy(data: bytes, selector: EventSelector, limits: Limits, so_far: RowCount) -> RowCount:
+    """Count the whole events in `data`, a copy of the bytes at the position of `so_far`."""
     position, scn, timestamp_ns, rows, size_bytes, window_rows, window_bytes, _ = so_far
     at, is_over = 0, False
     while at <= len(data) - SMALLEST_BYTES:
@@ -93,7 +97,7 @@ def _count_copy(data: bytes, sieve: Sieve, limits: Limits, so_far: RowCount) -> 
             scn, timestamp_ns = event.scn, event.timestamp_ns
             rows, size_bytes = rows + window_rows, size_bytes + window_bytes
             window_rows = window_bytes = 0
-        elif event.src_id >= 0 and sieve.passes(data, at, event):
+        elif event.src_id >= 0 and selector.passes(data, at, event):
             window_rows += 1
             window_bytes += event.length
             if rows and (

@@ -1,8 +1,8 @@
-"""Whether a ring was written with the registry that is here: its newest rows tell.
+"""Check that a ring was written with the schema registry at hand, by its newest rows.
 
 A ring's events name their source by id and their schema by digest, and only the registry
-says what those are. With another relay's `schemas.db`, or a new one, the same ids would
-mean other tables, to readers and to what is captured from now on.
+resolves them. With the `schemas.db` of another relay, or a new one, the same ids would mean
+other tables, in the ring and in everything captured from now on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from databus.schemas.errors import ProtocolError, RingError, ScnNotFoundError
 from databus.schemas.event.event import NO_SCHEMA_ID
 from databus.schemas.event.v2 import SMALLEST_BYTES, decode, peek
 
-_BLOCKS = 4  # looked at from the end on, until there is a row
+_BLOCKS = 4  # read backwards from the end, until one has a row
 _BLOCK_BYTES = 1 << 20  # of each, at most
 
 
 def check_schemas(reader: RingReader, path: Path, registry: SchemaRegistry) -> None:
-    """Raise RingError when the newest rows of a ring are of no version in the registry."""
+    """Raise RingError if the registry does not have the schemas of a ring's newest rows."""
     known = {
         (src_id, version.schema_id)
         for name, src_id in registry.sources().items()
@@ -42,7 +42,7 @@ def check_schemas(reader: RingReader, path: Path, registry: SchemaRegistry) -> N
 
 
 def _written_with(reader: RingReader, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the source and schema of each row of a block; of a damaged one, of none."""
+    """Yield the source and schema of each row of a block; stop at damage."""
     try:
         data = reader.read(begin, min(end - begin, _BLOCK_BYTES))
         at = 0
@@ -51,7 +51,7 @@ def _written_with(reader: RingReader, begin: int, end: int) -> Iterator[tuple[in
             if not event.is_control and event.schema_id != NO_SCHEMA_ID:
                 yield event.src_id, event.schema_id
     except (ProtocolError, RingError, ScnNotFoundError):
-        return  # damage is told by who serves it
+        return  # the serving reader reports damage
 
 
 def _foreign(path: Path, src_id: int, schema_id: bytes) -> RingError:

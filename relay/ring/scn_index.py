@@ -1,19 +1,19 @@
-"""The SCN index of a ring: sparse, sorted, SCN → where its window begins.
+"""The SCN index of a ring: a sparse, sorted map from SCNs to window positions.
 
-One entry for each block of windows, in a circle of `index_slots` slots; entry
-`n` lies in slot `n % index_slots`. Four 8-byte words:
+It has one entry per block of windows, in a circular array of `index_slots` slots: entry `n`
+is in slot `n % index_slots`. An entry has four 8-byte words:
 
     0  SCN of the block's first window
     1  logical position of that window
     2  SCN of the window before it
     3  check word over the other three and n
 
-Word 2 is what `prev_scn` becomes when everything before the block is evicted:
-the *newest* SCN no longer held, stored beside the position it goes with, so
-that the two cannot disagree. The check word holds n, so an entry that has been
-overwritten by a later lap, or a slot never written, is not taken for entry n.
+Word 2 becomes `prev_scn` when everything before the block is evicted: the *newest* SCN no
+longer held. It is stored with the position it belongs to, so the two cannot disagree. The
+check word covers n, so a slot that a later lap has overwritten, or that was never written,
+is not taken for entry n.
 
-Nothing here evicts or publishes; `first` and `next` come from the caller.
+This module evicts and publishes nothing; the caller keeps `first` and `next`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class IndexEntry(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What a ring holds, as of one moment.
+    """The bounds of a ring at one moment.
 
-    `head == tail` when it holds nothing; then `min_scn` is UNKNOWN_SCN.
-    `first` and `end` are the index entries in use.
+    In an empty ring `head == tail` and `min_scn` is UNKNOWN_SCN. The index entries in use
+    are [first, end).
     """
 
     head: int
@@ -61,7 +61,7 @@ class ScnIndex:
         self._core = core
 
     def put(self, number: int, entry: IndexEntry) -> None:
-        """Write an entry; it counts once NEXT is past it."""
+        """Write an entry; it is valid once NEXT is past it."""
         at = self._at(number)
         scn, position, prev_scn = entry
         cells = self._cells
@@ -71,7 +71,7 @@ class ScnIndex:
         cells[at + 3] = _check(number, scn, position, prev_scn & MASK)
 
     def get(self, number: int) -> IndexEntry | None:
-        """Return entry `number`; None when its slot holds another one, or damage."""
+        """Return entry `number`; None if its slot holds another entry, or is damaged."""
         if self._core is not None:
             words = self._core.index_entry(number, self._slots)
             return None if words is None else IndexEntry._make(words)
@@ -82,13 +82,13 @@ class ScnIndex:
         return IndexEntry(scn, position, prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN)
 
     def begin_of(self, number: int) -> tuple[int, int]:
-        """Return an entry's position and prev_scn, unchecked: for the writer of both."""
+        """Return an entry's position and prev_scn unchecked, for the writer that stored them."""
         at = self._at(number)
         prev_scn = self._cells[at + 2]
         return self._cells[at + 1], prev_scn if prev_scn < 1 << 63 else UNKNOWN_SCN
 
     def wipe(self, number: int) -> None:
-        """Make the slot of entry `number` hold no entry."""
+        """Erase the slot of entry `number`."""
         at = self._at(number)
         for word in range(at, at + 4):
             self._cells[word] = 0
@@ -96,8 +96,8 @@ class ScnIndex:
     def find_scn(self, scn: int, first: int, end: int) -> int:
         """Return the last entry in [first, end) that begins at or before `scn`.
 
-        `first` when none does. The caller then looks whether FIRST moved
-        meanwhile: entries before it may have been overwritten during the search.
+        Returns `first` if there is none. The caller then checks whether FIRST has moved:
+        entries before it may have been overwritten during the search.
         """
         return self._bisect(0, scn, first, end)
 

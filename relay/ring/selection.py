@@ -1,4 +1,4 @@
-"""What a consumer wants of one ring, and from where. Pure."""
+"""The selection: the events that a consumer wants from one ring. No I/O."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from databus.schemas.scn import MAX_SCN
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is read of one physical source, and from where.
+    """The sources, filters and start position of a read of one physical source.
 
-    `src_ids` is None when it is every source of it. `filters` has only those
-    that can turn something away. DDL events are left out unless `wants_ddl`.
-    Windows after `until_scn` are not read.
+    `src_ids` is None for all its sources. `filters` holds only filters that can reject an
+    event. DDL events are skipped unless `wants_ddl`. Windows after `until_scn` are not read.
     """
 
     physical_source: str

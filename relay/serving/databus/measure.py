@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from databus.relay.ring.event_selector import NOTHING, Position, Sieve
+from databus.relay.ring.event_selector import NOTHING, EventSelector, Position
 from databus.relay.ring.row_count import Limits, RowCount
 from databus.relay.ring.scn_index import IndexEntry
 from databus.relay.ring.selection import Selection
@@ -72,7 +72,7 @@ class CountingReader(Protocol):
         ...
 
     def count(
-        self, so_far: RowCount, max_bytes: int, tail: int, sieve: Sieve, limits: Limits
+        self, so_far: RowCount, max_bytes: int, tail: int, selector: EventSelector, limits: Limits
     ) -> RowCount:
         """Count the rows in the next `max_bytes`."""
         ...
@@ -159,10 +159,10 @@ class MeasureJob:
     def _count(
         self, so_far: RowCount, tail: int, selection: Selection, limits: Limits
     ) -> Generator[None, None, RowCount]:
-        sieve = Sieve(selection, render=None)
-        step_bytes = STEP_BYTES if sieve.plan is None else COMPILED_STEP_BYTES
+        selector = EventSelector(selection, render=None)
+        step_bytes = STEP_BYTES if selector.plan is None else COMPILED_STEP_BYTES
         while True:
-            so_far = self._reader.count(so_far, step_bytes, tail, sieve, limits)
+            so_far = self._reader.count(so_far, step_bytes, tail, selector, limits)
             if so_far.is_over or so_far.position >= tail:
                 return so_far
             yield

@@ -18,7 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from databus.relay.ring.event_selector import NOTHING, WINDOW_DONE, Position, Sieve, Sifted
+from databus.relay.ring.event_selector import (
+    NOTHING,
+    WINDOW_DONE,
+    EventSelector,
+    Position,
+    SelectedEvents,
+)
 from databus.relay.ring.events import EOP_BYTES
 from databus.relay.ring.selection import Selection
 from databus.schemas.errors import DamagedWindowsError, OtherLogError, ScnNotFoundError
@@ -37,7 +43,7 @@ SLACK_DIVISOR = 16
 
 
 class WindowReader(Protocol):
-    """What is asked of a ring's reader; `find`, `read` and `sift` may raise ScnNotFoundError."""
+    """The reader of a ring; `find`, `read` and `select` may raise ScnNotFoundError."""
 
     @property
     def opening(self) -> int:
@@ -75,10 +81,15 @@ class WindowReader(Protocol):
         """Return bytes from `position` on, up to the published tail."""
         ...
 
-    def sift(
-        self, position: int, max_bytes: int, sieve: Sieve, place: Position, room_bytes: int
-    ) -> Sifted | None:
-        """Return what passes of so many bytes; None at the published tail."""
+    def select(
+        self,
+        position: int,
+        max_bytes: int,
+        selector: EventSelector,
+        place: Position,
+        room_bytes: int,
+    ) -> SelectedEvents | None:
+        """Return the events that pass in the next `max_bytes`; None at the published tail."""
         ...
 
     def end_of_windows(self, position: int, max_bytes: int, slack_bytes: int = 0) -> int:
@@ -126,8 +137,8 @@ class StreamJob:
     ) -> None:
         self._reader = reader
         self._selection = selection
-        self._sieve = Sieve(selection, render)
-        self._copies_bytes = render is None and self._sieve.takes_all_rows
+        self._selector = EventSelector(selection, render)
+        self._copies_bytes = render is None and self._selector.takes_all_rows
         self._place: tuple[int, Position | None] | None = None
         self._walk: _Walk | None = None
         self._size_bytes = size_bytes
@@ -213,14 +224,14 @@ class StreamJob:
             return StreamResponse(b"", self._end.resume)
         if self._copies_bytes and self._walk is None:
             response = _copy_windows(
-                self._reader, position, begin, self._sieve, self._size_bytes, self._end
+                self._reader, position, begin, self._selector, self._size_bytes, self._end
             )
             if response is not None:
                 self._copied_until = position + len(response.body)
                 return response
         if self._walk is None:
             self._walk = _Walk(
-                self._reader, position, begin, self._sieve, self._size_bytes, self._end
+                self._reader, position, begin, self._selector, self._size_bytes, self._end
             )
         return self._walk.step()
 
@@ -293,7 +304,7 @@ def _copy_windows(
     reader: WindowReader,
     position: int,
     begin: Position | None,
-    sieve: Sieve,
+    selector: EventSelector,
     size_bytes: int,
     last: _End | None,
 ) -> StreamResponse | None:
@@ -310,7 +321,7 @@ def _copy_windows(
         body = reader.read(position, end - position)
         scn = peek(body, len(body) - EOP_BYTES).scn
         reader.remember_end(scn, end)
-        if not sieve.wants_ddl and reader.may_have_ddl(position, body):
+        if not selector.wants_ddl and reader.may_have_ddl(position, body):
             return None
         return StreamResponse(body, last.resume if last and is_rest else (scn, WINDOW_DONE))
     if not reader.read(position, 1):
@@ -326,14 +337,14 @@ class _Walk:
         reader: WindowReader,
         position: int,
         begin: Position | None,
-        sieve: Sieve,
+        selector: EventSelector,
         size_bytes: int,
         last: _End | None,
     ) -> None:
         self._reader = reader
         self._last = last
         self.position = position
-        self._sieve = sieve
+        self._selector = selector
         self._size_bytes = size_bytes
         self._begin = begin
         self._place = begin or (-1, 0)
@@ -346,39 +357,39 @@ class _Walk:
 
     def step(self) -> StreamResponse | None:
         """Read one step; return the response if it is complete."""
-        step_bytes = STEP_BYTES if self._sieve.plan is None else COMPILED_STEP_BYTES
+        step_bytes = STEP_BYTES if self._selector.plan is None else COMPILED_STEP_BYTES
         room_bytes = self._size_bytes - self._piece_bytes
         # Nothing after the end of the selection is read.
         if self._last is not None:
             step_bytes = min(step_bytes, self._last.position - self.position)
         try:
-            sifted = self._reader.sift(
-                self.position, step_bytes, self._sieve, self._place, room_bytes
+            selected = self._reader.select(
+                self.position, step_bytes, self._selector, self._place, room_bytes
             )
         except ScnNotFoundError:
             if self._whole_scn == NOTHING:
                 raise
             return self._response(is_caught_up=False)
-        if sifted is None:
+        if selected is None:
             return self._response(is_caught_up=True)
-        self._take(sifted)
+        self._take(selected)
         if self._last is not None and self.position >= self._last.position:
             return StreamResponse(b"".join(self._pieces), self._last.resume)
         if self._overflow_bytes is not None or self._scanned_bytes >= MAX_SCAN_BYTES:
             return self._response(is_caught_up=False)
         return None
 
-    def _take(self, sifted: Sifted) -> None:
-        if sifted.whole_scn != NOTHING:
-            self._whole_bytes = self._piece_bytes + sifted.whole_bytes
-            self._whole_scn = sifted.whole_scn
-        self._pieces.append(sifted.data)
-        self._piece_bytes += len(sifted.data)
-        self._scanned_bytes += sifted.position - self.position
-        self.position = sifted.position
-        self._place = sifted.scn, sifted.offset
-        if sifted.overflow_bytes != NOTHING:
-            self._overflow_bytes = sifted.overflow_bytes
+    def _take(self, selected: SelectedEvents) -> None:
+        if selected.whole_scn != NOTHING:
+            self._whole_bytes = self._piece_bytes + selected.whole_bytes
+            self._whole_scn = selected.whole_scn
+        self._pieces.append(selected.data)
+        self._piece_bytes += len(selected.data)
+        self._scanned_bytes += selected.position - self.position
+        self.position = selected.position
+        self._place = selected.scn, selected.offset
+        if selected.overflow_bytes != NOTHING:
+            self._overflow_bytes = selected.overflow_bytes
 
     def _response(self, *, is_caught_up: bool) -> StreamResponse:
         body = b"".join(self._pieces)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from databus.relay.ring import (
     _core as ring_core,
-    event_selector as sieve,
+    event_selector,
     events as ring_walk,
     layout as ring_layout,
     ring,
@@ -24,8 +24,8 @@ def ring_work(way: str) -> Iterator[None]:
     with ExitStack() as patches:
         for module, name, plain in (
             (ring_layout, "RingData", None),
-            (sieve, "Plan", None),
-            (sieve, "find_ddl", None),
+            (event_selector, "Plan", None),
+            (event_selector, "find_ddl", None),
             (ring, "find_run", ring_walk.find_run),
         ):
             chosen = getattr(ring_core, name) if is_compiled else plain

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from databus.relay.ring import event_selector as sieve, reader as ring_reader
+from databus.relay.ring import event_selector, reader as ring_reader
 from databus.relay.ring.layout import FIRST, MASK, NEXT, TAIL
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import Ring
@@ -63,7 +63,9 @@ class Way(NamedTuple):
 
 WAYS = {
     "find": Way("find_event", lambda reader, at: reader.find(at // ONE + 1, 1)),
-    "sift": Way("sift", lambda reader, at: reader.sift(at, 100, NOTHING, NOTHING, 100)),
+    "select": Way(
+        "select_events", lambda reader, at: reader.select(at, 100, NOTHING, NOTHING, 100)
+    ),
     "count": Way(
         "count_rows",
         lambda reader, at: reader.count(RowCount(at), 100, reader.tail, NOTHING, Limits()),
@@ -185,7 +187,7 @@ def test_where_there_is_no_ddl_is_said_rightly_and_looked_for_once(
 
     def look(windows: bytes) -> bool:
         looked[0] += 1
-        return sieve.may_have_ddl(windows)
+        return event_selector.may_have_ddl(windows)
 
     monkeypatch.setattr(ring_reader, "may_have_ddl", look)
     for _ in range(40):

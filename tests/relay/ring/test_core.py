@@ -16,12 +16,12 @@ from hypothesis import given, strategies as st
 
 from databus.relay.ring import (
     _core as ring_core,
-    event_selector as sieve,
+    event_selector,
     events as ring_walk,
     layout as ring_layout,
 )
 from databus.relay.ring._core import RingData
-from databus.relay.ring.event_selector import Sieve, may_have_ddl, sift
+from databus.relay.ring.event_selector import EventSelector, may_have_ddl, select_events
 from databus.relay.ring.events import find_event, find_run, last_end, sound_windows, stamp_events
 from databus.relay.ring.layout import PAGE_BYTES, Layout, RingFile, create_file, open_file
 from databus.relay.ring.scn_index import IndexEntry, ScnIndex
@@ -254,7 +254,7 @@ def two_files(begin: int) -> Iterator[TwoFiles]:
     st.integers(0, CAPACITY),
     st.integers(1, CAPACITY),
 )
-def test_a_sieve_lets_the_same_events_through_either_way(
+def test_a_selector_passes_the_same_events_either_way(
     events: list[Event],
     src_ids: frozenset[int] | None,
     filters: dict[int, EventFilter],
@@ -269,17 +269,17 @@ def test_a_sieve_lets_the_same_events_through_either_way(
     selection = Selection("a", Checkpoint.flexible(), src_ids, filters, wants_ddl=wants_ddl)
     with two_files(begin) as files:
         end = files.put(data)
-        files.both(sift_all, Sieve(selection, None), begin, end, step, room)
+        files.both(select_all, EventSelector(selection, None), begin, end, step, room)
 
 
-def sift_all(
-    ring_file: RingFile, made: Sieve, begin: int, end: int, step: int, room: int
+def select_all(
+    ring_file: RingFile, made: EventSelector, begin: int, end: int, step: int, room: int
 ) -> list[Any]:
     """Return what comes of all steps; how far each one got is its own affair."""
     position, place, data, whole = begin, (-1, 0), b"", (-1, -1)
     while position < end:
         asked = (position, min(position + step, end), end)
-        found = sift(ring_file, *asked, made, place, room - len(data))
+        found = select_events(ring_file, *asked, made, place, room - len(data))
         if found.whole_scn >= 0:
             whole = len(data) + found.whole_bytes, found.whole_scn
         position, place = found.position, (found.scn, found.offset)
@@ -293,19 +293,19 @@ def test_a_range_of_keys_that_are_no_numbers_is_refused_either_way(files: TwoFil
     event = Event(3, 1, 1, 0, b"abc", Opcode.UPSERT, None, None)
     end = files.put(encode(event))
     asked = Selection("a", Checkpoint.flexible(), filters={1: RangeFilter(0, 9)})
-    found = files.both(sift_all, Sieve(asked, None), files.begin, end, CAPACITY, CAPACITY)
+    found = files.both(select_all, EventSelector(asked, None), files.begin, end, CAPACITY, CAPACITY)
     assert found[0] is InvalidParameterError
 
 
-def test_damage_is_sifted_alike(files: TwoFiles) -> None:
+def test_damage_is_reported_alike_when_selecting(files: TwoFiles) -> None:
     chosen = random.Random(6)
     data = some_windows()
-    asked = Sieve(
+    asked = EventSelector(
         Selection("a", Checkpoint.flexible(), filters={40: ModFilter(2, 0, 1)}), render=None
     )
     for _ in range(FLIPS):
         end = files.put(damaged(data, chosen))
-        files.both(sift_all, asked, files.begin, end, CAPACITY, CAPACITY)
+        files.both(select_all, asked, files.begin, end, CAPACITY, CAPACITY)
 
 
 def test_a_filter_of_a_kind_that_the_compiled_module_does_not_know_is_asked_itself() -> None:
@@ -317,7 +317,7 @@ def test_a_filter_of_a_kind_that_the_compiled_module_does_not_know_is_asked_itse
             return {}
 
     asked = Selection("a", Checkpoint.flexible(), filters={1: Odd()})
-    assert Sieve(asked, None).plan is None
+    assert EventSelector(asked, None).plan is None
 
 
 @pytest.mark.parametrize("way", ["compiled", "python"])
@@ -325,7 +325,7 @@ def test_ddl_is_seen_in_whole_windows(way: str) -> None:
     windows = some_windows()
     ddl = encode(ddl_event(9, 1, 0, (), "", "DROP"))
     found = ring_core.find_ddl if way == "compiled" else None
-    with patch.object(sieve, "find_ddl", found):
+    with patch.object(event_selector, "find_ddl", found):
         assert [may_have_ddl(data) for data in (windows, windows + ddl)] == [False, True]
     assert ring_core.find_ddl(windows + ddl) == len(windows)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from databus.relay.ring.event_selector import Sieve
+from databus.relay.ring.event_selector import EventSelector
 from databus.relay.ring.reader import RingReader
 from databus.relay.ring.ring import UNKNOWN_SCN, EncodedWindow, Ring
 from databus.relay.ring.row_count import Limits, RowCount
@@ -355,9 +355,9 @@ class TestRules:
     def test_damage_is_not_counted_over(self) -> None:
         with make_ring([make_window(1, ONE * 3)]) as (ring, reader):
             ring.append([make_window(2, ONE).encode()])
-            sieve = Sieve(Selection("a", FLEXIBLE), None)
+            selector = EventSelector(Selection("a", FLEXIBLE), None)
             with pytest.raises(Exception, match="no event begins here"):
-                reader.count(RowCount(3), 100, reader.tail, sieve, Limits())
+                reader.count(RowCount(3), 100, reader.tail, selector, Limits())
 
 
 # -- from a time on -----------------------------------------------------------------------

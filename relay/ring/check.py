@@ -1,13 +1,12 @@
-"""Which bytes of a ring may be believed: a file at rest may have changed under it.
+"""Check the bytes of a ring before they are read: a file at rest may have been damaged.
 
-What was written since the ring was opened was never at rest. What lies before
-that is checked, a block at a time, before anybody is given a byte of it: every
-CRC, and that the block's windows are those between its index entry and the
-next one's. What was found sound is remembered, as stretches of positions.
+Bytes written since the ring was opened were never at rest. All older bytes are checked, a
+block at a time, before any of them is returned: every CRC, and that the block holds exactly
+the windows between its index entry and the next one. Ranges found sound are remembered.
 
-Where a block is damaged nothing from the first window on that is not whole can
-be told apart: it is refused up to the block's end. Windows before and behind
-it are as good as ever.
+In a damaged block events cannot be told apart after the first window that is not whole.
+So reads are refused from that window to the end of the block. Windows before and after that
+range are still served.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from databus.schemas.errors import DamagedWindowsError, RingCorruptError
 
 
 class Damage(NamedTuple):
-    """A stretch that cannot be read: windows after `after_scn`, up to `until_scn`."""
+    """A range that cannot be read: windows after `after_scn`, up to `until_scn`."""
 
     begin: int
     end: int
@@ -32,7 +31,7 @@ class Damage(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One block: its index entry, the next one's if there is one, and where it ends."""
+    """One block: its index entry, the next block's entry or None, and its end."""
 
     number: int
     entry: IndexEntry
@@ -41,7 +40,7 @@ class Block(NamedTuple):
 
 
 class RingCheck:
-    """What is known of one ring file, as of its opening. Any thread may call."""
+    """Checks one ring file from its opening on, and remembers the results. Thread-safe."""
 
     def __init__(self, ring_file: RingFile, index: ScnIndex) -> None:
         self._file = ring_file
@@ -49,30 +48,30 @@ class RingCheck:
         self._cells = ring_file.cells
         self._lock = Lock()
         self._written_from: int = ring_file.cells[TAIL]
-        self._begins: list[int] = []  # of stretches that are sound, and their ends
+        self._begins: list[int] = []  # of the ranges found sound; `_ends` has their ends
         self._ends: list[int] = []
         self._damages: list[Damage] = []
 
     def damages(self) -> list[Damage]:
-        """Return what was found damaged and is still in the ring, the oldest first."""
+        """Return the damage found that is still in the ring, oldest first."""
         head: int = self._cells[HEAD]
         return sorted(damage for damage in self._damages if damage.end > head)
 
     def distrust(self, begin: int, end: int) -> None:
-        """Forget what is known of a stretch: it is checked again before it is given.
+        """Forget the results for a range, so that it is checked again before it is read.
 
-        For who found the file changed by another look at it, and for what a consumer was
-        given and comes back for: it may have come to harm since it was written or checked.
+        Call it if another check has found damage, or if a consumer reads the same events a
+        second time: they may have been damaged since they were written or checked.
         """
         with self._lock:
             self._forget(begin, min(end, self._cells[TAIL]))
 
     def reach(self, position: int, end: int) -> int:
-        """Return how far from `position` towards `end` the bytes may be believed.
+        """Return the position between `position` and `end` up to which the bytes are sound.
 
-        A whole window ends there when that is not `end`. Raises
-        DamagedWindowsError when not even the first of them may be, RingCorruptError
-        when the index is damaged. What the writer has passed is nobody's to check.
+        If that is not `end`, a whole window ends there. Raises DamagedWindowsError if the
+        bytes at `position` are damaged, RingCorruptError if the index is. Bytes that the
+        writer has overwritten are not checked; readers find that out from head.
         """
         at = position
         while at < end and at < self._written_from:
@@ -87,9 +86,9 @@ class RingCheck:
         return end
 
     def block_reach(self, position: int, tail: int) -> int:
-        """Return where the block of `position` ends, or damage in it begins; raises as `reach`.
+        """Return the end of the block of `position`, or the damage in it; raises as `reach`.
 
-        `tail` where all of it was written since the ring was opened.
+        Returns `tail` if everything from `position` on was written since the ring was opened.
         """
         if position >= self._written_from:
             return tail
@@ -97,7 +96,7 @@ class RingCheck:
         return tail if block is None else self.reach(position, min(block.end, tail))
 
     def check_block(self, number: int) -> int:
-        """Check a block, whatever is known of it; returns its length, 0 when it has gone."""
+        """Check a block even if it was checked before; return its length, 0 if it was evicted."""
         entry = self._index.get(number)
         block = None if entry is None else self._block_at(entry.position)
         if block is None:
@@ -108,7 +107,7 @@ class RingCheck:
         return block.end - block.entry.position
 
     def check_at(self, position: int) -> None:
-        """Check the block of a position again; raises DamagedWindowsError when it is damaged."""
+        """Check the block of a position again; raises DamagedWindowsError if it is damaged."""
         block = self._block_at(position)
         if block is None:
             return
@@ -121,12 +120,12 @@ class RingCheck:
         if at > position:
             return at
         found = next((d for d in self.damages() if d.begin <= at < d.end), None)
-        if found is None:  # the writer has come by
+        if found is None:  # overwritten meanwhile
             return at
         raise self.error(found)
 
     def error(self, damage: Damage) -> DamagedWindowsError:
-        """Return what to tell of a damage."""
+        """Return the error that reports a damage."""
         layout = self._file.layout
         return DamagedWindowsError(
             str(self._file.path),
@@ -136,7 +135,7 @@ class RingCheck:
         )
 
     def _known_until(self, position: int) -> int | None:
-        """Return where the sound stretch ends that has `position`, or itself within damage."""
+        """Return the end of the sound range around `position`, `position` in damage, or None."""
         with self._lock:
             number = bisect_right(self._begins, position) - 1
             if number >= 0 and position < self._ends[number]:
@@ -152,7 +151,7 @@ class RingCheck:
         return self._known_until(position)
 
     def _block_at(self, position: int) -> Block | None:
-        """Return the block that has a position; None when the writer has passed it."""
+        """Return the block that contains a position; None if it is not in the ring any more."""
         cells, index = self._cells, self._index
         while True:
             first, end, tail = cells[FIRST], cells[NEXT], cells[TAIL]
@@ -191,7 +190,7 @@ class RingCheck:
             if is_all:
                 self._note_sound(entry.position, block.end)
                 return
-            if sound_end == block.end:  # whole windows, but not those that there were
+            if sound_end == block.end:  # whole windows, but other ones than the index names
                 sound_end, scn = entry.position, entry.prev_scn
             self._note_sound(entry.position, sound_end)
             until_scn = newest if following is None else following.prev_scn
@@ -219,7 +218,7 @@ class RingCheck:
         self._forget(damage.begin, damage.end)
 
     def _forget(self, begin: int, end: int) -> None:
-        """Take a stretch out of those that are sound; what was written since is so but for it."""
+        """Remove a range from the sound ones; bytes written since the opening stay sound."""
         if end > self._written_from:
             written_from, self._written_from = self._written_from, end
             self._note_sound(written_from, begin)

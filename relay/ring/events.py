@@ -1,12 +1,12 @@
-"""Go through the events in a ring, by their headers alone or checking every byte.
+"""Walk the events in a ring, by their headers alone or with every byte checked.
 
-`Step`s come from the headers: enough for a reader to find its place, because
-what lies between head and tail was checked when the ring was opened or was
-written since. `sound_windows` trusts nothing: it is what a restart goes by.
+`steps` reads only headers. That is enough for a reader to find its position, because the
+bytes between head and tail were checked after the ring was opened, or written since.
+`sound_windows` trusts nothing and checks every CRC; restarts use it.
 
-A window's events are stamped when its transaction commits: an unstamped event has
-SCN 0, timestamp 0 and header CRC 0, and everything else as it will be. So a
-transaction is written as its rows come, and a commit touches only the headers.
+A window's events are stamped when its transaction commits. Until then an event has SCN 0,
+timestamp 0 and header CRC 0; all its other bytes are final. So the rows of a transaction
+are written as they arrive, and a commit changes only headers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CHECKED_BYTES = 1 << 20  # copied at a time to check
 
 
 class Step(NamedTuple):
-    """One event on the way: where it begins, its length, and whose it is."""
+    """One event of a walk: its position, its length, its SCN, and whether it ends a window."""
 
     position: int
     length: int
@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
 
 class SoundWindow(NamedTuple):
-    """A whole window, every CRC in it right."""
+    """A whole window in which every CRC is correct."""
 
     scn: int
     start: int
@@ -67,8 +67,8 @@ class SoundWindow(NamedTuple):
 def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
     """Yield the events of [position, end), which must begin and end at an event.
 
-    Raises ProtocolError when something else lies there: damage, or a writer
-    that has come by (the caller looks at head to know which).
+    Raises ProtocolError if the bytes are not events: they are damaged, or the writer has
+    overwritten them. The caller reads head to learn which.
     """
     while position < end:
         chunk = ring_file.copy_out(position, min(_HEADERS_BYTES, end - position))
@@ -89,11 +89,12 @@ def steps(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
 def find_event(
     ring_file: RingFile, position: int, end: int, scn: int, to_skip: int
 ) -> tuple[int, int]:
-    """Return where the first event after a point lies, and the SCN of the last one looked at.
+    """Return the position of the first event after a point, and the SCN of the last event read.
 
-    That is the event behind `to_skip` events of window `scn`, all of it when
-    negative, or else the first one of a newer window; `end` when there is none.
-    The SCN is UNKNOWN_SCN when nothing was looked at. Raises as `steps`.
+    The first event after the point is the one after `to_skip` events of window `scn` (after
+    the whole window if negative), or else the first of a newer window. The position is
+    `end` without such an event. The SCN is UNKNOWN_SCN if no event was read. Raises as
+    `steps`.
     """
     if ring_file.core is not None:
         return ring_file.core.find_event(position, end, scn, to_skip)
@@ -109,7 +110,7 @@ def find_event(
 
 
 def last_end(ring_file: RingFile, position: int, end: int, limit: int) -> int:
-    """Return where the last window ends that ends by `limit`; `position` when none does.
+    """Return the end of the last window that ends by `limit`; `position` without one.
 
     Raises as `steps`.
     """
@@ -126,10 +127,10 @@ def last_end(ring_file: RingFile, position: int, end: int, limit: int) -> int:
 
 
 def find_run(marks: bytes, number: int, newest: int, limit: int) -> int:
-    """Return the first window of a batch, from `number` on, that is no mere continuation.
+    """Return the number of the first window, from `number` on, that ends a run of plain copies.
 
-    It ends beyond `limit` in the batch's data, or its SCN is not above the one
-    before it (`newest` is that before `number`), or there is none.
+    Such a window ends after `limit` in the batch's data, or its SCN does not rise. `newest`
+    is the SCN before window `number`. Returns the number of windows if there is no such one.
     """
     for scn, end, _, _ in MARK.iter_unpack(memoryview(marks)[number * MARK.size :]):
         if scn <= newest or end > limit:
@@ -140,7 +141,7 @@ def find_run(marks: bytes, number: int, newest: int, limit: int) -> int:
 
 
 def scn_at(ring_file: RingFile, position: int) -> int:
-    """Return the SCN in the header of the event at `position`, or UNKNOWN_SCN if none is there."""
+    """Return the SCN in the header of the event at `position`; UNKNOWN_SCN without an event."""
     version, magic, _, _, scn = _STEP.unpack(ring_file.copy_out(position, _STEP.size))
     return scn if version == VERSION and magic == V2_MAGIC else UNKNOWN_SCN
 
@@ -155,11 +156,11 @@ def timestamp_at(ring_file: RingFile, position: int) -> int:
 def sound_windows(
     ring_file: RingFile, position: int, end: int, after_scn: int
 ) -> Iterator[SoundWindow]:
-    """Yield the whole windows from `position` on, up to the first damage or `end`.
+    """Yield the sound windows from `position` on, up to the first damage or `end`.
 
-    Sound: CRCs right, all events of one SCN, the last one an EOP, the SCN
-    larger than the one before. That is also what tells a window from one of an
-    earlier lap that happens to lie on an event boundary.
+    In a sound window all CRCs are correct, all events have one SCN, the last one is an EOP,
+    and the SCN is larger than that of the window before. The last rule also excludes a
+    window of an earlier lap that happens to begin on an event boundary.
     """
     core = ring_file.core
     if core is None:
@@ -188,7 +189,7 @@ def _sound_windows(
 
 
 def _checked(ring_file: RingFile, position: int, end: int) -> Iterator[Step]:
-    """Yield events whose CRCs are right, up to the first that isn't one."""
+    """Yield events whose CRCs are correct, up to the first that fails."""
     chunk, base = b"", position
     while end - position >= SMALLEST_BYTES:
         at = position - base
@@ -230,10 +231,9 @@ _HEADER_CRC = struct_of(V2.header_crc, begin=V2.header_crc.offset)
 
 
 def stamp_events(ring_file: RingFile, position: int, end: int, scn: int, timestamp_ns: int) -> None:
-    """Stamp the events of [position, end): the whole of a window, an EOP the last of it.
+    """Stamp the events of [position, end), which are one whole window with its EOP.
 
-    Raises ProtocolError when something else lies there; the events before it
-    are stamped by then.
+    Raises ProtocolError if the bytes are not that; the events before the error are stamped.
     """
     if ring_file.core is not None:
         ring_file.core.stamp(position, end, scn, timestamp_ns)

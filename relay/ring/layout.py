@@ -1,19 +1,18 @@
-"""What the bytes of a ring file are, and the file mapped into memory.
+"""The layout of a ring file, and the file mapped into memory.
 
-One file per physical source: a header page, the SCN index, the data. This
-module knows where things lie and how a cell is stored; it has no opinion on
-which windows are in the ring (`ring`, `reader`) or whether what it finds
-can be believed (`recovery`).
+There is one file per physical source: a header page, the SCN index, the data. This module
+knows offsets and how a cell is stored. Which windows are in the ring is up to `ring` and
+`reader`, and whether the content is sound is up to `recovery`.
 
     0        header page, 4096 bytes
     4096     SCN index: `index_slots` entries of 32 bytes (see `scn_index`)
     data_at  data, `capacity_bytes`; on a page boundary
 
-Header page, little-endian; the first part never changes after creation:
+The header page is little-endian; its first part never changes after creation:
 
     0    8s    magic
     8    I     layout version
-    12   I     0x01020304, to know another byte order by
+    12   I     0x01020304, to detect another byte order
     16   Q     capacity_bytes
     24   Q     block_bytes
     32   Q     index_slots
@@ -21,20 +20,20 @@ Header page, little-endian; the first part never changes after creation:
     296  I     CRC32 of bytes 0 to 296
     512        live cells, 8 bytes each (the numbers below are cell numbers)
     1024       two marks of the source's log (`schemas/log_mark.py`), 1024 bytes each, written
-               in turn: length (I), CRC32 of the text (I), the text, which says what SCN it is of
+               in turn: length (I), CRC32 of the text (I), the text, which contains its SCN
 
-Positions in the data are logical: they only ever grow, and byte `p` lies at
-`data_at + p % capacity_bytes`. The data wraps byte by byte: an event may lie
-across the end of the file.
+Positions in the data are logical: they only grow, and position `p` is at byte
+`data_at + p % capacity_bytes`. The data wraps byte by byte, so an event may wrap around the
+end of the file.
 
-A live cell is written with one aligned 8-byte store (a memoryview cast to "Q"
-compiles to one `mov`; `struct` would write it byte by byte), so a reader in
-another process sees the old number or the new one. Cells that a restart
-depends on are followed by their complement, written *before* them: a kill
-between the two stores, or a damaged byte, is seen as a pair that doesn't match.
+A live cell is written with one aligned 8-byte store (a memoryview cast to "Q" compiles to
+one `mov`; `struct` would write it byte by byte), so a reader in another process sees the old
+number or the new one. Each cell that a restart depends on is followed by its complement,
+which is written *before* it: a kill between the two stores, or a damaged byte, shows as a
+pair that does not match.
 
-The order of stores is what makes readers safe. It is program order on x86-64,
-the machine this is built and tested for; `open_file` refuses other byte orders.
+Readers rely on the order of stores. It is program order on x86-64, for which this is built
+and tested; `open_file` rejects other byte orders.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from databus.schemas.log_mark import LogMark
 
 try:
     from databus.relay.ring._core import RingData
-except ImportError:  # not built: `events` and `event_selector` do it themselves
+except ImportError:  # not built: `events` and `event_selector` do the work in Python
     RingData = None  # type: ignore[assignment,misc]
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ PAGE_BYTES = 4096
 MAX_BLOCKS = 65536  # bounds the index, and with it the time to check it at a restart
 MASK = (1 << 64) - 1
 UNKNOWN_SCN = -1
-LARGE_BYTES = 2 << 20  # pieces that are copied without the GIL: it takes about a millisecond
+LARGE_BYTES = 2 << 20  # copies of at least this size, about a millisecond, release the GIL
 
 _STATIC = struct.Struct("<8sIIQQQ256s")
 _CRC = struct.Struct("<I")
@@ -77,14 +76,14 @@ TAIL = 64  # * logical offset of the next write; the last thing written
 HEAD = 66  # * logical offset of the oldest window
 FIRST = 68  # * number of the oldest index entry; points to head
 NEXT = 70  # * number of the next index entry to be written
-PREV_SCN = 72  # * newest SCN no longer held, while the ring is empty; else FIRST's entry says it
+PREV_SCN = 72  # * newest SCN no longer held, if the ring is empty; else FIRST's entry has it
 NEWEST_SCN = 74  # of the window that ends at tail
 NEWEST_TIMESTAMP = 75
-GENERATION = 76  # how often a writer opened the file: positions remembered before may be stale
+GENERATION = 76  # counts openings by a writer; positions from an earlier one may be stale
 WRITER_PID = 77
-UNSOUND = 78  # not 0 while a recovery is at work
-REPLACED = 79  # not 0 once another file takes this one's name: of other size, or emptied
-BOOT_ID = 80  # two cells: the machine run during which the last writer opened the file
+UNSOUND = 78  # not 0 during a recovery
+REPLACED = 79  # not 0 once another file replaces this one: resized or emptied
+BOOT_ID = 80  # two cells: the boot of the machine in which the last writer opened the file
 PAIRS = (TAIL, HEAD, FIRST, NEXT, PREV_SCN)
 
 _MARKS = (1024, 2048)
@@ -104,9 +103,9 @@ class Layout:
     def choose(cls, name: str, capacity_bytes: int, block_bytes: int | None) -> Layout:
         """Return the layout of a new ring.
 
-        A block is what is evicted at a time and what a reader scans at most to
-        find an SCN: 32 KiB, less in a tiny ring, more in one of over 2 GiB. A
-        larger one makes appending cheaper, and each search dearer.
+        A block is the unit of eviction, and the most that a reader scans to find an SCN:
+        32 KiB, less in a tiny ring, more in one over 2 GiB. Larger blocks make appending
+        cheaper and each search slower.
         """
         if capacity_bytes < 64 or len(name.encode()) > 256:
             raise RingError(f"ring {name}: {capacity_bytes} bytes is no capacity")
@@ -115,16 +114,16 @@ class Layout:
 
     @property
     def index_slots(self) -> int:
-        """Entries the index has room for.
+        """Number of entries that the index has room for.
 
-        Two blocks that follow each other are together longer than block_bytes,
-        so there are never more than twice as many as whole blocks fit.
+        Two consecutive blocks are together longer than block_bytes, so there are at most
+        twice as many blocks as blocks of that size would fit.
         """
         return 2 * (self.capacity_bytes // self.block_bytes) + 4
 
     @property
     def data_at(self) -> int:
-        """Where the data begins in the file."""
+        """Offset of the data in the file."""
         index_bytes = self.index_slots * 32
         return PAGE_BYTES + -(-index_bytes // PAGE_BYTES) * PAGE_BYTES
 
@@ -162,7 +161,7 @@ class Layout:
 class RingFile:
     """A ring file mapped into memory: cells by number, data by logical position.
 
-    `core` does per event what would be slow in Python; None where it was not built.
+    `core` does the work per event in compiled code; None if it was not built.
     """
 
     def __init__(self, path: Path, layout: Layout, fd: int, writable: bool) -> None:
@@ -193,27 +192,27 @@ class RingFile:
         self.cells[cell] = value & MASK
 
     def is_sound(self, cell: int) -> bool:
-        """Say whether a pair matches."""
+        """Return whether a pair matches."""
         return self.cells[cell] ^ self.cells[cell + 1] == MASK
 
     def candidates(self, cell: int) -> set[int]:
-        """Return what a pair may stand for: one number when it is sound, else two."""
+        """Return the possible values of a pair: one if it is sound, otherwise two."""
         return {self.cells[cell], self.cells[cell + 1] ^ MASK}
 
     def scn(self, cell: int) -> int:
-        """Return a cell that holds an SCN, or UNKNOWN_SCN."""
+        """Return the SCN in a cell, or UNKNOWN_SCN."""
         value = self.cells[cell]
         return value if value < 1 << 63 else UNKNOWN_SCN
 
     def marks(self) -> list[LogMark]:
-        """Return the marks of the source's log that are whole, the older one first."""
+        """Return the intact marks of the source's log, oldest first."""
         return sorted(mark for mark in map(self._mark, _MARKS) if mark is not None)
 
     def put_mark(self, mark: LogMark) -> None:
-        """Keep a mark of the source's log, in the place of the older one."""
+        """Store a mark of the source's log over the older one."""
         older = min(_MARKS, key=lambda at: found.scn if (found := self._mark(at)) else UNKNOWN_SCN)
         text = mark.encode().encode()[: _MARK_BYTES - _MARK_HEAD.size]
-        # Killed between the two, the CRC does not match, and there is the other one.
+        # After a kill between the two stores the CRC does not match; the other mark remains.
         self.mapping[older : older + _MARK_HEAD.size] = _MARK_HEAD.pack(len(text), zlib.crc32(text))
         self.mapping[older + _MARK_HEAD.size : older + _MARK_HEAD.size + len(text)] = text
 
@@ -230,7 +229,7 @@ class RingFile:
             return None
 
     def copy_out(self, position: int, length: int) -> bytes:
-        """Copy bytes out of the data, around its end when they lie there."""
+        """Copy bytes out of the data; the range may wrap around its end."""
         if length >= LARGE_BYTES and self.core is not None:
             return self.core.copy_out(position, length)
         at = position % self.capacity_bytes + self.data_at
@@ -241,7 +240,7 @@ class RingFile:
         return self.mapping[at:end] + self.mapping[self.data_at : self.data_at + beyond]
 
     def copy_in(self, position: int, data: Buffer) -> None:
-        """Copy bytes into the data, around its end when they don't fit before it."""
+        """Copy bytes into the data; the range may wrap around its end."""
         if len(data) >= LARGE_BYTES and self.core is not None:
             self.core.copy_in(position, data)
             return
@@ -255,10 +254,10 @@ class RingFile:
 
 
 def open_file(path: Path, fd: int, writable: bool) -> RingFile:
-    """Map an open ring file; raises RingCorruptError when the header can't be believed.
+    """Map an open ring file; raises RingCorruptError if its header is not valid.
 
-    The file must be as long as its header says: a page beyond its end would
-    kill the process (SIGBUS).
+    The file must be as long as its header says: access to a page beyond its end would kill
+    the process (SIGBUS).
     """
     if sys.byteorder != "little":
         raise RingError(f"ring {path}: this machine is not little-endian")
@@ -279,8 +278,8 @@ def create_file(
 ) -> None:
     """Fill an empty file with an empty ring.
 
-    Every block is allocated now: a full disk is an error here, and not a
-    killed process when a window is written (SIGBUS).
+    All disk blocks are allocated now: so a full disk is an error here, and does not kill the
+    process when a window is written (SIGBUS).
     """
     _allocate(path, fd, layout.file_bytes)
     os.pwrite(fd, layout.encode(), 0)

@@ -1,9 +1,8 @@
 """Open a ring file for its one writer.
 
-The writer holds an exclusive flock on the file as long as it is open; the
-kernel lets go of it when the process dies, however it dies. A new file is made
-under another name and renamed when it is whole, so that a file under the
-ring's own name always has a whole header.
+The writer holds an exclusive flock on the file while it is open; the kernel releases it when
+the process ends, however it ends. A new file is made under another name and renamed once it
+is complete, so a file with the ring's own name always has a complete header.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from databus.schemas.errors import RingError
 
 
 def open_locked(path: Path) -> int | None:
-    """Return a descriptor of the file at `path`, locked; None when there is none.
+    """Return a descriptor of the locked file at `path`; None if there is no file.
 
-    Raises RingError when another writer has it, naming the process.
+    Raises RingError if another writer has it; the message names the process.
     """
     while True:
         try:
@@ -35,7 +34,7 @@ def open_locked(path: Path) -> int | None:
 
 
 def make_locked(path: Path) -> int:
-    """Return a descriptor of an empty file beside `path`, locked: see `take_name`."""
+    """Return a descriptor of a new, empty, locked file beside `path`; see `take_name`."""
     beside = _beside(path)
     while True:
         try:
@@ -43,7 +42,7 @@ def make_locked(path: Path) -> int:
         except OSError as error:
             raise RingError(f"ring {path}: {error}") from error
         if _lock(beside, fd):
-            os.ftruncate(fd, 0)  # what a killed attempt left
+            os.ftruncate(fd, 0)  # a killed attempt may have left bytes
             return fd
 
 
@@ -55,7 +54,7 @@ def take_name(path: Path, fd: int) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove the file made by `make_locked`: an attempt that failed leaves nothing."""
+    """Remove the file made by `make_locked`, after an attempt that failed."""
     _beside(path).unlink(missing_ok=True)
 
 
@@ -64,7 +63,7 @@ def _beside(path: Path) -> Path:
 
 
 def _lock(path: Path, fd: int) -> bool:
-    """Lock an open file; False (and closed) when the name has gone to another file meanwhile."""
+    """Lock an open file; close it and return False if another file has replaced it meanwhile."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,21 +1,21 @@
-"""Decide what a ring file holds when a writer opens it.
+"""Recover the state of a ring file when a writer opens it.
 
-A writer may have been killed between any two stores, and its machine may have
-gone down with any of the file's pages unwritten. What can be believed:
+The last writer may have been killed between any two stores, and its machine may have gone
+down before any page of the file was written. There are two cases:
 
-* Everything is sound (pairs match, every index entry is whole and points to an
-  event of its SCN, the same run of the machine): the newest part is walked
-  with its CRCs up to tail, 16 MiB and at least two blocks. The rest was
-  written before it, and nobody but a writer writes.
-* Anything isn't: the whole ring is walked from head with its CRCs, and the
-  index is written anew. The ring ends at the last whole window before the
-  damage. When tail itself is the damage, it ends where whole windows with
-  rising SCNs end: a window of an earlier lap has a lower SCN.
+* All the bookkeeping is sound: pairs match, every index entry is whole and points to an
+  event of its SCN, and the machine has not restarted since. Then only the newest part is
+  walked with its CRCs up to tail: 16 MiB, and at least two blocks. The rest was written
+  before it, and nobody but a writer writes.
+* Something is not sound. Then the whole ring is walked from head with its CRCs, and the
+  index is rebuilt. The ring ends at the last whole window before the damage. If tail itself
+  is damaged, the ring ends where whole windows with rising SCNs end: a window of an earlier
+  lap has a lower SCN.
 
-What is dropped is written over with zeros, so that no later walk can take it
-for windows. Dropped windows are not lost: capture goes on from the ring's
-newest SCN. UNSOUND is set meanwhile, so that a recovery that is itself killed
-is done again from the start; each step leaves what the next attempt needs.
+Dropped bytes are overwritten with zeros, so that no later walk takes them for windows.
+Windows dropped at the end are captured again, from the ring's newest SCN. UNSOUND is set
+during a recovery, so that a recovery that is killed starts over; each step keeps what the
+next attempt needs.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from databus.relay.ring.scn_index import IndexEntry, ScnIndex
 from databus.schemas.errors import RingCorruptError
 
 _ZEROS_BYTES = 1 << 20
-_CHECKED_BYTES = 16 << 20  # at every restart; it takes a fraction of a second
+_CHECKED_BYTES = 16 << 20  # at every restart, in a fraction of a second
 
 
 class RingState(NamedTuple):
-    """What a writer goes on from. SCNs are UNKNOWN_SCN when there is none.
+    """The state from which a writer continues. An SCN is UNKNOWN_SCN if there is none.
 
-    `dropped` says in words what the file does not hold any more; "" when it has it all.
+    `dropped` describes what the file no longer holds; "" if nothing was dropped.
     """
 
     first: int
@@ -64,10 +64,10 @@ class RingState(NamedTuple):
 
 
 def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> RingState:
-    """Return what the ring holds and make its cells and index say so.
+    """Return the state of the ring, and repair its cells and index to match.
 
-    Raises RingCorruptError when nothing tells what the ring held. `boot_id`
-    is this run of the machine (tests give another).
+    Raises RingCorruptError if neither cells nor index show what the ring held. `boot_id`
+    identifies the current boot of the machine; tests pass another one.
     """
     now = boot_id or read_boot_id()
     index = ScnIndex(ring_file.cells, ring_file.layout.index_slots, ring_file.core)
@@ -84,7 +84,7 @@ def recover(ring_file: RingFile, boot_id: tuple[int, int] | None = None) -> Ring
 
 
 def _dropped(ring_file: RingFile, state: RingState, heads: set[int], tails: set[int]) -> str:
-    """Say what is not in the ring any more, given between which positions it said that it was."""
+    """Return a description of the loss, given the possible former heads and tails; or ""."""
     if state.head in heads and state.tail in tails:
         return ""
     at = ring_file.data_at + state.tail % ring_file.capacity_bytes
@@ -102,7 +102,7 @@ def _dropped(ring_file: RingFile, state: RingState, heads: set[int], tails: set[
 
 
 def read_boot_id() -> tuple[int, int]:
-    """Return the id of this run of the machine, in two halves; zeros where there is none."""
+    """Return the id of the machine's current boot, in two halves; zeros if there is none."""
     try:
         number = uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).int
     except (OSError, ValueError):
@@ -111,7 +111,7 @@ def read_boot_id() -> tuple[int, int]:
 
 
 def _quick_look(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> RingState | None:
-    """Return the state when everything in the file agrees; None when anything does not."""
+    """Return the state if the whole bookkeeping is consistent, otherwise None."""
     cells = ring_file.cells
     if cells[UNSOUND] or now == (0, 0) or (cells[BOOT_ID], cells[BOOT_ID + 1]) != now:
         return None
@@ -138,7 +138,7 @@ def _quick_look(ring_file: RingFile, index: ScnIndex, now: tuple[int, int]) -> R
 
 
 def _anchor(entries: list[IndexEntry], tail: int) -> IndexEntry:
-    """Return the entry from which on the newest part is checked."""
+    """Return the entry at which the check of the newest part starts."""
     for entry in entries[:-2]:
         if tail - entry.position <= _CHECKED_BYTES:
             return entry
@@ -148,7 +148,7 @@ def _anchor(entries: list[IndexEntry], tail: int) -> IndexEntry:
 def _live_entries(
     ring_file: RingFile, index: ScnIndex, first: int, end: int, tail: int
 ) -> list[IndexEntry] | None:
-    """Return the entries of published windows; None when one of them is not what it says."""
+    """Return the entries of published windows; None if one of them is wrong."""
     if not 0 <= end - first <= ring_file.layout.index_slots:
         return None
     entries: list[IndexEntry] = []
@@ -171,13 +171,13 @@ def _points_to_its_scn(ring_file: RingFile, entry: IndexEntry) -> bool:
 
 
 def _thorough_look(ring_file: RingFile, index: ScnIndex) -> RingState:
-    """Walk the whole ring and write its index anew."""
+    """Walk the whole ring and rebuild its index."""
     for number, entry in _possible_heads(ring_file, index):
         limit = _limit(ring_file, entry)
         windows = sound_windows(ring_file, entry.position, limit, entry.prev_scn)
         first_window = next(windows, None)
         if first_window is not None and first_window.scn == entry.scn:
-            # From here on the file says that the ring begins at this window.
+            # Stored now: a recovery that is killed after this begins at this window, too.
             ring_file.put(PREV_SCN, entry.prev_scn)
             ring_file.put(FIRST, number)
             ring_file.put(NEXT, number + 1)
@@ -187,11 +187,11 @@ def _thorough_look(ring_file: RingFile, index: ScnIndex) -> RingState:
 
 
 def _possible_heads(ring_file: RingFile, index: ScnIndex) -> Iterator[tuple[int, IndexEntry]]:
-    """Yield index entries, oldest first, from the one that FIRST means."""
+    """Yield the index entries, oldest first, starting at the one that FIRST names."""
     slots = ring_file.layout.index_slots
     heads = ring_file.candidates(HEAD)
     found = {n: entry for n in ring_file.candidates(FIRST) if (entry := index.get(n))}
-    # When FIRST is damaged, both its readings may be entries: head knows which.
+    # If FIRST is damaged, both its readings may be valid entries; head shows which is right.
     first = [n for n, entry in found.items() if entry.position in heads] or list(found)
     start = min(first or ring_file.candidates(FIRST))
     for number in range(start, start + slots):
@@ -201,7 +201,7 @@ def _possible_heads(ring_file: RingFile, index: ScnIndex) -> Iterator[tuple[int,
 
 
 def _limit(ring_file: RingFile, head: IndexEntry) -> int:
-    """Return where a walk from `head` ends at the latest: at tail when that can be believed."""
+    """Return the limit of a walk from `head`: tail if it is sound, otherwise one lap."""
     end = head.position + ring_file.capacity_bytes
     tail = ring_file.cells[TAIL]
     return min(tail, end) if ring_file.is_sound(TAIL) else end
@@ -215,7 +215,7 @@ def _reindex(
     window: SoundWindow,
     windows: Iterator[SoundWindow],
 ) -> RingState:
-    """Write an entry a block, as `Ring.append` does, up to where the windows end."""
+    """Rebuild the index up to the last window, one entry per block as in `Ring.append`."""
     entries = [head]
     block_end = head.position + max(ring_file.layout.block_bytes, window.end - window.start)
     for following in windows:
@@ -234,7 +234,7 @@ def _reindex(
 
 
 def _nothing_left(ring_file: RingFile, index: ScnIndex) -> RingState:
-    """Return the state of a ring with no whole window: empty, but knowing its SCN."""
+    """Return the state of a ring without a whole window: empty, but with a known SCN."""
     ends = ring_file.candidates(FIRST) & ring_file.candidates(NEXT)
     positions = ring_file.candidates(HEAD) & ring_file.candidates(TAIL)
     heads = next(_possible_heads(ring_file, index), None)
@@ -255,7 +255,7 @@ def _wipe_all_but(ring_file: RingFile, index: ScnIndex, kept: int) -> None:
 
 
 def _write_zeros(ring_file: RingFile, start: int, end: int) -> None:
-    """Overwrite [start, end) as far as an old tail says that there may be something."""
+    """Overwrite [start, end) with zeros, up to the last position that an old tail names."""
     tails = [tail for tail in ring_file.candidates(TAIL) if start < tail <= end]
     end = max(tails, default=start)
     while start < end:

@@ -77,7 +77,7 @@ class Ring:
         self._use(ring_file, fd)
 
     def _use(self, ring_file: RingFile, fd: int) -> None:
-        """Write into a file from now on."""
+        """Recover a file's state, and write to it from now on."""
         self._file = ring_file
         self._fd = fd
         self._cells = ring_file.cells
@@ -89,13 +89,14 @@ class Ring:
         state = recover(ring_file)
         self._first, self._next, self._head, self._tail, self._prev_scn = state[:5]
         self._newest, self._timestamp_ns = state[5:7]
-        self.dropped = state.dropped  # what damage has cost, in words; "" when it has cost nothing
+        self.dropped = state.dropped  # the loss by damage, in words; "" without any
         if self.dropped:
             log.warning("%s", self.dropped, extra=about(physical_source=layout.name))
         self._unfinished_bytes = 0
         self._block_end = self._end_of_last_block()
         self._see_barrier(self._tail)
-        self._cells[REPLACED] = 0  # a writer may have been killed before the new file had the name
+        # A writer may have been killed after it set this, before the new file took the name.
+        self._cells[REPLACED] = 0
         self._cells[WRITER_PID] = os.getpid()
         self._cells[GENERATION] += 1
 
@@ -109,16 +110,15 @@ class Ring:
         *,
         start_scn: int = UNKNOWN_SCN,
     ) -> Ring:
-        """Open the ring at `path`, or make it.
+        """Open the ring at `path`, or create it.
 
-        A ring of another capacity is copied into one of this capacity, the
-        newest windows that fit. `start_scn` is the SCN after which capture
-        starts, for a new ring: 0 says that every window of the source since
-        its beginning will be in it. Without it, a client that asks for
-        anything before the first window appended gets ScnNotFound.
+        A ring of another capacity is replaced by one of this capacity, with the newest
+        windows that fit. `start_scn` is for a new ring: the SCN after which capture starts,
+        0 for the beginning of the source. Without it, a client that asks for anything before
+        the first window appended gets ScnNotFound.
 
-        Raises RingError when another process has it open, or the disk is full;
-        RingCorruptError when the file is damaged beyond use.
+        Raises RingError if another process has the ring open or the disk is full, and
+        RingCorruptError if the file is damaged beyond use.
         """
         wanted = Layout.choose(name, capacity_bytes, block_bytes)
         fd = open_locked(path)
@@ -136,22 +136,21 @@ class Ring:
             ring.close()
 
     def close(self) -> None:
-        """Unmap the file and let another writer have it; may be called twice."""
+        """Unmap the file and release its lock; may be called twice."""
         if self._fd >= 0:
             self._file.close()
             os.close(self._fd)
             self._fd = -1
 
     def restart_after(self, scn: int) -> None:
-        """Forget every window: the ring is empty, and begins after `scn`, wherever that is.
+        """Empty the ring, so that it begins after `scn`, which may be any SCN.
 
-        It goes into a new file, which takes the name once it is whole: killed at any
-        instruction, there is the ring as it was or the new one. Readers are told
-        to open it again. Positions go on from where they were, so that one of
-        before is never taken for one of now.
+        The empty ring is a new file that takes the name once it is complete. After a kill at
+        any instruction there is either the old ring or the new one. Readers are notified to
+        open it again. Positions continue from the old tail, so an old position is never
+        valid in the new file.
 
-        Raises RingError when there is no room on the disk for both files: then
-        nothing has changed.
+        Raises RingError if the disk has no room for both files; then nothing has changed.
         """
         fresh = _make(self._file.path, self._file.layout, scn, self, is_copied=False)
         old_file, old_fd = self._file, self._fd
@@ -160,19 +159,18 @@ class Ring:
         os.close(old_fd)
 
     def note_mark(self, mark: LogMark) -> None:
-        """Keep what the source's log is at an SCN that was appended."""
+        """Store a mark of the source's log at an appended SCN."""
         self._file.put_mark(mark)
 
     def log_marks(self) -> list[LogMark]:
-        """Return what is kept of the source's log; it may be of other SCNs than the newest."""
+        """Return the stored marks of the source's log; their SCNs may be older than the newest."""
         return self._file.marks()
 
     def append(self, windows: Iterable[EncodedWindow]) -> None:
         """Append windows and publish them.
 
-        Raises TransactionTooLargeError for a window that no eviction makes room
-        for and RingError for one whose SCN does not rise; the windows before it
-        are in, nothing of it is.
+        Raises TransactionTooLargeError for a window larger than the ring, and RingError for
+        one whose SCN does not rise. The windows before that one are appended.
         """
         self._unfinished_bytes = 0
         mapping = self._mapping
@@ -186,7 +184,7 @@ class Ring:
                 if end <= barrier:
                     mapping[tail + shift : end + shift] = data
                 else:
-                    # Published first: evicting may pass it.
+                    # Published before the eviction, because that may move head past it.
                     self._publish(tail, newest, timestamp_ns)
                     self._write_at_barrier(scn, data)
                     barrier, shift = self._barrier, self._shift
@@ -194,7 +192,7 @@ class Ring:
                 newest = scn
                 timestamp_ns = window_timestamp_ns
         finally:
-            # `_publish`, written out: a call is a tenth of appending one window.
+            # `_publish` inlined: the call costs a tenth of appending one window.
             if newest != self._newest:
                 cells = self._cells
                 cells[TAIL + 1] = tail ^ MASK
@@ -204,12 +202,12 @@ class Ring:
                 self._tail, self._newest, self._timestamp_ns = tail, newest, timestamp_ns
 
     def append_batch(self, batch: WindowBatch) -> None:
-        """Append the windows of a batch and publish them; raises what `append` does."""
+        """Append the windows of a batch and publish them; raises as `append`."""
         self._unfinished_bytes = 0
         data, marks = memoryview(batch.data), batch.marks
         number, begin, count = 0, 0, batch.window_count
         while number < count:
-            # All windows that only need copying, at once; the one after them begins a block.
+            # Copy all windows that fit the block at once; the next one begins a block.
             room_end = begin + self._barrier - self._tail
             run_end = find_run(marks, number, self._newest, room_end)
             if run_end > number:
@@ -227,15 +225,14 @@ class Ring:
             begin = stop
 
     def extend(self, at: int, data: Buffer) -> None:
-        """Write bytes of the window that is not finished, `at` bytes behind its beginning.
+        """Write bytes of the unfinished window, `at` bytes after its beginning.
 
-        What was written beyond them is forgotten; so is all of it when another
-        window is appended. No reader sees any of it. What is in its way is
-        evicted.
+        Bytes written after them before are discarded; appending another window discards the
+        whole unfinished one. No reader sees any of it. Windows in its way are evicted.
 
-        Raises TransactionTooLargeError when the ring cannot hold so much, with
-        the newest SCN, as this window has none yet: nothing is changed. Raises
-        RingError when `at` would leave a gap.
+        Raises TransactionTooLargeError if the ring is too small; then nothing has changed.
+        The error names the newest SCN, because this window has none yet. Raises RingError if
+        `at` would leave a gap.
         """
         size, capacity, tail = at + len(data), self._capacity_bytes, self._tail
         if not 0 <= at <= self._unfinished_bytes:
@@ -248,7 +245,7 @@ class Ring:
         if tail + size > self._head + capacity:
             self._evict(tail + size - capacity)
             if self._first == self._next:
-                # The block that tail lies in is gone too: what comes next begins one.
+                # The block around tail is evicted too, so the next window begins a block.
                 self._block_end = tail
                 self._see_barrier(tail)
         self._file.copy_in(tail + at, data)
@@ -257,9 +254,9 @@ class Ring:
     def finish(self, length: int, scn: int, timestamp_ns: int) -> None:
         """Stamp the events of the unfinished window, `length` bytes with its EOP, and publish it.
 
-        Raises RingError for an SCN that does not rise and for a length that was
-        not written, ProtocolError when it is not whole events, an EOP the last:
-        then nothing is published, and it can only be written again.
+        Raises RingError for an SCN that does not rise or a length that was not written, and
+        ProtocolError if the bytes are not whole events that end with an EOP. Then nothing is
+        published, and the window has to be written again.
         """
         self._check_rises(scn, self._newest)
         if not 0 < length <= self._unfinished_bytes:
@@ -281,7 +278,7 @@ class Ring:
 
     @property
     def capacity_bytes(self) -> int:
-        """Size of the data region: the largest window that fits."""
+        """Size of the data region, and of the largest window that fits."""
         return self._capacity_bytes
 
     @property
@@ -291,28 +288,28 @@ class Ring:
 
     @property
     def tail(self) -> int:
-        """Logical position where the newest window ends; equal to head when empty."""
+        """Logical position of the newest window's end; equal to head if the ring is empty."""
         return self._tail
 
     @property
     def min_scn(self) -> int:
-        """SCN of the oldest window; -1 when the ring is empty."""
+        """SCN of the oldest window; -1 if the ring is empty."""
         entry = self._index.get(self._first) if self._first < self._next else None
         return UNKNOWN_SCN if entry is None else entry.scn
 
     @property
     def max_scn(self) -> int:
-        """SCN of the newest window ever appended, or capture's start; -1 when unknown."""
+        """SCN of the newest window ever appended, or capture's start; -1 if unknown."""
         return self._newest
 
     @property
     def newest_timestamp_ns(self) -> int:
-        """Timestamp of that window; 0 when there never was one."""
+        """Timestamp of the newest window; 0 if there never was one."""
         return self._timestamp_ns
 
     @property
     def prev_scn(self) -> int:
-        """Newest SCN no longer held, or capture's start; -1 when unknown."""
+        """Newest SCN no longer held, or capture's start; -1 if unknown."""
         return self._prev_scn
 
     def _publish(self, tail: int, newest: int, timestamp_ns: int) -> None:
@@ -329,7 +326,7 @@ class Ring:
             raise RingError(f"ring {self.name}: window {scn} comes after {newest}: SCNs must rise")
 
     def _write_at_barrier(self, scn: int, data: Buffer) -> None:
-        """Write a window that begins a block, or lies across the end of the file."""
+        """Write a window that begins a block, or wraps around the end of the file."""
         tail, size = self._tail, len(data)
         if tail + size > self._block_end:
             if size > self._capacity_bytes:
@@ -339,13 +336,13 @@ class Ring:
         self._see_barrier(tail + size)
 
     def _begin_block(self, scn: int, size: int) -> None:
-        """Make room for a block that begins at tail with a window of this size; index it."""
+        """Make room for a block that begins at tail with a window of `size`, and index it."""
         tail, capacity = self._tail, self._capacity_bytes
-        # Room for the whole block, so that its other windows need not look.
+        # Room for the whole block, so that its other windows need no check.
         room = min(max(size, self._block_bytes), capacity)
         self._evict(tail + room - capacity)
         self._block_end = tail + room
-        # Readers and restarts take no notice of an entry at tail or past it.
+        # Readers and restarts ignore an entry at tail or past it.
         number = self._next
         self._index.put(number, IndexEntry(scn, tail, self._newest))
         self._next = number + 1
@@ -353,7 +350,7 @@ class Ring:
         self._cells[NEXT] = number + 1
 
     def _evict(self, needed_head: int) -> None:
-        """Give up whole blocks until head is at `needed_head`, and an index slot is free."""
+        """Evict whole blocks until head reaches `needed_head` and an index slot is free."""
         first, head, end, prev_scn = self._first, self._head, self._next, self._prev_scn
         oldest_slot = end - self._index_slots + 1
         if head >= needed_head and first >= oldest_slot:
@@ -364,9 +361,9 @@ class Ring:
                 head, prev_scn = self._index.begin_of(first)
             else:
                 head, prev_scn = self._tail, self._newest
-                # An empty ring has no entry to say it: before the last one goes.
+                # An empty ring has no entry for it, so store it before the last one goes.
                 self._file.put(PREV_SCN, prev_scn)
-        # A restart goes by the entry that FIRST names, so head comes after it.
+        # A restart relies on the entry that FIRST names, so head is stored after it.
         cells = self._cells
         cells[FIRST + 1] = MASK ^ first
         cells[FIRST] = first
@@ -375,23 +372,23 @@ class Ring:
         self._first, self._head, self._prev_scn = first, head, prev_scn
 
     def _see_barrier(self, tail: int) -> None:
-        """Note up to where windows need nothing but copying: the block's or the file's end."""
+        """Set the position up to which windows are only copied: end of the block or the file."""
         in_lap = tail % self._capacity_bytes
         lap_end = tail - in_lap + self._capacity_bytes
         self._shift = self._file.data_at + in_lap - tail
         self._barrier = lap_end if lap_end < self._block_end else self._block_end
 
     def _end_of_last_block(self) -> int:
-        """Return up to where the block begun before a restart may grow."""
+        """Return the limit to which the last block may grow after a restart."""
         entry = self._index.get(self._next - 1) if self._first < self._next else None
         if entry is None:
             return self._tail
         return min(entry.position + self._block_bytes, self._head + self._capacity_bytes)
 
     def _windows_that_fit(self, capacity_bytes: int) -> tuple[int, int]:
-        """Return where the newest whole blocks of so many bytes begin, and the SCN before.
+        """Return the begin of the newest whole blocks that fit, and the SCN before them.
 
-        What lies before damage is left out: nobody must go on across it unawares.
+        Blocks before damage are left out, so that no consumer reads across it unnoticed.
         """
         position, prev_scn = self._tail, self._newest
         check = RingCheck(self._file, self._index)
@@ -409,7 +406,7 @@ class Ring:
 
 
 def _open(path: Path, fd: int) -> Ring:
-    """Open an existing ring; closes `fd` when that fails."""
+    """Open an existing ring; close `fd` on failure."""
     ring_file = None
     try:
         ring_file = open_file(path, fd, writable=True)
@@ -424,9 +421,9 @@ def _open(path: Path, fd: int) -> Ring:
 def _make(
     path: Path, layout: Layout, start_scn: int, old: Ring | None, *, is_copied: bool = True
 ) -> Ring:
-    """Make a ring, with the newest windows of `old`; it takes the name once it is whole.
+    """Make a ring with the newest windows of `old`; it takes the name once it is complete.
 
-    Without them (`is_copied` false) its positions begin where those of `old` end.
+    If `is_copied` is false it has no windows, and its positions begin at the tail of `old`.
     """
     position = 0
     if old is not None and is_copied:
@@ -448,8 +445,9 @@ def _make(
                 for mark in old.log_marks():
                     ring.note_mark(mark)
                 ring.dropped = old.dropped
-            # Tells its readers to open again. Before the name is taken: one that was
-            # told too early finds the old file again, one that was not would read it for ever.
+            # Notifies its readers to open the ring again. It is set before the name is taken:
+            # a reader notified too early finds the old file again and retries, but one never
+            # notified would read the old file for ever.
             old._cells[REPLACED] = 1
         take_name(path, ring._fd)
     except BaseException:

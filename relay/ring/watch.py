@@ -1,9 +1,9 @@
-"""A slow look at every ring, all day: does its file still have what was written to it?
+"""Check every ring file in the background, slowly and continuously.
 
-What was at rest is checked before it is served (`check`); this finds damage
-before anybody asks for it, also in what was written since the start. One thread
-for all rings, which works a fiftieth of the time. It has readers of its own, so that
-a ring may be emptied and closed meanwhile.
+Bytes that were at rest are checked before they are served (`check`). This watch finds damage
+before a consumer does, also in bytes written since the start. One thread checks all rings
+and uses a fiftieth of its time. It opens readers of its own, so a ring may be emptied or
+closed meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 SHARE = 0.02  # of the time
 REST_S = 600.0  # between two rounds
-RETRY_S = 2.0  # the same, while a problem passes by itself
+RETRY_S = 2.0  # between two rounds while a problem is transient
 _AT_A_TIME_S = 0.005
 
 
@@ -34,17 +34,17 @@ Found = tuple[Damage, DamagedWindowsError]
 
 @dataclass(slots=True)
 class Watched:
-    """What is known of one ring. `round_at_s` is when all of it had been looked at."""
+    """The results for one ring. `round_at_s` is when the last full round ended."""
 
     checked_bytes: int = 0
     round_at_s: float | None = None
     damages: tuple[Found, ...] = ()
-    problem: str = ""  # what kept it from being looked at
-    is_passing: bool = False  # the problem: no descriptor left, say
+    problem: str = ""  # why the ring could not be checked
+    is_passing: bool = False  # whether the problem is transient, such as no free descriptor
     told: set[str] = field(default_factory=set)
 
     def note(self, found: Sequence[Found], reached: int) -> list[DatabusError]:
-        """Keep what is damaged up to a position, and what was behind it; returns what is new."""
+        """Replace the damage known before `reached` by `found`; return the errors that are new."""
         behind = [one for one in self.damages if one[0].begin >= reached]
         self.damages = (*found, *behind)
         new = [error for _, error in found if str(error) not in self.told]
@@ -53,10 +53,10 @@ class Watched:
 
 
 class RingWatch:
-    """Looks at rings until it is stopped.
+    """Checks rings until it is stopped.
 
-    `on_problem` is called on the watch's thread with a ring's name, what is new, and
-    up to where everything is to be checked again before it is served.
+    `on_problem` is called on the watch's thread with the ring's name, the new error, and the
+    position up to which the ring must be checked again before it is served.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class RingWatch:
         self.watched = {name: Watched() for name in paths}
 
     def start(self) -> None:
-        """Start looking; nothing when it is started."""
+        """Start the thread, unless it is running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ring-watch", daemon=True)
             self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread; returns whether it ended in time."""
+        """Stop the thread; return whether it ended in time."""
         self._stopped.set()
         if self._thread is None:
             return True
@@ -89,7 +89,7 @@ class RingWatch:
         return not self._thread.is_alive()
 
     def look_at(self, name: str) -> None:
-        """Look at all of one ring."""
+        """Check the whole of one ring."""
         watched = self.watched[name]
         try:
             reader = RingReader.open(self._paths[name])
@@ -108,12 +108,12 @@ class RingWatch:
             reader.close()
 
     def forget(self, name: str) -> None:
-        """Take nothing for damaged any more: a ring was begun anew."""
+        """Forget the damage and the problem of a ring that was emptied."""
         watched = self.watched[name]
         watched.problem, watched.damages = "", ()
 
     def _look(self, name: str, watched: Watched, reader: RingReader) -> bool:
-        """Look at each block; False when it was stopped, or another ring took the name."""
+        """Check each block; return False if stopped, or if another file replaced the ring."""
         extent, check = reader.extent(), reader.check
         reached, spent_s = extent.head, 0.0
         for number in range(extent.first, extent.end):
@@ -161,6 +161,6 @@ class RingWatch:
     def _look_or_say_why_not(self, name: str) -> None:
         try:
             self.look_at(name)
-        except Exception as error:  # one ring must not keep the others from being looked at
+        except Exception as error:  # one ring must not stop the checks of the others
             log.exception("looking at the ring failed", extra=about(physical_source=name))
             self.watched[name].problem = f"internal error: {error!r}; see the log"

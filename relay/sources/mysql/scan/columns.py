@@ -179,7 +179,7 @@ _date = date.fromisoformat
 
 
 def _datetime(text: str) -> datetime:
-    # Padded to six digits, because Python reads only three or six.
+    # All six digits, because an odd number of them is not ISO 8601.
     return datetime.fromisoformat(text.ljust(26, "0") if len(text) > 19 else text)
 
 

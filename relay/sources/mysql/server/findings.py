@@ -107,7 +107,7 @@ def _replication_warnings(facts: ServerFacts) -> list[str]:
             "the server is set up as a replica, which is not running, with log_slave_updates OFF: "
             "once it runs, what it gets is not in its log"
         ]
-    # MariaDB: the position in everything ever received by replication.
+    # MariaDB: not empty if the server has ever received changes by replication.
     if facts.replication is Replication.UNKNOWN and facts.variables.get("gtid_slave_pos"):
         return [
             "the server is or was a replica, with log_slave_updates OFF, and the account may not "

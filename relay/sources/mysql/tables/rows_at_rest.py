@@ -219,7 +219,7 @@ def _is_of_its_type(literal: str, sql: SqlType, rules: Rules, *, is_string: bool
 
     If not, the server converts it, by rules that depend on type and server: a bare 1 is an
     ENUM's first member, '0' the YEAR 2000, '-7' is 0 in an unsigned column, and -0 is not
-    negative zero. In Oracle mode of MariaDB '' is NULL.
+    negative zero. In MariaDB's EMPTY_STRING_IS_NULL mode '' is NULL.
     """
     kind = sql.name
     if is_string and not literal and _takes_empty_for_null(rules):

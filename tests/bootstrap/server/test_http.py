@@ -440,7 +440,7 @@ class TestDamage:
 
 class TestHealth:
     def test_a_store_that_was_never_made_is_not_well(self, served: ServedStore) -> None:
-        wait_until(lambda: "not made" in served.get("/health").body.decode())
+        wait_until(lambda: "not created" in served.get("/health").body.decode())
         answer = served.get("/health")
         assert answer.status == 503
         assert list(json.loads(answer.body)["problems"]) == ["crm"]

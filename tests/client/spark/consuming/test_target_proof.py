@@ -142,7 +142,7 @@ def test_another_target_is_refused_before_anything_and_the_first_one_loses_nothi
         jobs.sync("two")
     said = str(refused.value)
     assert f"checkpoint {jobs.checkpoint} goes on only with " in said
-    assert f" went to {jobs.uri()}, and target {jobs.uri('two')} has no table. " in said
+    assert f" went to {jobs.uri()}, but target {jobs.uri('two')} has no table. " in said
     assert f"rm -r {jobs.checkpoint}, then the same command" in said
     jobs.insert()
     with pytest.raises(OtherTargetError):

@@ -277,7 +277,7 @@ def test_columns_that_are_new_are_added_and_those_that_are_gone_stay(opened: Ope
     assert rows == {1: ("x", 7), 2: ("x", None), 3: (None, None)}
     wrong = pa.schema([("id", pa.int32()), ("name", pa.int64()), ("_databus", META_ALONE)])
     batch = batch_of([change("insert", 9, {"id": 4, "name": 5})], wrong)
-    with pytest.raises(IncompatibleSchemaError, match="field 'name': changes bring int64"):
+    with pytest.raises(IncompatibleSchemaError, match="field 'name': changes have type int64"):
         target.apply("app", 2, changes_of(batch, ["id"]))
     assert target.applied("app") == 1
 

@@ -180,7 +180,7 @@ class MysqlSource(Source):
                 raise self._stopped
             if self._dump is None or self._assembler is None:
                 raise SourceUnavailableError(f"source {self.name} is not open")
-            found = self._receive(self._dump, self._assembler)
+            found: list[ReadItem] | None = self._receive(self._dump, self._assembler)
             if found is None:
                 held = self._assembler.take_held()
                 found = [held] if held is not None else []

@@ -121,7 +121,7 @@ def run_relay(folder: str, ready: Connection) -> None:
             "physical_sources": [
                 {
                     "name": NAME,
-                    "uri": "none:",
+                    "uri": "generator:",
                     "sources": [{"name": TABLE.source, "id": 1}],
                     "ring_bytes": RING_BYTES,
                 }

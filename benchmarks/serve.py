@@ -112,7 +112,12 @@ def run_relay(folder: str, ready: Connection) -> None:
             "data_dir": folder,
             "http": {"port": 0},
             "physical_sources": [
-                {"name": "bench", "uri": "none:", "sources": ["a.b"], "ring_bytes": CAPACITY_BYTES}
+                {
+                    "name": "bench",
+                    "uri": "generator:",
+                    "sources": ["a.b"],
+                    "ring_bytes": CAPACITY_BYTES,
+                }
             ],
         },
         RelaySettings,

@@ -98,7 +98,7 @@ class Orders(Source):
 def run_relay(load: Load, ready: Connection) -> None:
     """Be a relay until SIGTERM."""
     ring_bytes = max(LEAST_RING_BYTES, load.rows * EVENT_BYTES)
-    source = {"name": PHYSICAL, "uri": "none:", "sources": [SOURCE], "ring_bytes": ring_bytes}
+    source = {"name": PHYSICAL, "uri": "generator:", "sources": [SOURCE], "ring_bytes": ring_bytes}
     settings = build_settings(
         {"data_dir": load.folder, "http": {"port": 0}, "physical_sources": [source]}, RelaySettings
     )

@@ -140,7 +140,8 @@ def test_a_stopped_source_is_seen_while_a_job_runs_and_ends_one_that_is_to_read_
             assert (told[-1].stopped, told[-1].lag_s) == ({"shop": "paused"}, None)
         finally:
             stop.set()
-    with pytest.raises(ConsumerError, match=r"shop\.orders: source shop stopped .* says paused: "):
+    stopped = r"shop\.orders: source shop stopped .* reports state paused: "
+    with pytest.raises(ConsumerError, match=stopped):
         sync(spark, "shop.orders", target, **given, available_now=True)
     shop.relay.post("/controlSources/unpause")
     wait_until(lambda: not shop.relay.problem(), "capture")

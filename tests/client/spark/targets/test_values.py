@@ -97,7 +97,7 @@ def constraining(url: str, drop_index: str) -> None:
     target = open_target(f"{url}#notes", ["id"])
     rows = [change("insert", 1, {"id": f"k{n}", "note": f"n{n}"}, index=n) for n in range(20)]
     rows[11]["note"] = None
-    way_on = ".* Take that constraint from the target's table, .* with the checkpoint there is"
+    way_on = ".* Take that constraint from the target's table.* with the checkpoint there is"
     said = re.escape("column 'note': row id = 'k11' of SCN 1: ") + way_on
     with pytest.raises(RowError, match=said):
         apply(target, 0, *rows)

@@ -70,6 +70,10 @@ _STAMP_SOURCE = "update sources set crc = ?2 where name = ?1"
 _STAMP_VERSION = "update schema_versions set crc = ?3 where source = ?1 and version = ?2"
 _SEAL = "update seal set crc = ?"
 _READ_SEAL = "select crc from seal"
+_HAS_ROWS_WITHOUT_CHECKSUM = f"""
+select exists (select 1 from sources where crc = {_NO_CRC})
+    or exists (select 1 from schema_versions where crc = {_NO_CRC})
+"""
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _WAY_ON = (
     "put a copy of the file back; without one, move it and its .copy away together with the "
@@ -241,9 +245,11 @@ def _stamp_rows_of_an_earlier_program(path: Path, database: sqlite_utils.Databas
     Such a program leaves the default there, and does not seal. All other rows must be as they
     were sealed; if they are not, nothing is changed, and reading finds the damage.
     """
+    (has_some,) = database.execute(_HAS_ROWS_WITHOUT_CHECKSUM).fetchone()
+    if not has_some:
+        return
     content = _rows_of(database)
-    sealed = content.with_checksums()
-    if sealed == content or list(database.execute(_READ_SEAL)) != [(sealed.seal(),)]:
+    if list(database.execute(_READ_SEAL)) != [(content.with_checksums().seal(),)]:
         return
     with database.atomic():
         _stamp(database, content)

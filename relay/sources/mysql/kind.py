@@ -1,21 +1,24 @@
-"""MySQL and MariaDB as a kind of source."""
+"""MySQL and MariaDB as a kind of source.
+
+Each function imports what it needs: a Spark task that scans a table does not pay for the binlog
+decoder and the doctor.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.relay.sources.kind import Repaired, RepairRequest, SourceKind
-from databus.relay.sources.mysql.doctor import check_server
-from databus.relay.sources.mysql.history_repair import repair_history
-from databus.relay.sources.mysql.scan.tables import MysqlTableScan
-from databus.relay.sources.mysql.server.catalog import ServerCatalog
-from databus.relay.sources.mysql.server.connection import address_of
-from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
-from databus.relay.sources.mysql.source import MysqlSource
-from databus.relay.sources.mysql.tables.captured_tables import Names
+from databus.relay.sources.kind import CheckRequest, Repaired, RepairRequest, SourceKind
 from databus.schemas.errors import UnknownSourceError
 from databus.schemas.table import Table
+
+if TYPE_CHECKING:
+    from databus.doctor.checks import Check
+    from databus.relay.sources.mysql.scan.tables import MysqlTableScan
+    from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
+    from databus.relay.sources.mysql.source import MysqlSource
 
 
 def history_path(settings: PhysicalSourceSettings, data_dir: Path) -> Path:
@@ -24,11 +27,23 @@ def history_path(settings: PhysicalSourceSettings, data_dir: Path) -> Path:
 
 
 def _open(settings: PhysicalSourceSettings, data_dir: Path | None) -> MysqlSource:
+    from databus.relay.sources.mysql.source import MysqlSource
+
     history = None if data_dir is None else history_path(settings, data_dir)
     return MysqlSource(settings, history=history)
 
 
+def _check(request: CheckRequest) -> list[Check]:
+    from databus.relay.sources.mysql.doctor import check_server
+
+    return check_server(request)
+
+
 def _read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
+    from databus.relay.sources.mysql.server.catalog import ServerCatalog
+    from databus.relay.sources.mysql.server.connection import address_of
+    from databus.relay.sources.mysql.tables.captured_tables import Names
+
     catalog = ServerCatalog(address_of(settings), settings, 0)
     catalog.names = Names((source,))
     definition = catalog.definition(source)
@@ -37,19 +52,33 @@ def _read_columns(settings: PhysicalSourceSettings, source: str) -> Table:
     return definition.table(source)
 
 
+def _scan(settings: PhysicalSourceSettings) -> MysqlTableScan:
+    from databus.relay.sources.mysql.scan.tables import MysqlTableScan
+
+    return MysqlTableScan(settings)
+
+
+def _probe_log(settings: PhysicalSourceSettings) -> MysqlLogProbe:
+    from databus.relay.sources.mysql.server.log_probe import MysqlLogProbe
+
+    return MysqlLogProbe(settings)
+
+
 def _repair_history(
     settings: PhysicalSourceSettings, data_dir: Path, request: RepairRequest
 ) -> Repaired:
+    from databus.relay.sources.mysql.history_repair import repair_history
+
     source, scn, create_table = request
     return repair_history(settings, history_path(settings, data_dir), source, scn, create_table)
 
 
 KIND = SourceKind(
     open=_open,
-    check=check_server,
+    check=_check,
     read_columns=_read_columns,
-    scan=MysqlTableScan,
-    probe_log=MysqlLogProbe,
+    scan=_scan,
+    probe_log=_probe_log,
     repair_history=_repair_history,
     digest="databus.client.spark.verify.mysql_table:MysqlTable",
 )

@@ -203,6 +203,18 @@ def test_a_source_of_sqlite_files_does_not_load_the_driver_of_mysql() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_scan_of_a_mysql_table_does_not_load_the_binlog_decoder() -> None:
+    code = (
+        "import sys; from databus.conf.loading import build_settings; "
+        "from databus.conf.settings import PhysicalSourceSettings; "
+        "from databus.relay.sources.kind import open_scan; "
+        "raw = {'name': 'shop', 'uri': 'mysql://me@host', 'sources': ['shop.person']}; "
+        "open_scan(build_settings(raw, PhysicalSourceSettings)); "
+        "sys.exit(any('mysql.replication' in m or 'doctor.servers' in m for m in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_only_a_server_that_purges_its_log_is_probed() -> None:
-    assert kind_of("mysql://me@host").probe_log is MysqlLogProbe
+    assert isinstance(open_log_probe(settings("mysql://me@host")), MysqlLogProbe)
     assert kind_of("sqlite:shop.db").probe_log is None

@@ -49,13 +49,13 @@ from databus.client.machines.lifecycle import (
     StopReading,
     Suspend,
 )
-from databus.client.machines.reach import Silence
+from databus.client.machines.reachability import Silence
 from databus.client.machines.server_set import ReplaceServers, Servers
 from databus.client.machines.states import Lifecycle
 from databus.client.monitoring.reporter import (
     MAX_REGISTRATIONS,
+    ReportAnswer,
     Reporter,
-    Told,
     new_client_id,
     report_of,
     text_for_relays,
@@ -260,14 +260,14 @@ class DatabusClient:
         return "" if self._server is None else self._server.url
 
     @property
-    def told(self) -> Told:
+    def report_answer(self) -> ReportAnswer:
         """Last answers of the relays: the client's lag, and the sources it waits for."""
-        return self._reporter.told
+        return self._reporter.answer
 
     def silence_of(self, registration: Registration) -> Silence | None:
         """Return since when (`time.time`) no server answers a registration; None if one does."""
         # Silence is measured on the monotonic clock, and reported in wall time.
-        found = registration.silence(self.told.silence)
+        found = registration.silence(self.report_answer.silence)
         if found is None:
             return None
         return found._replace(since_s=time.time() - self._context.clock() + found.since_s)
@@ -283,7 +283,7 @@ class DatabusClient:
             started_at=self._started_at,
             every_s=self.settings.report_every_s,
             registrations=[report_of(one) for one in self.registrations[:MAX_REGISTRATIONS]],
-            waits_for=list(self.told.waits_for),
+            waits_for=list(self.report_answer.waits_for),
         )
 
     def start(self) -> None:

@@ -16,7 +16,7 @@ from databus.client.dispatcher.callbacks import CheckpointRule, Clock, Dispatch
 from databus.client.dispatcher.dispatcher import Dispatcher
 from databus.client.dispatcher.window_iterator import WindowIterator
 from databus.client.machines.position import Position, parse_start, position_of, restart_scn
-from databus.client.machines.reach import Silence
+from databus.client.machines.reachability import Silence
 from databus.client.machines.server_set import Servers, ServerSetChangeMessage
 from databus.client.machines.states import Connection
 from databus.client.puller.buffer import Buffer
@@ -180,7 +180,7 @@ class Registration:
     @property
     def has_heard(self) -> bool:
         """Whether a server has ever answered an event request."""
-        return self._puller.reach.has_heard
+        return self._puller.reachability.has_heard
 
     def silence(self, others: Silence | None) -> Silence | None:
         """Return the silence of its servers; `others` is the silence seen by other requests."""

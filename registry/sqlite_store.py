@@ -75,7 +75,7 @@ select exists (select 1 from sources where crc = {_NO_CRC})
     or exists (select 1 from schema_versions where crc = {_NO_CRC})
 """
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_WAY_ON = (
+_REMEDY = (
     "put a copy of the file back; without one, move it and its .copy away together with the "
     "rings, and give the sources their ids in the settings"
 )
@@ -218,7 +218,7 @@ class SqliteStore:
             name = getattr(error, "sqlite_errorname", "")
             # Invalid UTF-8 raises an error without an SQLite error code.
             is_damaged = name.startswith(_DAMAGED) or str(error).startswith("Could not decode")
-            advice = f"; {_WAY_ON}" if is_damaged else ""
+            advice = f"; {_REMEDY}" if is_damaged else ""
             raise SchemaError(f"schema store {path}: {error}{advice}") from error
 
 
@@ -285,7 +285,7 @@ def _check(path: Path, content: _Content) -> None:
 
 
 def _damaged(path: Path, what: str) -> SchemaError:
-    return SchemaError(f"schema store {path} is not as it was written: {what}; {_WAY_ON}")
+    return SchemaError(f"schema store {path} is not as it was written: {what}; {_REMEDY}")
 
 
 def _of_two_histories(path: Path, copy: Path) -> SchemaError:

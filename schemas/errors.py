@@ -421,7 +421,7 @@ class SourceStoppedError(SourceError):
     `scn` is the last SCN handed over; `position` names the place in the
     source's own words (file and offset, row of the change log), or is empty.
     `evidence` stands for the bytes that were read there, where it is about them:
-    others the next time, and it was the way to here. `way_on` says how to pass
+    others the next time, and it was the way to here. `remedy` says how to pass
     the place, which is for those alone who know that it is the log.
     """
 
@@ -433,10 +433,10 @@ class SourceStoppedError(SourceError):
         position: str = "",
         *,
         evidence: bytes = b"",
-        way_on: str = "",
+        remedy: str = "",
     ) -> None:
         place = f" at {position}" if position else ""
-        more = f" ({way_on})" if way_on else ""
+        more = f" ({remedy})" if remedy else ""
         super().__init__(f"source {source} stopped after scn {scn}{place}: {problem}{more}")
         self.source = source
         self.scn = scn

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from databus.bootstrap.store.log_table import LogReach
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.log_table import LogRange
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import WHOLE_WINDOW, Store
 from databus.bootstrap.store.watch import StoreWatch, file_at
 from databus.client.checkpoints.store import read_file
@@ -195,7 +195,7 @@ def _wait_until_checked(path: Path) -> None:
 def _rows(store: Store, name: str) -> list[bytes]:
     bodies, after_id = [], 0
     while True:
-        page = store.snapshot_body(name, reach_of(0, MAX_SCN, after_id, None), PAGE_BYTES)
+        page = store.snapshot_body(name, needed_rows(0, MAX_SCN, after_id, None), PAGE_BYTES)
         bodies += page.parts
         after_id = page.measure.last_id
         if page.measure.is_last:
@@ -205,7 +205,7 @@ def _rows(store: Store, name: str) -> list[bytes]:
 def _log(store: Store, src_ids: list[int]) -> list[Any]:
     rows, place = [], (0, WHOLE_WINDOW)
     while True:
-        page = store.log_page(LogReach(src_ids, place, MAX_SCN, {}), PAGE_BYTES)
+        page = store.log_page(LogRange(src_ids, place, MAX_SCN, {}), PAGE_BYTES)
         rows += page.rows
         place = page.last
         if page.is_last:

@@ -29,7 +29,7 @@ def find_snapshot(choice: SourceLookup, checkpoint: Checkpoint) -> SourceState:
     _check_store(choice, checkpoint)
     start_scn, scn = checkpoint.bootstrap_start_scn, choice.store.position().scn
     known_scn = max(checkpoint.bootstrap_since_scn, 0) or checkpoint.seen_scn
-    check_reach(source, known_scn, start_scn)
+    check_start_scn(source, known_scn, start_scn)
     check_not_ahead("start", start_scn, scn)
     return source
 
@@ -149,7 +149,7 @@ def seeded_percent(source: SourceState) -> int | None:
     return min(99, 100 * source.seed_rows // source.seed_estimate)
 
 
-def check_reach(source: SourceState, since_scn: int, start_scn: int) -> None:
+def check_start_scn(source: SourceState, since_scn: int, start_scn: int) -> None:
     """Raise BootstrapTooYoungError when the store cannot give a snapshot at the start SCN."""
     floor_scn = max(source.floor_scn, source.log_floor_scn)
     if start_scn < floor_scn:

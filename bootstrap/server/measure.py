@@ -7,7 +7,7 @@ the same checkpoint, and everything is read in one transaction, as there.
 from __future__ import annotations
 
 from databus.bootstrap.server.checks import find_snapshot
-from databus.bootstrap.server.pages import at_one_moment, log_reach, snapshot_reach
+from databus.bootstrap.server.pages import at_one_moment, remaining_log, remaining_snapshot
 from databus.bootstrap.server.parameters import MeasureRequest
 from databus.bootstrap.server.source_lookup import Listed, SourceLookup, Stores
 from databus.schemas.checkpoint import ConsumptionMode
@@ -27,7 +27,7 @@ def measure(request: MeasureRequest, stores: Stores, listed: Listed) -> dict[str
 def _measure_snapshot(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     source = find_snapshot(choice, request.checkpoint)
     found = choice.store.measure_snapshot(
-        source.name, snapshot_reach(request, source), request.most_rows, request.most_bytes
+        source.name, remaining_snapshot(request, source), request.most_rows, request.most_bytes
     )
     return {
         "snapshotOffset": found.last_id,
@@ -40,8 +40,8 @@ def _measure_snapshot(choice: SourceLookup, request: MeasureRequest) -> dict[str
 
 def _measure_log(choice: SourceLookup, request: MeasureRequest) -> dict[str, int]:
     checkpoint = request.checkpoint
-    reach = log_reach(request, choice, choice.store.rows_now(choice.src_ids))
-    found = choice.store.measure_log(reach, request.most_rows, request.most_bytes)
+    log_range = remaining_log(request, choice, choice.store.rows_now(choice.src_ids))
+    found = choice.store.measure_log(log_range, request.most_rows, request.most_bytes)
     position = choice.store.position()
     is_newest = found.scn == position.scn
     return {

@@ -19,25 +19,26 @@ anew. So an answer and all that its rightness hangs on are read at one moment.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from databus.bootstrap.server.checks import (
     STORE_ID_KEY,
-    check_reach,
     check_reloads,
     check_row_ids,
     check_same_log,
     check_served,
+    check_start_scn,
     find_log_place,
     find_snapshot,
 )
 from databus.bootstrap.server.parameters import PageRequest, Reading, StartRequest
 from databus.bootstrap.server.source_lookup import Listed, SourceLookup, Stores, choose_sources
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.rows_now import RowsNow
-from databus.bootstrap.store.snapshot_pages import Reach, reach_of
+from databus.bootstrap.store.snapshot_pages import SnapshotRange, needed_rows
 from databus.bootstrap.store.values import WHOLE_WINDOW, LogPlace, LogRow, SourceState
 from databus.bootstrap.store.window_offsets import offset_of
 from databus.schemas.checkpoint import Checkpoint, ConsumptionMode
@@ -118,7 +119,7 @@ def find_start(request: StartRequest, stores: Stores, listed: Listed) -> Start:
         if _is_log_shorter(choice, request.since_scn):
             return Start(request.since_scn, choice.store.id)
         for source in choice.sources:
-            check_reach(source, request.since_scn, scn)
+            check_start_scn(source, request.since_scn, scn)
         return Start(scn, choice.store.id)
 
 
@@ -149,7 +150,7 @@ def at_one_moment(texts: Sequence[str], stores: Stores, listed: Listed) -> Itera
         yield SourceLookup(choice.store, tuple(choice.store.source(s.name) for s in choice.sources))
 
 
-class _PageReader:
+class _PageReader(ABC):
     """Reads a page of either phase: the rows that fit, then a checkpoint."""
 
     def __init__(self, choice: SourceLookup, request: PageRequest) -> None:
@@ -178,12 +179,17 @@ class _PageReader:
         renew = self._renew_or_say_so
         return renew if render is None else lambda event: render(renew(event))
 
+    @abstractmethod
+    def read(self) -> Page:
+        """Return the page."""
+
+    @abstractmethod
     def _has_older(self) -> bool:
         """Whether the requested rows may include rows of older schema versions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _renew(self, event: bytes) -> bytes:
-        raise NotImplementedError
+        """Return an event with its row in the newest schema version."""
 
     def _renew_or_say_so(self, event: bytes) -> bytes:
         try:
@@ -257,13 +263,13 @@ class _SnapshotPage(_PageReader):
     def read(self) -> Page:
         """Return the page."""
         source = find_snapshot(self._choice, self._checkpoint)
-        reach = snapshot_reach(self._request, source)
+        snapshot_range = remaining_snapshot(self._request, source)
         if self._render is None:
-            parts, found = self._store.snapshot_body(source.name, reach, self._room_bytes)
+            parts, found = self._store.snapshot_body(source.name, snapshot_range, self._room_bytes)
             if found.size_bytes > self._room_bytes:
                 return self._pending(found.size_bytes)
             return self._answer(parts, found.rows, None if found.is_last else found.last_id)
-        page = self._store.snapshot_page(source.name, reach, self._room_bytes)
+        page = self._store.snapshot_page(source.name, snapshot_range, self._room_bytes)
         events = self._fit([row.event for row in page.rows])
         if page.rows and not events:
             return self._pending(len(self._form(page.rows[0].event)))
@@ -295,12 +301,12 @@ class _CatchUpPage(_PageReader):
 
     def read(self) -> Page:
         """Return the page."""
-        reach = log_reach(self._request, self._choice, self._now)
-        target_scn, room = reach.target_scn, self._room_bytes
-        if self._render is None and (body := self._store.log_body(reach, room)) is not None:
+        log_range = remaining_log(self._request, self._choice, self._now)
+        target_scn, room = log_range.target_scn, self._room_bytes
+        if self._render is None and (body := self._store.log_body(log_range, room)) is not None:
             after = self._at((body.scn, WHOLE_WINDOW))
             return self._close([body.data], body.rows, after, is_over=body.scn == target_scn)
-        found = self._store.log_page(reach, room)
+        found = self._store.log_page(log_range, room)
         events = self._fit([row.event for row in found.rows])
         if found.rows and not events:
             return self._pending(len(self._form(found.rows[0].event)))
@@ -317,10 +323,10 @@ class _CatchUpPage(_PageReader):
         return replace(after, prev_scn=scn) if after.is_whole_window else after
 
 
-def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
+def remaining_snapshot(reading: Reading, source: SourceState) -> SnapshotRange:
     """Return which rows of a source's snapshot are still to be sent after a checkpoint."""
     checkpoint = reading.checkpoint
-    return reach_of(
+    return needed_rows(
         max(checkpoint.bootstrap_since_scn, 0),
         checkpoint.bootstrap_start_scn,
         checkpoint.snapshot_offset,
@@ -330,7 +336,7 @@ def snapshot_reach(reading: Reading, source: SourceState) -> Reach:
     )
 
 
-def log_reach(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogReach:
+def remaining_log(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogRange:
     """Return which events of the log are still to be sent after a checkpoint.
 
     Raises BootstrapTooOldError (ask again later), BootstrapTooYoungError.
@@ -338,7 +344,7 @@ def log_reach(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogReach:
     checkpoint = reading.checkpoint
     filters = {source.src_id: reading.filter_of(source.src_id) for source in choice.sources}
     check_reloads(now, choice, checkpoint)
-    reach = LogReach(
+    log_range = LogRange(
         choice.src_ids,
         find_log_place(choice, checkpoint),
         checkpoint.bootstrap_target_scn,
@@ -346,9 +352,9 @@ def log_reach(reading: Reading, choice: SourceLookup, now: RowsNow) -> LogReach:
         reading.after_row,
         reading.until_row,
     )
-    if reach.is_of_some_rows:
+    if log_range.is_of_some_rows:
         check_row_ids(choice, checkpoint)
-    return reach
+    return log_range
 
 
 def _place_before(rows: Sequence[LogRow], number: int) -> LogPlace:

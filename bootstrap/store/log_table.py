@@ -101,7 +101,7 @@ _OF_ROWS = """
 _LAST_INDEX = MAX_SCN  # larger than any index in a window
 
 
-class LogReach(NamedTuple):
+class LogRange(NamedTuple):
     """A range of the log: the events of some sources after a place, up to window `target_scn`.
 
     Includes only keys that pass their source's filter, if there is one (by src_id), and
@@ -172,20 +172,20 @@ def _values(
             yield scn, index, key, *number_of(key), now_ns, event
 
 
-def page(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogPage:
+def page(connection: sqlite3.Connection, log_range: LogRange, most_bytes: int) -> LogPage:
     """Return the first rows of a range: at least one if there is one."""
     with ExitStack() as opened:  # a traceback would keep the cursor, and it the file, open
         cursors = [
-            opened.enter_context(closing(_rows_of(connection, src_id, reach)))
-            for src_id in reach.src_ids
+            opened.enter_context(closing(_rows_of(connection, src_id, log_range)))
+            for src_id in log_range.src_ids
         ]
-        return _page_of(cursors, reach, most_bytes)
+        return _page_of(cursors, log_range, most_bytes)
 
 
-def _page_of(cursors: Sequence[Iterable[_Row]], reach: LogReach, most_bytes: int) -> LogPage:
+def _page_of(cursors: Sequence[Iterable[_Row]], log_range: LogRange, most_bytes: int) -> LogPage:
     found: list[_Row] = []
     size_bytes = 0
-    last, is_last = (reach.target_scn, WHOLE_WINDOW), True
+    last, is_last = (log_range.target_scn, WHOLE_WINDOW), True
     for row in cursors[0] if len(cursors) == 1 else heapq.merge(*cursors):
         check_events(row[4], 1)
         size_bytes += len(row[4])
@@ -202,12 +202,14 @@ _Row = tuple[int, int, int, int | bytes, bytes, int]
 
 
 def _rows_of(
-    connection: sqlite3.Connection, src_id: int, reach: LogReach
+    connection: sqlite3.Connection, src_id: int, log_range: LogRange
 ) -> sqlite3.Cursor | Generator[_Row, None, None]:
-    condition = reach.condition_of(src_id)
+    condition = log_range.condition_of(src_id)
     sql = _AFTER.format(src_id=src_id, condition=condition.sql)
-    cursor = connection.execute(sql, (*reach.begin(), reach.target_scn, *condition.parameters))
-    wanted = reach.filters.get(src_id)
+    cursor = connection.execute(
+        sql, (*log_range.begin(), log_range.target_scn, *condition.parameters)
+    )
+    wanted = log_range.filters.get(src_id)
     return _checked(cursor, condition, wanted) if condition.has_ranges else cursor
 
 
@@ -220,7 +222,7 @@ def _checked(
         yield row
 
 
-def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> LogBody | None:
+def body(connection: sqlite3.Connection, log_range: LogRange, most_bytes: int) -> LogBody | None:
     """Return the events of whole windows that fit, joined by SQLite.
 
     None when they must be read row by row: the first window does not fit, or this
@@ -228,16 +230,16 @@ def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> Lo
     """
     if not joins_bytes():
         return None
-    found = measure(connection, reach, MAX_SCN, most_bytes)
+    found = measure(connection, log_range, MAX_SCN, most_bytes)
     if found.size_bytes > most_bytes:
         return None
     if not found.rows:
         return LogBody(b"", 0, found.scn)
     selects, parameters = [], []
-    for src_id in reach.src_ids:
-        condition = reach.condition_of(src_id)
+    for src_id in log_range.src_ids:
+        condition = log_range.condition_of(src_id)
         selects.append(_EVENTS.format(src_id=src_id, condition=condition.sql))
-        parameters += [*reach.begin(), found.scn, *condition.parameters]
+        parameters += [*log_range.begin(), found.scn, *condition.parameters]
     sql = _BODY.format(events=" union all ".join(selects))
     (events,) = connection.execute(sql, parameters).fetchone()
     check_events(events, found.rows)
@@ -245,35 +247,39 @@ def body(connection: sqlite3.Connection, reach: LogReach, most_bytes: int) -> Lo
 
 
 def measure(
-    connection: sqlite3.Connection, reach: LogReach, most_rows: int, most_bytes: int
+    connection: sqlite3.Connection, log_range: LogRange, most_rows: int, most_bytes: int
 ) -> LogMeasure:
     """Return how far a number of rows of a range reaches, in whole windows.
 
     The first window with rows is included, however large it is.
     """
     scn, rows, size_bytes = NOTHING_YET, 0, 0
-    merged = heapq.merge(*(_windows_of(connection, src_id, reach) for src_id in reach.src_ids))
+    merged = heapq.merge(
+        *(_windows_of(connection, src_id, log_range) for src_id in log_range.src_ids)
+    )
     for window_scn, parts in itertools.groupby(merged, key=itemgetter(0)):
         counts = [(count, size) for _, count, size in parts]
         window_rows = sum(count for count, _ in counts)
         window_bytes = sum(size for _, size in counts)
         if rows and (rows + window_rows > most_rows or size_bytes + window_bytes > most_bytes):
-            return LogMeasure(scn, rows, size_bytes, _timestamp_of(connection, reach.src_ids, scn))
+            return LogMeasure(
+                scn, rows, size_bytes, _timestamp_of(connection, log_range.src_ids, scn)
+            )
         scn, rows, size_bytes = window_scn, rows + window_rows, size_bytes + window_bytes
-    timestamp_ns = _timestamp_of(connection, reach.src_ids, reach.target_scn)
-    return LogMeasure(reach.target_scn, rows, size_bytes, timestamp_ns)
+    timestamp_ns = _timestamp_of(connection, log_range.src_ids, log_range.target_scn)
+    return LogMeasure(log_range.target_scn, rows, size_bytes, timestamp_ns)
 
 
 def _windows_of(
-    connection: sqlite3.Connection, src_id: int, reach: LogReach
+    connection: sqlite3.Connection, src_id: int, log_range: LogRange
 ) -> Iterator[tuple[int, int, int]]:
     """Yield SCN, rows and bytes of each window with rows of a source."""
-    condition = reach.condition_of(src_id)
-    arguments = (*reach.begin(), reach.target_scn, *condition.parameters)
+    condition = log_range.condition_of(src_id)
+    arguments = (*log_range.begin(), log_range.target_scn, *condition.parameters)
     sql = _WINDOWS_AFTER.format(src_id=src_id, condition=condition.sql)
     for scn, count, size, has_hashed in connection.execute(sql, arguments):
         if has_hashed and condition.has_ranges:
-            for _ in _rows_of(connection, src_id, reach._replace(target_scn=scn)):
+            for _ in _rows_of(connection, src_id, log_range._replace(target_scn=scn)):
                 pass  # a row that the filter rejects with an error is reported when it is read
         yield scn, count, size
 

@@ -16,9 +16,9 @@ from databus.bootstrap.store import (
     source_table,
 )
 from databus.bootstrap.store.file import StoreFile
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.rows_now import RowsNow
-from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import (
     LogBody,
     LogMeasure,
@@ -147,62 +147,68 @@ class StoreReading:
         with self.file.reading("reading rows", str(src_id)):
             return snapshot_table.has_older(self._connection, src_id, scn)
 
-    def snapshot_page(self, name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
+    def snapshot_page(
+        self, name: str, snapshot_range: SnapshotRange, most_bytes: int
+    ) -> SnapshotPage:
         """Return rows of a source in the order of their ids: at least one if there is one.
 
         Raises InvalidParameterError when a RANGE filter finds a key that is not a number.
         """
         with self.file.reading("reading rows", name):
             src_id = self.source(name).src_id
-            return snapshot_pages.page(self._connection, src_id, reach, most_bytes)
+            return snapshot_pages.page(self._connection, src_id, snapshot_range, most_bytes)
 
-    def snapshot_body(self, name: str, reach: Reach, most_bytes: int) -> SnapshotBody:
+    def snapshot_body(
+        self, name: str, snapshot_range: SnapshotRange, most_bytes: int
+    ) -> SnapshotBody:
         """Return the same rows' events joined in larger parts: faster for many rows.
 
         Raises the errors of `snapshot_page`.
         """
         with self.file.reading("reading rows", name):
             src_id = self.source(name).src_id
-            return snapshot_pages.body(self._connection, src_id, reach, most_bytes)
+            return snapshot_pages.body(self._connection, src_id, snapshot_range, most_bytes)
 
     def measure_snapshot(
-        self, name: str, reach: Reach, most_rows: int, most_bytes: int
+        self, name: str, snapshot_range: SnapshotRange, most_rows: int, most_bytes: int
     ) -> SnapshotMeasure:
         """Return how far a number of rows and bytes reaches; raises as `snapshot_page` does."""
         with self.file.reading("counting rows", name):
             src_id = self.source(name).src_id
-            return snapshot_pages.measure(self._connection, src_id, reach, most_rows, most_bytes)
+            return snapshot_pages.measure(
+                self._connection, src_id, snapshot_range, most_rows, most_bytes
+            )
 
     def max_row(self, name: str) -> int:
         """Return the highest id of a source's rows and tombstones; 0 when there are none."""
         with self.file.reading("reading rows", name):
             return snapshot_pages.max_id(self._connection, self.source(name).src_id)
 
-    def log_page(self, reach: LogReach, most_bytes: int) -> LogPage:
+    def log_page(self, log_range: LogRange, most_bytes: int) -> LogPage:
         """Return log rows in commit order: at least one if there is one.
 
         A place is (SCN, index of the last row consumed). The index is WHOLE_WINDOW when
         the whole window was consumed.
         """
-        with self.file.reading("reading the log", scn=reach.after[0]):
-            return log_table.page(self._connection, reach, most_bytes)
+        with self.file.reading("reading the log", scn=log_range.after[0]):
+            return log_table.page(self._connection, log_range, most_bytes)
 
-    def log_body(self, reach: LogReach, most_bytes: int) -> LogBody | None:
+    def log_body(self, log_range: LogRange, most_bytes: int) -> LogBody | None:
         """Return the events of whole windows joined in one: faster for many rows.
 
         None when the first window does not fit or this SQLite cannot join bytes: then
         call `log_page`.
         """
-        with self.file.reading("reading the log", scn=reach.after[0]):
-            return log_table.body(self._connection, reach, most_bytes)
+        with self.file.reading("reading the log", scn=log_range.after[0]):
+            return log_table.body(self._connection, log_range, most_bytes)
 
-    def measure_log(self, reach: LogReach, most_rows: int, most_bytes: int) -> LogMeasure:
+    def measure_log(self, log_range: LogRange, most_rows: int, most_bytes: int) -> LogMeasure:
         """Return how far a number of rows and bytes reaches, in whole windows.
 
         At least one window if there is one; `target_scn` when there are no more.
         """
-        with self.file.reading("counting the log", scn=reach.after[0]):
-            return log_table.measure(self._connection, reach, most_rows, most_bytes)
+        with self.file.reading("counting the log", scn=log_range.after[0]):
+            return log_table.measure(self._connection, log_range, most_rows, most_bytes)
 
     def count_changed(self, name: str, since_scn: int, limit: int) -> int:
         """Count a source's rows and tombstones with SCNs above `since_scn`, up to `limit`."""

@@ -63,7 +63,7 @@ _LARGEST_LIMIT = (1 << 31) - 1
 _SHARE = 0.9  # of the rows that should fit are read in one go
 
 
-class Reach(NamedTuple):
+class SnapshotRange(NamedTuple):
     """A selection of a source's rows.
 
     Rows with `after_id` < id <= `until_id` and `since_scn` < SCN <= `start_scn` that pass
@@ -78,14 +78,14 @@ class Reach(NamedTuple):
     deleted_after_scn: int = MAX_SCN
 
 
-def reach_of(
+def needed_rows(
     since_scn: int,
     start_scn: int,
     after_id: int,
     wanted: EventFilter | None,
     seen_scn: int = NOTHING_YET,
     until_id: int = MAX_SCN,
-) -> Reach:
+) -> SnapshotRange:
     """Return which rows a consumer needs that has everything up to `since_scn`.
 
     Those with ids in (`after_id`, `until_id`] and SCNs in (`since_scn`, `start_scn`].
@@ -95,7 +95,7 @@ def reach_of(
     """
     known_scn = since_scn if since_scn > 0 else seen_scn
     deleted_after_scn = MAX_SCN if known_scn == NOTHING_YET else known_scn
-    return Reach(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
+    return SnapshotRange(since_scn, start_scn, after_id, wanted, until_id, deleted_after_scn)
 
 
 class _Found(NamedTuple):
@@ -107,33 +107,35 @@ class _Found(NamedTuple):
 
 
 class _Rows:
-    """Reads the rows of a `Reach` by SQL."""
+    """Reads the rows of a `SnapshotRange` by SQL."""
 
-    def __init__(self, connection: sqlite3.Connection, src_id: int, reach: Reach) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, src_id: int, snapshot_range: SnapshotRange
+    ) -> None:
         self._connection = connection
         self._src_id = src_id
-        self._reach = reach
-        self.condition: Condition = condition_of(reach.wanted)
-        is_whole = reach.since_scn <= 0
+        self._range = snapshot_range
+        self.condition: Condition = condition_of(snapshot_range.wanted)
+        is_whole = snapshot_range.since_scn <= 0
         self.are_few = (
             not is_whole
-            and count_changed(connection, src_id, reach.since_scn, FEW_CHANGED) < FEW_CHANGED
+            and count_changed(connection, src_id, snapshot_range.since_scn, FEW_CHANGED)
+            < FEW_CHANGED
         )
         self._rows = (_BY_SCN if self.are_few else _BY_ID).format(
             src_id=src_id, condition=self.condition.sql
         )
         # Every SCN is positive; rows seeded from an empty log may have 0.
-        since = -1 if is_whole else reach.since_scn
-        self._parameters = (
-            since, reach.start_scn, reach.deleted_after_scn, *self.condition.parameters
-        )  # fmt: skip
+        since = -1 if is_whole else snapshot_range.since_scn
+        scns = since, snapshot_range.start_scn, snapshot_range.deleted_after_scn
+        self._parameters = (*scns, *self.condition.parameters)
 
     def ask(
         self, sql: str, after_id: int | None = None, until_id: int | None = None
     ) -> sqlite3.Cursor:
         """Run a statement over the rows, or over a narrower range of ids."""
-        begin = self._reach.after_id if after_id is None else after_id
-        end = self._reach.until_id if until_id is None else until_id
+        begin = self._range.after_id if after_id is None else after_id
+        end = self._range.until_id if until_id is None else until_id
         hashed = "max(is_hashed = 1)" if self.condition.has_ranges else "0"
         text = sql.format(rows=self._rows, hashed=hashed)
         return self._connection.execute(text, (begin, end, *self._parameters))
@@ -169,18 +171,18 @@ class _Rows:
 
     def last_id(self) -> int:
         """Return the highest id that a row can have."""
-        return min(self._reach.until_id, max_id(self._connection, self._src_id))
+        return min(self._range.until_id, max_id(self._connection, self._src_id))
 
     def check(self, is_hashed: int, key: int | bytes) -> None:
         """Raise the filter's InvalidParameterError for a key that can be in no range."""
-        check_range(self.condition, self._reach.wanted, is_hashed, key)
+        check_range(self.condition, self._range.wanted, is_hashed, key)
 
 
 def page(
-    connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
+    connection: sqlite3.Connection, src_id: int, snapshot_range: SnapshotRange, most_bytes: int
 ) -> SnapshotPage:
     """Return the first selected rows: at least one if there is one."""
-    asked = _Rows(connection, src_id, reach)
+    asked = _Rows(connection, src_id, snapshot_range)
     rows: list[StoreRow] = []
     size_bytes = 0
     with closing(
@@ -195,33 +197,37 @@ def page(
             if rows and size_bytes > most_bytes:
                 return SnapshotPage(rows, rows[-1].id, is_last=False)
             rows.append(StoreRow(row_id, scn, key, bool(is_deleted), event))
-    return SnapshotPage(rows, rows[-1].id if rows else reach.after_id, is_last=True)
+    return SnapshotPage(rows, rows[-1].id if rows else snapshot_range.after_id, is_last=True)
 
 
 def body(
-    connection: sqlite3.Connection, src_id: int, reach: Reach, most_bytes: int
+    connection: sqlite3.Connection, src_id: int, snapshot_range: SnapshotRange, most_bytes: int
 ) -> SnapshotBody:
     """Return the events of the first selected rows, which fill a page or nearly so.
 
     When the first event does not fit, return its size instead.
     """
-    asked = _Rows(connection, src_id, reach)
+    asked = _Rows(connection, src_id, snapshot_range)
     if asked.are_few or not joins_bytes():
-        read = page(connection, src_id, reach, most_bytes)
+        read = page(connection, src_id, snapshot_range, most_bytes)
         events = b"".join([row.event for row in read.rows])
         measure = SnapshotMeasure(read.last_id, len(read.rows), len(events), read.is_last)
         return SnapshotBody([events], measure)
-    return _join_ranges(asked, reach.after_id, most_bytes)
+    return _join_ranges(asked, snapshot_range.after_id, most_bytes)
 
 
 def measure(
-    connection: sqlite3.Connection, src_id: int, reach: Reach, most_rows: int, most_bytes: int
+    connection: sqlite3.Connection,
+    src_id: int,
+    snapshot_range: SnapshotRange,
+    most_rows: int,
+    most_bytes: int,
 ) -> SnapshotMeasure:
     """Return how far a number of rows and bytes reaches: at least one row if there is one."""
-    asked = _Rows(connection, src_id, reach)
+    asked = _Rows(connection, src_id, snapshot_range)
     if not asked.are_few:
-        return _measure_ranges(asked, reach.after_id, most_rows, most_bytes)
-    found = SnapshotMeasure(reach.after_id, 0, 0, is_last=True)
+        return _measure_ranges(asked, snapshot_range.after_id, most_rows, most_bytes)
+    found = SnapshotMeasure(snapshot_range.after_id, 0, 0, is_last=True)
     for row_id, length, key, is_hashed in asked.ask(_SIZES):
         asked.check(is_hashed, key)
         fits = found.rows < most_rows and found.size_bytes + length <= most_bytes

@@ -28,10 +28,10 @@ from databus.bootstrap.store import (
     source_table,
 )
 from databus.bootstrap.store.file import StoreFile
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.reads import StoreReading
 from databus.bootstrap.store.rows_now import RowsNow
-from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.snapshot_table import make_tombstone
 from databus.bootstrap.store.values import (
     NOTHING_YET,
@@ -63,13 +63,13 @@ __all__ = [
     "LogMeasure",
     "LogPage",
     "LogPlace",
-    "LogReach",
+    "LogRange",
     "LogRow",
     "Position",
-    "Reach",
     "SnapshotBody",
     "SnapshotMeasure",
     "SnapshotPage",
+    "SnapshotRange",
     "SourceSizes",
     "SourceState",
     "SourceStatus",

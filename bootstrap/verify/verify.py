@@ -21,7 +21,7 @@ from threading import Event
 
 from databus.bootstrap.seeder.job import OpenScan, only, store_path
 from databus.bootstrap.seeder.rate_limiter import Progress, RateLimiter, Report
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import Store
 from databus.bootstrap.store.values import SourceState, SourceStatus
 from databus.bootstrap.verify.comparison import Comparison, Kind, Look
@@ -175,7 +175,7 @@ class Verifier:
         after_id, is_last = 0, False
         while not is_last:
             page = self._store.snapshot_page(
-                look.source, reach_of(0, begin_scn, after_id, None), _PAGE_BYTES
+                look.source, needed_rows(0, begin_scn, after_id, None), _PAGE_BYTES
             )
             unseen = notes.unseen([row.id for row in page.rows])
             for row in page.rows:

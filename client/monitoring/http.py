@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import Any
 
-from databus.client.machines.reach import Silence
+from databus.client.machines.reachability import Silence
 from databus.client.machines.states import Connection, Lifecycle
 from databus.client.monitoring.api import endpoints
 from databus.client.monitoring.metrics import make_metrics
@@ -93,7 +93,7 @@ def make_service(client: WatchedClient, http: ClientHttpSettings) -> Service:
 
 def health_of(client: WatchedClient) -> Health:
     """Return the health: no error, checkpoints written, servers and sources answering."""
-    error, (behind, waits_for, _, state) = client.error, client.told
+    error, (behind, waits_for, _, state) = client.error, client.report_answer
     registrations = _registrations(client)
     details = {
         "state": client.state.value,

@@ -84,7 +84,7 @@ class ClientCollector(Collector):
         known = [
             (one, status)
             for one, status in statuses
-            if not client.told.waits_for and client.silence_of(one) is None
+            if not client.report_answer.waits_for and client.silence_of(one) is None
         ]
         lags = [
             (_names(one), one.stats.lag_s(self._wall_s(), status.buffered_bytes > 0))
@@ -125,15 +125,24 @@ class ClientCollector(Collector):
 
     def _behind(self) -> Iterator[Metric]:
         """Yield the lag in the relay's answer to the last report, if it had one."""
-        behind = self._client.told.behind
+        behind = self._client.report_answer.behind
         if behind is None:
             return
         for name, text, value in (
-            ("behind_seconds", "How far behind its relay says that it is", behind.seconds),
-            ("behind_bytes", "Bytes of the relay's ring that are yet to come", behind.size_bytes),
+            (
+                "behind_seconds",
+                "Lag in seconds of commit time",
+                behind.seconds,
+            ),
+            (
+                "behind_bytes",
+                "Lag in bytes of the ring",
+                behind.size_bytes,
+            ),
         ):
             if value is not None:
-                yield GaugeMetricFamily(f"databus_client_{name}", text, value=value)
+                reported = f"{text}, as last reported by the relay"
+                yield GaugeMetricFamily(f"databus_client_{name}", reported, value=value)
 
 
 def make_metrics(client: WatchedClient) -> CollectorRegistry:

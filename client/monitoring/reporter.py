@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from databus.client.machines.reach import Silence
+from databus.client.machines.reachability import Silence
 from databus.client.machines.states import BOOTSTRAPPING, Connection
 from databus.client.puller.buffer_items import Phase
 from databus.client.puller.stats import RegistrationStats
@@ -48,17 +48,17 @@ _WARNINGS = {
 Clock = Callable[[], float]
 
 
-class Behind(NamedTuple):
-    """Lag of the client in its worst physical source, as reported by a relay."""
+class ReportedLag(NamedTuple):
+    """ReportedLag of the client in its worst physical source, as reported by a relay."""
 
     size_bytes: int | None
     seconds: float | None
 
 
-class Told(NamedTuple):
+class ReportAnswer(NamedTuple):
     """The relays' answers to a report. While a source is unreachable the lag is unknown."""
 
-    behind: Behind | None = None
+    behind: ReportedLag | None = None
     waits_for: tuple[WaitsFor, ...] = ()
     silence: Silence | None = None  # since the start of the last report, if no relay answered it
     state: str = ""  # the client's state as a relay sees it; "" if unknown
@@ -90,7 +90,7 @@ class ReportOrder:
 
 
 class Reporter:
-    """Posts reports as one task. `told` has the relays' answers to the last one.
+    """Posts reports as one task. `answer` merges the relays' answers to the last one.
 
     If no relay answers, the sources waited for stay listed.
     """
@@ -106,7 +106,7 @@ class Reporter:
         clock: Clock,
     ) -> None:
         """Post `report()` to `path` of the relays in `used()`, or of one in `relays()`."""
-        self.told = Told()
+        self.answer = ReportAnswer()
         self._clock = clock
         self._every_s = every_s
         self._path = path
@@ -125,33 +125,33 @@ class Reporter:
             # Not at once: the first requests show which relays are in use.
             await asyncio.sleep(min(FIRST_S, self._every_s))
             while True:
-                await self._tell()
+                await self._report_once()
                 await asyncio.sleep(self._every_s)
         finally:
             for transport in self._transports.values():
                 transport.close()
 
-    async def _tell(self) -> None:
+    async def _report_once(self) -> None:
         began_s = self._clock()
         self._failures, self._is_heard = [], False
         first, others = self._order.split(self._used(), self._relays())
-        answers = [answer for relay in first if (answer := await self._tell_one(relay))]
+        answers = [answer for relay in first if (answer := await self._post_to(relay))]
         for relay in others:
-            if not answers and (answer := await self._tell_one(relay)):
+            if not answers and (answer := await self._post_to(relay)):
                 answers.append(answer)
         if answers:
-            before, self.told = self.told.state, _merged(answers)
-            if self.told.state != before:
-                _warn(self.told.state)
+            before, self.answer = self.answer.state, _merged(answers)
+            if self.answer.state != before:
+                _warn(self.answer.state)
         else:
-            self.told = Told(None, self.told.waits_for, self._silence(began_s))
+            self.answer = ReportAnswer(None, self.answer.waits_for, self._silence(began_s))
 
     def _silence(self, began_s: float) -> Silence | None:
         if self._is_heard or not self._failures:
             return None  # a relay that refuses reports is reachable
         return Silence(began_s, self._failures[0])
 
-    async def _tell_one(self, relay: str) -> Told | None:
+    async def _post_to(self, relay: str) -> ReportAnswer | None:
         """Return the relay's answer; None if it did not accept the report."""
         # Kept open between reports: a TLS handshake every few seconds would cost more.
         if relay not in self._transports:
@@ -175,7 +175,7 @@ class Reporter:
         if answer.status != 200:
             log.debug("%s did not accept a report: status %d", relay, answer.status)
             return None
-        return read_told(answer.body)
+        return read_answer(answer.body)
 
 
 def _warn(state: str) -> None:
@@ -184,7 +184,7 @@ def _warn(state: str) -> None:
         log.warning("this client is %s: %s", state, _WARNINGS[state])
 
 
-def read_told(body: bytes) -> Told:
+def read_answer(body: bytes) -> ReportAnswer:
     """Return the content of a relay's answer to a report; empty if it is malformed."""
     try:
         answer = json.loads(body)
@@ -192,13 +192,13 @@ def read_told(body: bytes) -> Told:
         found = [(p["behindBytes"], p["behindS"]) for p in positions]
         waits_for = tuple(_waits_for(p) for p in positions if p.get("waitsFor") is not None)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Told()
+        return ReportAnswer()
     if not found:
-        return Told(state=state)
+        return ReportAnswer(state=state)
     if waits_for:
-        return Told(Behind(None, None), waits_for, state=state)
-    behind = Behind(_worst(each for each, _ in found), _worst(each for _, each in found))
-    return Told(behind, state=state)
+        return ReportAnswer(ReportedLag(None, None), waits_for, state=state)
+    behind = ReportedLag(_worst(each for each, _ in found), _worst(each for _, each in found))
+    return ReportAnswer(behind, state=state)
 
 
 def _waits_for(position: Any) -> WaitsFor:
@@ -208,13 +208,13 @@ def _waits_for(position: Any) -> WaitsFor:
     )
 
 
-def _merged(answers: Sequence[Told]) -> Told:
+def _merged(answers: Sequence[ReportAnswer]) -> ReportAnswer:
     """Return the first known lag, and all sources that are waited for."""
     waits_for = tuple(one for answer in answers for one in answer.waits_for)
     behind = next((one.behind for one in answers if one.behind is not None), None)
     state = next((one.state for one in answers if one.state), "")
-    known = Behind(None, None) if waits_for else behind
-    return Told(known, waits_for[:MAX_WAITED_FOR], state=state)
+    known = ReportedLag(None, None) if waits_for else behind
+    return ReportAnswer(known, waits_for[:MAX_WAITED_FOR], state=state)
 
 
 def _worst(values: Iterable[Any]) -> Any:

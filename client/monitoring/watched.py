@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from databus.client.machines.reach import Silence
+from databus.client.machines.reachability import Silence
 from databus.client.machines.states import Lifecycle
-from databus.client.monitoring.reporter import Told
+from databus.client.monitoring.reporter import ReportAnswer
 from databus.client.registration import Registration
 from databus.daemon.client_report import ClientReport
 
@@ -36,7 +36,7 @@ class WatchedClient(Protocol):
         ...
 
     @property
-    def told(self) -> Told:
+    def report_answer(self) -> ReportAnswer:
         """Last answers of the relays."""
         ...
 

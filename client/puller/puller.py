@@ -43,7 +43,7 @@ from databus.client.machines.connection_messages import (
     Waited,
 )
 from databus.client.machines.position import Position
-from databus.client.machines.reach import Reach, Silence
+from databus.client.machines.reachability import Reachability, Silence
 from databus.client.machines.server_set import (
     BeginRequest,
     EndRequest,
@@ -99,7 +99,7 @@ class Puller:
         """
         self.last_problem: DatabusError | None = None
         self.relay: str | None = None  # the last relay that answered an event request
-        self.reach = Reach(clock)
+        self.reachability = Reachability(clock)
         self._stats = stats
         self._subscription = subscription
         self._settings = settings
@@ -137,7 +137,7 @@ class Puller:
         """Return the silence of all servers in use; None while one of them may answer."""
         servers = self._servers.servers
         asked = servers.bootstraps if self.state in BOOTSTRAPPING else servers.relays
-        return self.reach.silence(asked, others)
+        return self.reachability.silence(asked, others)
 
     def change_servers(self, message: ServerSetChangeMessage) -> None:
         """Change the server set; the change takes effect when no request is in flight."""
@@ -253,7 +253,7 @@ class Puller:
         # An answer that the machine rejects does not prove that the server is well.
         is_good = not any(isinstance(instruction, Tell) for instruction in instructions)
         if is_good and isinstance(message, StreamAnswered | PointNotFound | PageAnswered):
-            self.reach.answered()
+            self.reachability.answered()
         if is_good and isinstance(message, StreamAnswered | PageAnswered):
             self.last_problem = None
         return instructions
@@ -304,5 +304,5 @@ class Puller:
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
         if self.server is not None:
-            self.reach.failed(self.server, str(error))
+            self.reachability.failed(self.server, str(error))
         self.last_problem = error

@@ -134,7 +134,7 @@ class UnfitRowError(ValueError):
         super().__init__(
             f"row {row_index} of the transaction at scn {scn} cannot be captured: {error}"
         )
-        self.way_on = f"to continue without this row: acknowledged_scns = [{scn}]"
+        self.remedy = f"to continue without this row: acknowledged_scns = [{scn}]"
 
 
 class TableEncoder(NamedTuple):

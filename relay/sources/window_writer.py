@@ -85,7 +85,7 @@ class WindowWriter:
                 str(error),
                 f"{origin.file}:{origin.offset}" if origin.file else "",
                 evidence=f"{transaction.scn} {error}".encode(),
-                way_on=error.way_on,
+                remedy=error.remedy,
             ) from error
 
     def _add(self, transaction: Transaction, data: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.seeder.job import store_path
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.conf.settings import BackOffSettings, BootstrapSettings, PhysicalSourceSettings
 from databus.schemas.avro_rows import row_codec, schema_id
@@ -177,7 +177,7 @@ def live_rows(store: Store, source: str) -> Rows:
     """Return the live rows of a store, decoded, by id."""
     state = store.source(source)
     texts = {schema_id(text): text for _, _, text in store.schemas([state.src_id])}
-    page = store.snapshot_page(source, reach_of(0, store.position().scn, 0, None), 1 << 40)
+    page = store.snapshot_page(source, needed_rows(0, store.position().scn, 0, None), 1 << 40)
     events = (decode(row.event)[0] for row in page.rows)
     rows = (row_codec(texts[event.schema_id]).decode(event.value) for event in events)
     return {row["id"]: row for row in rows}

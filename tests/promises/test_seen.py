@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.consumer import DataEvent
-from databus.client.monitoring.reporter import Behind
+from databus.client.monitoring.reporter import ReportedLag
 from tests.promises.bootstrapping import (
     PAGE_BYTES,
     Applying,
@@ -199,9 +199,11 @@ def test_a_consumers_own_health_says_that_it_waits_while_its_relays_database_is_
             shop.path.rename(away)
             wait_until(lambda: _status(client.url) == (503, "waiting"), "waiting", relay.tell)
             wait_until(
-                lambda: client.told.waits_for[0].state == "unreachable", "its cause", relay.tell
+                lambda: client.report_answer.waits_for[0].state == "unreachable",
+                "its cause",
+                relay.tell,
             )
-            assert client.told.behind == Behind(None, None)
+            assert client.report_answer.behind == ReportedLag(None, None)
             away.rename(shop.path)
             wait_until(lambda: _status(client.url) == (200, "ok"), "ok again", relay.tell)
     shop.close()

@@ -22,7 +22,7 @@ from databus.schemas.errors import RowError
 
 # The errors that a value causes, and not the state of the database.
 REFUSALS = (DataError, IntegrityError)
-_WAY_ON = (
+_REMEDY = (
     "Give the row another value at the source, then run databus spark load … --again and start "
     "with a new checkpoint, as the old one would bring this batch again; or choose a target "
     "that can store the value"
@@ -66,11 +66,11 @@ def refused(
     row: Mapping[str, Any],
     keys: Sequence[str],
     problem: str,
-    way_on: str = _WAY_ON,
+    remedy: str = _REMEDY,
 ) -> RowError:
     """Return the error for a value that a target cannot store."""
     key = ", ".join(f"{name} = {row[name]!r}" for name in keys)
-    return RowError(uri, column, f"row {key} of SCN {row[SCN]}: {problem}. {way_on}")
+    return RowError(uri, column, f"row {key} of SCN {row[SCN]}: {problem}. {remedy}")
 
 
 def refusal(
@@ -82,8 +82,8 @@ def refusal(
 ) -> RowError:
     """Return the error for a row that a database refused when it wrote the columns `names`."""
     said = _said(error)
-    way_on = _CONSTRAINT if isinstance(error, IntegrityError) else _WAY_ON
-    return refused(uri, _guilty_column(names, said), row, keys, said, way_on)
+    remedy = _CONSTRAINT if isinstance(error, IntegrityError) else _REMEDY
+    return refused(uri, _guilty_column(names, said), row, keys, said, remedy)
 
 
 def mark_refused(uri: str, scn: int, error: DBAPIError) -> RowError:

@@ -228,7 +228,7 @@ class MysqlSource(Source):
                 stop.problem,
                 stop.position,
                 evidence=stop.evidence,
-                way_on=stop.way_on,
+                remedy=stop.remedy,
             )
         except StreamEnded as ended:
             self._stopped = self._end_of(dump, ended, assembler)

@@ -17,9 +17,9 @@ from unittest.mock import patch
 import pytest
 
 from databus.bootstrap.producer.producer import Producer, WindowWriter
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.retention import Retention
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.store.values import WHOLE_WINDOW
 from databus.client.client import DatabusClient
@@ -95,14 +95,14 @@ def at(store: Store, scn: int) -> None:
 
 
 def log_of(store: Store, *src_ids: int) -> list[bytes]:
-    reach = LogReach(src_ids or [40, 41], (0, WHOLE_WINDOW), 1 << 40, {})
-    page = store.log_page(reach, 1 << 30)
+    log_range = LogRange(src_ids or [40, 41], (0, WHOLE_WINDOW), 1 << 40, {})
+    page = store.log_page(log_range, 1 << 30)
     assert page.is_last
     return [row.event for row in page.rows]
 
 
 def rows_of(store: Store, source: str = "shop.orders") -> dict[Any, dict[str, Any]]:
-    page = store.snapshot_page(source, reach_of(0, 1 << 62, 0, None), 1 << 30)
+    page = store.snapshot_page(source, needed_rows(0, 1 << 62, 0, None), 1 << 30)
     texts = {schema_id(text): text for _, _, text in store.schemas(SRC_IDS.values())}
     events = [decode(row.event)[0] for row in page.rows]
     return {event.key: row_codec(texts[event.schema_id]).decode(event.value) for event in events}
@@ -533,7 +533,7 @@ def test_killed_at_any_moment_the_store_has_each_window_once(tmp_path: Path) -> 
                 found[scn] = found.get(scn, b"") + event
             expected = {scn: b"".join(rows_in(body)) for scn, body in sent.items()}
             assert found == {scn: body for scn, body in expected.items() if body}
-            page = store.snapshot_page("shop.orders", reach_of(0, 1 << 62, 0, None), 1 << 30)
+            page = store.snapshot_page("shop.orders", needed_rows(0, 1 << 62, 0, None), 1 << 30)
             texts = {schema_id(text): text for _, _, text in store.schemas([src_id])}
             rows = {}
             for row in page.rows:

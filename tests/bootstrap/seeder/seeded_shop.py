@@ -11,7 +11,7 @@ from typing import Any
 
 from databus.bootstrap.seeder.rate_limiter import Progress
 from databus.bootstrap.seeder.seeder import Seeder
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import Store, StoredEvent
 from databus.conf.settings import PhysicalSourceSettings
 from databus.registry.registry import SchemaRegistry
@@ -135,7 +135,7 @@ class Shop:
     def stored(self, source: str = ORDERS, scn: int | None = None) -> list[dict[str, Any]]:
         """Return the live rows of the store, decoded and sorted."""
         until = self.store.position().scn if scn is None else scn
-        page = self.store.snapshot_page(source, reach_of(0, until, 0, None), 1 << 30)
+        page = self.store.snapshot_page(source, needed_rows(0, until, 0, None), 1 << 30)
         assert page.is_last
         texts = {schema_id(text): text for _, _, text in self.store.schemas(self.src_ids.values())}
         events = [decode(row.event)[0] for row in page.rows]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from databus.bootstrap.seeder.job import SeedingThread, seed
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.verify.verify import verify
 from databus.conf.settings import BootstrapSettings
@@ -251,7 +251,7 @@ def test_a_changed_key_makes_a_seeding_begin_again(tmp_path: Path, database: Dat
             live.wait_for_all(store)
             assert len(live_rows(store, live.source)) == ROWS
             page = store.snapshot_page(
-                live.source, reach_of(0, store.position().scn, 0, None), 1 << 40
+                live.source, needed_rows(0, store.position().scn, 0, None), 1 << 40
             )
     assert (before.status, before.seed_rows) == (SourceStatus.SEEDING, 100)
     assert after.floor_scn > before.seed_scn

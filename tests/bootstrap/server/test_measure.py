@@ -27,8 +27,8 @@ from databus.bootstrap.store import (
 )
 from databus.bootstrap.store.file import joins_bytes
 from databus.bootstrap.store.filter_sql import EVERY_KEY
-from databus.bootstrap.store.log_table import LogReach
-from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.log_table import LogRange
+from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import SnapshotBody, SnapshotMeasure
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
@@ -122,19 +122,19 @@ def fill(connection: sqlite3.Connection, shape: str, chosen: random.Random) -> N
 
 
 def expected(
-    connection: sqlite3.Connection, reach: Reach, most_rows: int, most_bytes: int
+    connection: sqlite3.Connection, snapshot_range: SnapshotRange, most_rows: int, most_bytes: int
 ) -> tuple[bytes, SnapshotMeasure]:
     """Return the events that fit, and how far they reach, with a loop over all rows."""
-    rows, last_id, is_last, events = 0, reach.after_id, True, b""
+    rows, last_id, is_last, events = 0, snapshot_range.after_id, True, b""
     for row_id, key, scn, deleted_ns, event in connection.execute(
         "select id, key, scn, deleted_ns, event from snapshot_1 order by id"
     ).fetchall():
-        is_wanted = reach.wanted is None or reach.wanted.matches(key)
-        is_known = deleted_ns == 0 or scn > reach.deleted_after_scn
-        is_within = reach.after_id < row_id <= reach.until_id
+        is_wanted = snapshot_range.wanted is None or snapshot_range.wanted.matches(key)
+        is_known = deleted_ns == 0 or scn > snapshot_range.deleted_after_scn
+        is_within = snapshot_range.after_id < row_id <= snapshot_range.until_id
         if not (is_wanted and is_known and is_within):
             continue
-        if not reach.since_scn < scn <= reach.start_scn:
+        if not snapshot_range.since_scn < scn <= snapshot_range.start_scn:
             continue
         if rows and (rows + 1 > most_rows or len(events) + len(event) > most_bytes):
             is_last = False
@@ -172,7 +172,7 @@ def test_rows_are_counted_and_joined_as_a_loop_over_them_would(
     chosen = random.Random(shape)
     fill(connection, shape, chosen)
     for _ in range(150):
-        reach = Reach(
+        snapshot_range = SnapshotRange(
             since_scn=chosen.choice([0, 0, 0, 5]),
             start_scn=chosen.choice([15, 99]),
             after_id=chosen.choice([0, 0, chosen.randrange(600)]),
@@ -183,10 +183,10 @@ def test_rows_are_counted_and_joined_as_a_loop_over_them_would(
         most_rows = chosen.choice([MAX_SCN, 1, chosen.randrange(1, 600)])
         most_bytes = chosen.choice([MAX_SCN, 1, 300, chosen.randrange(1, 100_000)])
         with patch.object(snapshot_pages, "FEW_CHANGED", few_changed):
-            measured = snapshot_pages.measure(connection, 1, reach, most_rows, most_bytes)
-            body = snapshot_pages.body(connection, 1, reach, most_bytes)
-        assert measured == expected(connection, reach, most_rows, most_bytes)[1]
-        check_body(body, *expected(connection, reach, MAX_SCN, most_bytes), most_bytes)
+            measured = snapshot_pages.measure(connection, 1, snapshot_range, most_rows, most_bytes)
+            body = snapshot_pages.body(connection, 1, snapshot_range, most_bytes)
+        assert measured == expected(connection, snapshot_range, most_rows, most_bytes)[1]
+        check_body(body, *expected(connection, snapshot_range, MAX_SCN, most_bytes), most_bytes)
 
 
 def test_a_range_of_keys_that_are_no_numbers_is_refused(
@@ -197,13 +197,13 @@ def test_a_range_of_keys_that_are_no_numbers_is_refused(
     log_table.append(connection, 1, list(enumerate(events)), 0)
     wanted = RangeFilter(0, 9)
     for since_scn in (0, 4):
-        reach = Reach(since_scn, 99, 0, wanted)
+        snapshot_range = SnapshotRange(since_scn, 99, 0, wanted)
         with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-            snapshot_pages.measure(connection, 1, reach, MAX_SCN, MAX_SCN)
+            snapshot_pages.measure(connection, 1, snapshot_range, MAX_SCN, MAX_SCN)
         with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-            snapshot_pages.body(connection, 1, reach, MAX_SCN)
+            snapshot_pages.body(connection, 1, snapshot_range, MAX_SCN)
     with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-        log_table.measure(connection, LogReach([1], (0, -1), 9, {1: wanted}), MAX_SCN, MAX_SCN)
+        log_table.measure(connection, LogRange([1], (0, -1), 9, {1: wanted}), MAX_SCN, MAX_SCN)
 
 
 def test_an_sqlite_that_cuts_bytes_at_a_zero_is_found_out() -> None:

@@ -18,7 +18,7 @@ from databus.bootstrap.server.parameters import (
 )
 from databus.bootstrap.server.reader_pool import StoreReaders
 from databus.bootstrap.server.source_lookup import Stores
-from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.bootstrap.store.values import SnapshotPage, SourceStatus, StoredEvent
 from databus.conf.settings import HttpSettings
 from databus.schemas.avro_rows import row_codec, schema_id
@@ -146,9 +146,9 @@ def test_an_altered_table_takes_the_fast_way_from_no_other(
     slow: list[str] = []
     snapshot_page = filled.store.snapshot_page
 
-    def noted(name: str, reach: Reach, most_bytes: int) -> SnapshotPage:
+    def noted(name: str, snapshot_range: SnapshotRange, most_bytes: int) -> SnapshotPage:
         slow.append(name)
-        return snapshot_page(name, reach, most_bytes)
+        return snapshot_page(name, snapshot_range, most_bytes)
 
     monkeypatch.setattr(filled.store, "snapshot_page", noted)
     for source in (PERSON.source, ORDERS.source):

@@ -15,8 +15,8 @@ from databus.bootstrap.store import (
     snapshot_table,
 )
 from databus.bootstrap.store.filter_sql import condition_of, number_of
-from databus.bootstrap.store.log_table import LogReach
-from databus.bootstrap.store.snapshot_pages import Reach
+from databus.bootstrap.store.log_table import LogRange
+from databus.bootstrap.store.snapshot_pages import SnapshotRange
 from databus.schemas.errors import InvalidParameterError
 from databus.schemas.filters import (
     AnyOf,
@@ -85,13 +85,13 @@ def test_both_kinds_of_tables_answer_as_the_filter_in_memory(
         expected = answer(keys, wanted)
         if expected is None:
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1 << 20)
+                snapshot_pages.page(connection, 1, SnapshotRange(0, 9, 0, wanted), 1 << 20)
             with pytest.raises(InvalidParameterError, match="RANGE filter needs keys"):
-                log_table.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
+                log_table.page(connection, LogRange([1], (0, -1), 9, {1: wanted}), 1 << 20)
             return
-        by_id = snapshot_pages.page(connection, 1, Reach(0, 9, 0, wanted), 1 << 20)
-        by_scn = snapshot_pages.page(connection, 1, Reach(4, 9, 0, wanted), 1 << 20)
-        logged = log_table.page(connection, LogReach([1], (0, -1), 9, {1: wanted}), 1 << 20)
+        by_id = snapshot_pages.page(connection, 1, SnapshotRange(0, 9, 0, wanted), 1 << 20)
+        by_scn = snapshot_pages.page(connection, 1, SnapshotRange(4, 9, 0, wanted), 1 << 20)
+        logged = log_table.page(connection, LogRange([1], (0, -1), 9, {1: wanted}), 1 << 20)
         assert [row.key for row in by_id.rows] == expected
         assert [row.key for row in by_scn.rows] == expected
         assert [row.key for row in logged.rows] == expected

@@ -17,9 +17,9 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from databus.bootstrap.store import store as store_module
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.retention import Retention
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceState, SourceStatus, Store
 from databus.bootstrap.store.values import WHOLE_WINDOW, LogPlace, StoredEvent
 from databus.conf.loading import build_settings
@@ -289,7 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
     def served_rows_are_the_sources(self) -> None:
         scn = self.store.position().scn
         for state in filter(is_active, self.store.sources()):
-            page = self.store.snapshot_page(state.name, reach_of(0, scn, 0, None), 1 << 30)
+            page = self.store.snapshot_page(state.name, needed_rows(0, scn, 0, None), 1 << 30)
             rows = {row.key: row_of(decode(row.event)[0])["name"] for row in page.rows}
             assert rows == self.database.at(scn)[state.src_id]
 
@@ -342,7 +342,7 @@ class StoreMachine(RuleBasedStateMachine):
         if any(needed < s.log_floor_scn for s in states):
             return False
         page = self.store.log_page(
-            LogReach(
+            LogRange(
                 [1, 2],
                 consumer.place,
                 consumer.target_scn,
@@ -366,7 +366,7 @@ class StoreMachine(RuleBasedStateMachine):
             return False
         page = self.store.snapshot_page(
             state.name,
-            reach_of(consumer.since_scn, consumer.start_scn, consumer.after_id, consumer.wanted),
+            needed_rows(consumer.since_scn, consumer.start_scn, consumer.after_id, consumer.wanted),
             PAGE_BYTES,
         )
         for row in page.rows:

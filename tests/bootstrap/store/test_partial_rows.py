@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from databus.bootstrap.producer.producer import Producer
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.partial_rows import notes_of
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.store.values import StoredEvent
 from databus.schemas.avro_rows import row_codec, schema_id
@@ -137,12 +137,12 @@ def before_in(data: bytes) -> dict[str, Any] | None:
 
 
 def rows_of(store: Store, table: Table = ITEMS) -> dict[Any, dict[str, Any]]:
-    page = store.snapshot_page(table.source, reach_of(0, 1 << 62, 0, None), 1 << 30)
+    page = store.snapshot_page(table.source, needed_rows(0, 1 << 62, 0, None), 1 << 30)
     return {row.key: row_in(row.event, table) for row in page.rows}
 
 
 def log_of(store: Store, after: int = 0) -> list[bytes]:
-    page = store.log_page(LogReach([1], (after, -1), 1 << 40, {}), 1 << 30)
+    page = store.log_page(LogRange([1], (after, -1), 1 << 40, {}), 1 << 30)
     return [row.event for row in page.rows]
 
 
@@ -322,7 +322,7 @@ def test_the_producer_says_what_to_do_until_it_is_done(tmp_path: Path) -> None:
         finally:
             assert producer.stop(10)
     with closing(Store.open(path)) as store:
-        log = store.log_page(LogReach([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
+        log = store.log_page(LogRange([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
         assert notes_of(log.rows[1].event) == Notes()
         assert row_codec(avro_schema(ORDERS)).decode(decode(log.rows[1].event)[0].value) == {
             "id": 100,

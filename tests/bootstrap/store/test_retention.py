@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from databus.bootstrap.store import retention
-from databus.bootstrap.store.log_table import LogReach, OldRow
+from databus.bootstrap.store.log_table import LogRange, OldRow
 from databus.bootstrap.store.retention import Retention, find_cut
 from databus.bootstrap.store.store import SourceState, Store
 from databus.bootstrap.store.values import WHOLE_WINDOW
@@ -46,7 +46,7 @@ class Kept:
         return steps
 
     def log(self) -> list[tuple[int, int]]:
-        page = self.store.log_page(LogReach([1, 2], (0, WHOLE_WINDOW), 10_000, {}), 1 << 30)
+        page = self.store.log_page(LogRange([1, 2], (0, WHOLE_WINDOW), 10_000, {}), 1 << 30)
         return [(row.scn, row.row_index) for row in page.rows]
 
     def state(self, name: str = PERSON.source) -> SourceState:

@@ -20,9 +20,9 @@ from databus.bootstrap.store import (
     source_table,
     store as store_module,
 )
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.migrations import MIGRATIONS
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.bootstrap.store.values import WHOLE_WINDOW
 from databus.daemon.faults import is_transient
@@ -60,12 +60,12 @@ def filled(tmp_path: Path) -> Iterator[FilledStore]:
 
 
 def rows_of(store: Store, since_scn: int = 0, start_scn: int = ALL) -> dict[int | bytes, str]:
-    page = store.snapshot_page(PERSON.source, reach_of(since_scn, start_scn, 0, None), ALL)
+    page = store.snapshot_page(PERSON.source, needed_rows(since_scn, start_scn, 0, None), ALL)
     return {row.key: row_of(decode(row.event)[0])["name"] for row in page.rows}
 
 
 def log_of(store: Store, after_scn: int = 0) -> list[tuple[int, int, int | bytes]]:
-    page = store.log_page(LogReach([1, 2], (after_scn, WHOLE_WINDOW), ALL, {}), ALL)
+    page = store.log_page(LogRange([1, 2], (after_scn, WHOLE_WINDOW), ALL, {}), ALL)
     return [(row.scn, row.row_index, row.key) for row in page.rows]
 
 
@@ -104,7 +104,7 @@ def test_the_last_event_of_a_key_in_a_window_is_the_row(filled: FilledStore) -> 
 
 def test_a_deleted_row_stays_as_a_tombstone_for_those_who_had_it(filled: FilledStore) -> None:
     filled.apply(110, gone(1, 3, 110))
-    page = filled.store.snapshot_page(PERSON.source, reach_of(SEEDED_SCN, ALL, 0, None), ALL)
+    page = filled.store.snapshot_page(PERSON.source, needed_rows(SEEDED_SCN, ALL, 0, None), ALL)
     assert [(row.key, row.is_deleted) for row in page.rows] == [(3, True)]
     assert 3 not in rows_of(filled.store)
     assert filled.store.sizes().sources[PERSON.source].tombstones == 1
@@ -141,7 +141,7 @@ def test_pages_of_any_size_have_every_row_once_in_the_order_of_ids(filled: Fille
             ids, after_id, is_last = [], 0, False
             while not is_last:
                 page = filled.store.snapshot_page(
-                    PERSON.source, reach_of(since_scn, ALL, after_id, None), most_bytes
+                    PERSON.source, needed_rows(since_scn, ALL, after_id, None), most_bytes
                 )
                 assert page.rows
                 size_bytes = sum(len(row.event) for row in page.rows)
@@ -154,10 +154,12 @@ def test_pages_of_any_size_have_every_row_once_in_the_order_of_ids(filled: Fille
 
 def test_many_changed_rows_are_paged_as_few_are(filled: FilledStore) -> None:
     filled.apply(110, *(put(1, key, 110) for key in range(20, 60)), gone(1, 1, 110))
-    few = filled.store.snapshot_page(PERSON.source, reach_of(105, ALL, 3, ModFilter(2, 0, 1)), ALL)
+    few = filled.store.snapshot_page(
+        PERSON.source, needed_rows(105, ALL, 3, ModFilter(2, 0, 1)), ALL
+    )
     with patch.object(snapshot_pages, "FEW_CHANGED", 5):
         many = filled.store.snapshot_page(
-            PERSON.source, reach_of(105, ALL, 3, ModFilter(2, 0, 1)), ALL
+            PERSON.source, needed_rows(105, ALL, 3, ModFilter(2, 0, 1)), ALL
         )
     assert few == many
     assert len(few.rows) == 20
@@ -170,7 +172,7 @@ def test_log_pages_have_every_event_once_in_the_order_of_commits(filled: FilledS
     for most_bytes in (1, 300, 700, ALL):
         found, place, is_last = [], (109, WHOLE_WINDOW), False
         while not is_last:
-            page = filled.store.log_page(LogReach([1, 2], place, 127, {}), most_bytes)
+            page = filled.store.log_page(LogRange([1, 2], place, 127, {}), most_bytes)
             found += [(row.scn, row.row_index) for row in page.rows]
             place, is_last = page.last, page.is_last
             scn, index = found[-1]
@@ -182,11 +184,11 @@ def test_log_pages_have_every_event_once_in_the_order_of_commits(filled: FilledS
 def test_a_log_page_of_one_source_knows_where_its_windows_end(filled: FilledStore) -> None:
     filled.apply(110, put(1, 1, 110), put(2, 1, 110), put(1, 2, 110), put(2, 2, 110))
     filled.apply(111, put(1, 1, 111))
-    page = filled.store.log_page(LogReach([1], (109, WHOLE_WINDOW), 111, {}), 1)
+    page = filled.store.log_page(LogRange([1], (109, WHOLE_WINDOW), 111, {}), 1)
     assert (page.last, page.is_last) == ((110, 0), False)
-    page = filled.store.log_page(LogReach([1], page.last, 111, {}), 1)
+    page = filled.store.log_page(LogRange([1], page.last, 111, {}), 1)
     assert (page.last, page.is_last) == ((110, WHOLE_WINDOW), False)
-    page = filled.store.log_page(LogReach([1], page.last, 111, {1: ModFilter(2, 0, 1)}), 1)
+    page = filled.store.log_page(LogRange([1], page.last, 111, {1: ModFilter(2, 0, 1)}), 1)
     assert (page.rows, page.last, page.is_last) == ([], (111, WHOLE_WINDOW), True)
 
 

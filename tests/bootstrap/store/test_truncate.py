@@ -18,9 +18,9 @@ from databus.bootstrap.producer.producer import Producer
 from databus.bootstrap.server.pages import Page, find_start, find_target, read_page
 from databus.bootstrap.server.parameters import parse_page_request, parse_start_request
 from databus.bootstrap.server.source_lookup import Stores
-from databus.bootstrap.store.log_table import LogReach
+from databus.bootstrap.store.log_table import LogRange
 from databus.bootstrap.store.retention import Retention
-from databus.bootstrap.store.snapshot_pages import reach_of
+from databus.bootstrap.store.snapshot_pages import needed_rows
 from databus.bootstrap.store.store import SourceStatus, Store
 from databus.conf.settings import HttpSettings
 from databus.schemas.checkpoint import Checkpoint
@@ -90,7 +90,7 @@ def events_of(filled: FilledStore, at: Checkpoint, **more: str) -> list[Event]:
 
 
 def keys_of(filled: FilledStore, source: str = PERSON.source) -> list[int | bytes]:
-    page = filled.store.snapshot_page(source, reach_of(0, 1 << 62, 0, None), 1 << 30)
+    page = filled.store.snapshot_page(source, needed_rows(0, 1 << 62, 0, None), 1 << 30)
     return [row.key for row in page.rows]
 
 
@@ -298,9 +298,9 @@ def test_the_producer_takes_it_from_the_relay(tmp_path: Path) -> None:
         finally:
             assert producer.stop(10)
     with closing(Store.open(path)) as store:
-        page = store.snapshot_page("shop.orders", reach_of(5, 10, 0, None), 1 << 30)
+        page = store.snapshot_page("shop.orders", needed_rows(5, 10, 0, None), 1 << 30)
         assert [row.key for row in page.rows] == [b"", 3]
-        log = store.log_page(LogReach([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
+        log = store.log_page(LogRange([ORDERS_ID], (0, -1), 10, {}), 1 << 30)
         assert [decode(row.event)[0].key for row in log.rows] == [1, 2, b"", 3]
         assert decode(log.rows[2].event)[0] == truncate
 

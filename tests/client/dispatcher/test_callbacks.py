@@ -464,24 +464,24 @@ def ddl(scn: int, statement: str, *sources: str) -> Event:
     return ddl_event(scn, 1000 + scn, 0, sources or ("shop.orders",), "shop", statement)
 
 
-class Told(Consumer):
+class ReportAnswer(Consumer):
     """Writes down rows' keys and DDL statements."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.report_answer: list[Any] = []
 
     def on_data_event(self, event: DataEvent) -> None:
-        self.told.append(event.key)
+        self.report_answer.append(event.key)
 
     def on_end_source(self, source: str) -> None:
-        self.told.append(f"end of {source}")
+        self.report_answer.append(f"end of {source}")
 
 
-class ToldOfDdl(Told):
+class ToldOfDdl(ReportAnswer):
     """Wants DDL, too."""
 
     def on_ddl(self, event: DdlEvent) -> None:
-        self.told.append(event.statement)
+        self.report_answer.append(event.statement)
 
 
 def test_ddl_stands_where_it_was_among_the_rows() -> None:
@@ -498,7 +498,7 @@ def test_ddl_stands_where_it_was_among_the_rows() -> None:
         customer(7, 4),
         ddl(7, "last"),
     )
-    plain, wanting = Told(), ToldOfDdl()
+    plain, wanting = ReportAnswer(), ToldOfDdl()
     assert make_dispatch(plain, wanting).deliver(item) == (Result.SUCCESS, None)
     assert wanting.told == [
         "first",

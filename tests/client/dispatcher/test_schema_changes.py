@@ -63,18 +63,18 @@ def read(scn: int, *events: Event) -> ReadWindow:
     return item
 
 
-class Told(Consumer):
+class ReportAnswer(Consumer):
     """Writes down what it is told of versions and rows; fails when it is told to."""
 
     def __init__(self, *fails_at: int) -> None:
-        self.told: list[Any] = []
+        self.report_answer: list[Any] = []
         self._fails_at = list(fails_at)
 
     def on_schema_change(self, source: str, before: str, after: str, needs_reload: bool) -> None:
-        self.told.append((source, before, after, needs_reload))
+        self.report_answer.append((source, before, after, needs_reload))
 
     def on_data_event(self, event: DataEvent) -> Result | None:
-        self.told.append(event.key)
+        self.report_answer.append(event.key)
         if event.key in self._fails_at:
             self._fails_at.remove(event.key)
             return Result.ERROR
@@ -89,7 +89,7 @@ def deliver(consumer: Consumer, *windows: ReadWindow) -> Dispatch:
 
 
 def test_each_version_is_told_of_once_and_before_its_first_row() -> None:
-    consumer = Told()
+    consumer = ReportAnswer()
     deliver(
         consumer,
         read(7, order(7, 1)),
@@ -102,13 +102,13 @@ def test_each_version_is_told_of_once_and_before_its_first_row() -> None:
 
 
 def test_a_version_that_no_row_was_written_in_is_told_of_on_the_way() -> None:
-    consumer = Told()
+    consumer = ReportAnswer()
     deliver(consumer, read(7, order(7, 1)), read(10, altered(10, THIRD, 3)))
     assert consumer.told == [1, TO_SECOND, TO_THIRD, 3]
 
 
 def test_a_statement_tells_of_its_version_though_no_row_follows() -> None:
-    consumer = Told()
+    consumer = ReportAnswer()
     schemas = {"shop.orders": schema_id(SECOND).hex(), "shop.other": schema_id(THIRD).hex()}
     told = ddl_event(8, 1008, 0, ("shop.orders",), "shop", "ALTER", schemas)
     deliver(consumer, read(7, order(7, 1)), read(8, told), read(9, altered(9, SECOND, 2)))
@@ -116,7 +116,7 @@ def test_a_statement_tells_of_its_version_though_no_row_follows() -> None:
 
 
 def test_a_window_that_fails_tells_of_its_version_again_when_it_comes_again() -> None:
-    consumer = Told(2)
+    consumer = ReportAnswer(2)
     item = read(8, altered(8, SECOND, 2))
     dispatch = deliver(consumer, read(7, order(7, 1)), item)
     assert dispatch.watch.seen == {"shop.orders": schema_id(FIRST).hex()}
@@ -137,7 +137,7 @@ def test_what_was_never_taken_is_not_seen_by_the_next() -> None:
 
 
 def test_a_row_of_an_older_version_takes_nothing_back() -> None:
-    consumer = Told()
+    consumer = ReportAnswer()
     older, newer = read(9, order(9, 2)), read(10, altered(10, SECOND, 3))
     deliver(consumer, read(8, altered(8, SECOND, 1)), older, newer, older, newer)
     assert consumer.told == [1, 2, 3, 2, 3]

@@ -11,7 +11,13 @@ import pytest
 
 from databus.client.client import DatabusClient
 from databus.client.consumer import DataEvent
-from databus.client.monitoring.reporter import REFUSED_S, Behind, ReportOrder, Told, read_told
+from databus.client.monitoring.reporter import (
+    REFUSED_S,
+    ReportAnswer,
+    ReportedLag,
+    ReportOrder,
+    read_answer,
+)
 from databus.daemon.client_report import ClientReport, WaitsFor
 from databus.schemas.protocol import Header
 from tests.client.fake_bootstrap import FakeBootstrap
@@ -43,10 +49,10 @@ def test_a_relay_that_takes_no_reports_is_left_alone_for_a_minute() -> None:
 @pytest.mark.parametrize(
     ("body", "behind"),
     [
-        ({"positions": [{"behindBytes": 5, "behindS": 2.5}]}, Behind(5, 2.5)),
+        ({"positions": [{"behindBytes": 5, "behindS": 2.5}]}, ReportedLag(5, 2.5)),
         (
             {"positions": [{"behindBytes": 5, "behindS": None}, {"behindBytes": 9, "behindS": 1}]},
-            Behind(9, None),
+            ReportedLag(9, None),
         ),
         ({"positions": []}, None),
         ({"positions": 7}, None),
@@ -55,21 +61,23 @@ def test_a_relay_that_takes_no_reports_is_left_alone_for_a_minute() -> None:
     ],
 )
 def test_a_relays_answer_says_how_far_behind_the_client_is(
-    body: Any, behind: Behind | None
+    body: Any, behind: ReportedLag | None
 ) -> None:
-    assert read_told(json.dumps(body).encode()) == Told(behind)
+    assert read_answer(json.dumps(body).encode()) == ReportAnswer(behind)
 
 
 def test_an_answer_that_is_no_json_says_nothing() -> None:
-    assert read_told(b"\xff") == Told()
+    assert read_answer(b"\xff") == ReportAnswer()
 
 
 def test_of_a_source_that_nobody_hears_of_no_distance_is_known() -> None:
     answer = {"positions": [AT_NEWEST | {"physicalSource": "other"}, WAITING]}
-    assert read_told(json.dumps(answer).encode()) == Told(Behind(None, None), (SHOP,))
+    assert read_answer(json.dumps(answer).encode()) == ReportAnswer(
+        ReportedLag(None, None), (SHOP,)
+    )
     for nonsense in ({}, 7, {"state": "unreachable"}):
         answer = {"positions": [AT_NEWEST | {"waitsFor": nonsense}]}
-        assert read_told(json.dumps(answer).encode()) == Told()
+        assert read_answer(json.dumps(answer).encode()) == ReportAnswer()
 
 
 def test_a_client_waits_until_a_relay_says_otherwise_also_when_that_relay_goes_too() -> None:
@@ -78,16 +86,16 @@ def test_a_client_waits_until_a_relay_says_otherwise_also_when_that_relay_goes_t
         client = DatabusClient([relay.url], **QUICK)
         collect(client)
         with client:
-            wait_until(lambda: SHOP in client.told.waits_for)
+            wait_until(lambda: SHOP in client.report_answer.waits_for)
             assert client.report().waits_for == [SHOP]
             relay.positions = [AT_NEWEST]
-            wait_until(lambda: client.told.behind == Behind(0, 0.0))
-            assert not client.told.waits_for
+            wait_until(lambda: client.report_answer.behind == ReportedLag(0, 0.0))
+            assert not client.report_answer.waits_for
             relay.positions = [WAITING]
-            wait_until(lambda: client.told.waits_for)
+            wait_until(lambda: client.report_answer.waits_for)
             relay.stop()
-            wait_until(lambda: client.told.behind is None)
-            assert client.told.waits_for == (SHOP,)
+            wait_until(lambda: client.report_answer.behind is None)
+            assert client.report_answer.waits_for == (SHOP,)
     assert all("waitsFor" not in report for report in relay.reports)
 
 
@@ -178,7 +186,7 @@ def test_a_relay_that_says_that_the_client_falls_is_heard(
         with client:
             for state in ("live", "falling", "fallen", "live"):
                 relay.state = state
-                wait_until(lambda: client.told.state == relay.state)
+                wait_until(lambda: client.report_answer.state == relay.state)
     said = [r.getMessage() for r in caplog.records if "this client is" in r.getMessage()]
     assert [text.split(":")[0] for text in said] == [
         "this client is falling",

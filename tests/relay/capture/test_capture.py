@@ -518,8 +518,8 @@ def test_max_scn_that_cannot_be_saved_is_told_across_connections(
 
 
 def damaged(evidence: bytes) -> SourceStoppedError:
-    way_on = "to pass this place: acknowledged_scns = [9]"
-    return SourceStoppedError("shop", 1, "damaged", "bin.1:9", evidence=evidence, way_on=way_on)
+    remedy = "to pass this place: acknowledged_scns = [9]"
+    return SourceStoppedError("shop", 1, "damaged", "bin.1:9", evidence=evidence, remedy=remedy)
 
 
 def test_what_is_read_otherwise_on_another_connection_stops_nothing(bench: Bench) -> None:

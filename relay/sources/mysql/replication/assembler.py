@@ -163,7 +163,7 @@ class Assembler:
         except (ValueError, LookupError, struct.error, ProtocolError) as error:
             if is_transient(error):
                 raise
-            self._stop(str(error), getattr(error, "way_on", ""))
+            self._stop(str(error), getattr(error, "remedy", ""))
 
     def _place(self, event: Event, data: bytes) -> Event:
         """Find an event's position, and note it for the identity of the log."""
@@ -484,7 +484,7 @@ class Assembler:
         number = self._cursor.file_number
         return BinlogPosition(self._epoch, number, min(offset, MAX_OFFSET)).to_scn()
 
-    def _stop(self, problem: str, way_on: str = "") -> None:
+    def _stop(self, problem: str, remedy: str = "") -> None:
         """Raise AssemblyStopped, unless an operator has let this place pass."""
         event = self._event
         offset = event.end_offset if event is not None and event.end_offset else self._cursor.offset
@@ -493,4 +493,4 @@ class Assembler:
             return
         kind = event_name(event.type_code) if event is not None else "damaged event"
         place = f"{self._cursor.file}:{offset}, event {kind}"
-        raise AssemblyStopped(problem, place, scn, blake2b(self._data).digest(), way_on)
+        raise AssemblyStopped(problem, place, scn, blake2b(self._data).digest(), remedy)

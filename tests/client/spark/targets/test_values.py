@@ -97,13 +97,13 @@ def constraining(url: str, drop_index: str) -> None:
     target = open_target(f"{url}#notes", ["id"])
     rows = [change("insert", 1, {"id": f"k{n}", "note": f"n{n}"}, index=n) for n in range(20)]
     rows[11]["note"] = None
-    way_on = ".* Take that constraint from the target's table.* with the checkpoint there is"
-    said = re.escape("column 'note': row id = 'k11' of SCN 1: ") + way_on
+    remedy = ".* Take that constraint from the target's table.* with the checkpoint there is"
+    said = re.escape("column 'note': row id = 'k11' of SCN 1: ") + remedy
     with pytest.raises(RowError, match=said):
         apply(target, 0, *rows)
     rows[11]["note"] = "n2"
     # Only together with another row of the batch is it wrong.
-    with pytest.raises(RowError, match=re.escape("row id = 'k11' of SCN 1: ") + way_on) as error:
+    with pytest.raises(RowError, match=re.escape("row id = 'k11' of SCN 1: ") + remedy) as error:
         apply(target, 0, *rows)
     assert "\n" not in str(error.value)
     assert target.applied("app") is None

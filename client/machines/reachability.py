@@ -18,7 +18,7 @@ class Silence(NamedTuple):
     problem: str
 
 
-class Reach:
+class Reachability:
     """Results of a registration's event requests. Written on one thread, read on any."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -134,9 +134,9 @@ class BoundedServer(HTTPServer):
     def start_request(self, server_conn: Any, request_conn: Any) -> HTTPMessageDelegate:
         """Read a request."""
         delegate = super().start_request(server_conn, request_conn)
-        if server_conn.stream not in self._unheard:
-            return delegate
-        return _FirstRequest(delegate, partial(self._hear, server_conn.stream))
+        is_first = server_conn.stream in self._unheard
+        hear = partial(self._hear, server_conn.stream) if is_first else None
+        return _RequestReader(delegate, hear)
 
     def _hear(self, stream: IOStream) -> None:
         timer = self._unheard.pop(stream, None)
@@ -187,27 +187,45 @@ class BoundedServer(HTTPServer):
         return [connection.stream for connection in list(self._connections)]
 
 
-class _FirstRequest(HTTPMessageDelegate):
-    """A connection's first request: says when it is whole."""
+class _RequestReader(HTTPMessageDelegate):
+    """Passes a request on: with a host of Java's in standard form, and with a call when whole."""
 
-    def __init__(self, delegate: HTTPMessageDelegate, heard: Callable[[], None]) -> None:
+    def __init__(self, delegate: HTTPMessageDelegate, heard: Callable[[], None] | None) -> None:
         self._delegate = delegate
         self._heard = heard
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
+        host = headers.get("Host")
+        # Before tornado's own check, which refuses a slash.
+        if host is not None and "/" in host:
+            headers["Host"] = host_of_java(host)
         return self._delegate.headers_received(start_line, headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         return self._delegate.data_received(chunk)
 
     def finish(self) -> None:
-        self._heard()
+        if self._heard is not None:
+            self._heard()
         self._delegate.finish()
 
     def on_connection_close(self) -> None:
         self._delegate.on_connection_close()
+
+
+def host_of_java(text: str) -> str:
+    """Return the host and port in the text of a Java socket address; other texts unchanged.
+
+    LinkedIn's client sends `InetSocketAddress.toString()` as its Host header: a host name that
+    may be empty, a slash, address and port. Before Java 14 an IPv6 address has no brackets.
+    """
+    if "," in text:  # several headers, joined: tornado refuses them
+        return text
+    place = text.rpartition("/")[2]
+    address, _, port = place.rpartition(":")
+    return f"[{address}]:{port}" if ":" in address and "[" not in address else place
 
 
 class ServerMetrics(Collector):

@@ -201,6 +201,14 @@ class TestConversation:
         assert answer.headers["X-DBUS2-BS-HOSTPORT"] == served.url.removeprefix("http://")
         assert answer.headers["x-databus-store"] == served.filled.store.id
 
+    def test_a_stock_java_client_is_told_the_host_and_port_that_it_asked(
+        self, served: ServedStore
+    ) -> None:
+        checkpoint = Checkpoint(ConsumptionMode.SNAPSHOT).to_json()
+        path = f"/startSCN?sources={PERSON.source}&checkPoint={checkpoint}"
+        answer = get(served.url, path, {"Host": "localhost/127.0.0.1:21115"})
+        assert answer.headers["X-DBUS2-BS-HOSTPORT"] == "127.0.0.1:21115"
+
 
 class TestSources:
     def test_names_and_ids_are_the_relays(self, served: ServedStore) -> None:

@@ -13,6 +13,7 @@ import pytest
 from databus.conf.loading import build_settings
 from databus.conf.settings import HttpSettings, ServerAccessSettings
 from databus.daemon.access import Access, Role
+from databus.daemon.http_server import host_of_java
 from databus.daemon.tokens import make_access, read_token
 from databus.relay.serving.databus.handlers import CONTROLS, SERVICES
 from databus.schemas.errors import SettingsError
@@ -166,6 +167,36 @@ def test_without_tokens_rows_are_not_read_by_the_page_of_another_site(
         assert "http.host" in json.loads(answer.body)["message"]
     for host in ("127.0.0.1:80", "[::1]:80", "localhost", "LOCALHOST:11115", "relay"):
         assert get(open_relay.url, "/sources", {"Host": host}).status == 200
+
+
+JAVA_HOSTS = {
+    "localhost/127.0.0.1:21115": "127.0.0.1:21115",
+    "/127.0.0.1:21115": "127.0.0.1:21115",
+    "localhost/0:0:0:0:0:0:0:1:21115": "[0:0:0:0:0:0:0:1]:21115",
+    "localhost/[0:0:0:0:0:0:0:1]:21115": "[0:0:0:0:0:0:0:1]:21115",
+    "relay.example.com/evil.example:80": "evil.example:80",
+}
+
+
+@pytest.mark.parametrize(("text", "host"), JAVA_HOSTS.items())
+def test_the_host_in_the_text_of_a_java_address_is_what_follows_the_slash(
+    text: str, host: str
+) -> None:
+    assert host_of_java(text) == host
+
+
+def test_the_host_of_a_stock_java_client_is_known_and_that_of_another_is_not(
+    open_relay: ServedRelay,
+) -> None:
+    for host in (host for host in JAVA_HOSTS if "evil" not in host):
+        assert get(open_relay.url, "/sources", {"Host": host}).status == 200
+        assert post(open_relay.url, "/relayCommand/runGC", {"Host": host}).status == 200
+    # What precedes the slash proves nothing.
+    for host in ("localhost/evil.example:21115", "127.0.0.1/evil.example", "/evil.example:80"):
+        answer = get(open_relay.url, "/sources", {"Host": host})
+        assert said(answer) == (403, "ForbiddenException")
+    for host in ("localhost/<unresolved>:80", "evil.example, localhost/127.0.0.1:80"):
+        assert get(open_relay.url, "/sources", {"Host": host}).status == 400
 
 
 def test_without_tokens_health_is_told_in_full_but_to_the_page_of_another_site(

@@ -368,6 +368,7 @@ class DatabusClient:
     def _handle(self, message: LifecycleMessage) -> None:
         with self._lock:
             instructions = self._lifecycle.handle(message)
+        # Without the lock: `_carry_out` takes it, and it is not reentrant.
         for instruction in instructions:
             self._carry_out(instruction)
 

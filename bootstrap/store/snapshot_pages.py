@@ -185,9 +185,8 @@ def page(
     asked = _Rows(connection, src_id, snapshot_range)
     rows: list[StoreRow] = []
     size_bytes = 0
-    with closing(
-        asked.ask(_ROWS)
-    ) as cursor:  # a traceback would keep the cursor, and it the file, open
+    # Closed at once: a traceback would keep the cursor, and with it the file, open.
+    with closing(asked.ask(_ROWS)) as cursor:
         for row_id, scn, key, is_deleted, event, is_hashed in cursor:
             if is_hashed == EVERY_KEY:
                 key = WHOLE_TABLE_KEY

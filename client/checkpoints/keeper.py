@@ -57,6 +57,7 @@ class CheckpointKeeper:
 
         `is_last`: try now, whether or not a retry is due.
         """
+        # A newer checkpoint replaces one that could not be written.
         self._waiting = checkpoint or self._waiting
         if self._waiting is None or (self._clock() < self._next_s and not is_last):
             return

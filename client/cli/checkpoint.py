@@ -60,7 +60,7 @@ def show(
 
     PLACE is a client's checkpoint folder or one file in it, or the checkpoint
     folder of a Spark query. A running registration is shown as of its last
-    checkpoint, which is at most half a second old.
+    checkpoint, which is about `checkpoint_every_s` old at most.
 
     Example: `databus checkpoint show checkpoints --relay http://127.0.0.1:11115`
     """
@@ -122,6 +122,7 @@ def set_(
         _explain(old, new, position, held)
         if not yes:
             click.confirm("Move it?", abort=True)
+        # The copy first: a crash in between leaves the old checkpoint in place.
         backup = _keep_copy(path)
         store.save(found.name, found.sources, new)
     finally:

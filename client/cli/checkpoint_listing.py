@@ -115,6 +115,8 @@ def _of_spark(folder: Path) -> list[Shown]:
     planned = _newest_batch(folder / "offsets")
     if planned is None:
         raise CheckpointError(f"{folder}: the query has not planned a batch yet")
+    # Spark writes a batch's offsets before it runs, and its commit afterwards: only a committed
+    # batch counts as done.
     file = folder / "offsets" / str(planned if batch is None else batch)
     found: list[Shown] = []
     for offset in _offsets_in(file):

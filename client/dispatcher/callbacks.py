@@ -197,6 +197,7 @@ class Dispatch:
                 call(on_change, name, step.before, step.after, step.needs_reload)
                 for name, step in changes
             ]
+        # An empty window has no start and no end; it only moves the checkpoint.
         if groups:
             if start is not None:
                 results.append(call(start, scn))

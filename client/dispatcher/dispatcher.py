@@ -87,9 +87,8 @@ class Dispatcher:
         self._stopping = threading.Event()
         self._released = threading.Event()
         self._released.set()
-        self._is_interrupted = (
-            False  # held or stopping: one flag to check per window instead of two
-        )
+        # Held or stopping: one flag to check per window instead of two events.
+        self._is_interrupted = False
         self._thread = threading.Thread(
             target=self._run, name=f"databus-dispatcher-{subscription.name}", daemon=True
         )
@@ -142,9 +141,8 @@ class Dispatcher:
                     self._work()
                 except (_StoppedError, BufferClosedError):
                     raise
-                except (
-                    Exception
-                ) as error:  # a defect here or in the store must not end the thread silently
+                # A defect here or in the store must not end the thread silently.
+                except Exception as error:
                     self._suspend(_internal(self.scn, error))
         except (_StoppedError, BufferClosedError):
             self._end()

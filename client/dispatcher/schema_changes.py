@@ -60,6 +60,7 @@ class SchemaWatch:
         """
         self._coming = None  # left by a delivery that failed
         window = read.window
+        # The usual case, and cheap: each row has the version of the row before it.
         if not window.ddl and all(
             self._digests.get(event[SRC_ID]) == event[ROW_DIGEST] for event in window.events
         ):
@@ -92,9 +93,11 @@ def _advance(seen: dict[str, str], bound: SourceBinding, digest: bytes) -> list[
     if text is None:
         return []
     last = texts.get(bytes.fromhex(seen.get(bound.name, "")))
+    # The first version that a consumer sees is no change.
     if last is None:
         seen[bound.name] = schema_id(text).hex()
         return []
+    # A row of an older version, such as one delivered again, is no step back.
     if last == text or change_scn(text) < change_scn(last):
         return []
     steps = Versions(texts.values()).since(last, change_scn(last), change_scn(text))

@@ -203,6 +203,7 @@ class BootstrapSession:
 
     def _take_failure(self, error: DatabusError) -> Instructions:
         state = self._machine.state
+        # A server without `/register`: the relay's schemas must do.
         if state is Connection.REGISTERING_AT_BOOTSTRAP and isinstance(error, UnknownCommandError):
             return self._register(self._relay)
         if isinstance(error, BootstrapTooOldError):
@@ -236,6 +237,7 @@ class BootstrapSession:
     # Registering
 
     def _register(self, registered: Registered) -> Instructions:
+        # The store may have rows of versions that only one of the two lists.
         schemas = (*self._relay.schemas, *registered.schemas)
         try:
             bindings = bind(self._subscription, self._relay.src_ids, schemas)
@@ -266,6 +268,7 @@ class BootstrapSession:
         step = step_of(settled)
         if step is Step.SNAPSHOT and not self._is_at_holder:
             step = Step.START_SCN  # its row ids differ from those of the server that began
+        # A phase ends without a request: its checkpoint is saved before the next phase begins.
         elif settled != self.checkpoint:
             self.checkpoint = settled
             return [KeepCheckpoint(settled, since_scn(settled)), *self._ask(step)]
@@ -308,14 +311,14 @@ class BootstrapSession:
                 ServerError(server, f"starts at scn {message.scn}, before ours, {since}")
             )
         told: Instructions = []
+        # The snapshots were begun elsewhere, and the row ids in the checkpoint mean nothing here.
         if self.checkpoint.bootstrap_start_scn != -1:
             self.checkpoint = begin(self.checkpoint, self._order)
             told = [BeginBootstrap(self.checkpoint)]
         self._refusals.clear()
         self._failures = 0
-        place = urlsplit(
-            server
-        ).netloc  # from our URL: the name that the server sends may not be reachable
+        # From our URL: the name that the server sends may not be reachable.
+        place = urlsplit(server).netloc
         self.checkpoint = self.checkpoint.with_start_scn(message.scn).held_by(place)
         if message.store_id:
             self.checkpoint = self.checkpoint.with_extra(**{STORE_ID_KEY: message.store_id})

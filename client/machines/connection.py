@@ -111,8 +111,9 @@ class ConnectionMachine:
         self._size = RequestSize(settings)
         self._half: HalfWindow | None = None
         self._continue_at: tuple[int, int] | None = None
-        self._sure: Position | None = None  # last confirmed position, if `position` is not
-        self._said_by = ""
+        # The last confirmed position while `position` comes from a header only.
+        self._confirmed: Position | None = None
+        self._resume_by = ""  # the server whose header named `position` or `_continue_at`
         self._bootstrap = BootstrapSession(
             subscription,
             ServerOrder(servers.bootstraps, rng),
@@ -138,6 +139,7 @@ class ConnectionMachine:
             case ServersTaken():
                 return self._take_servers(message)
         if self.state in BOOTSTRAPPING:
+            # Both halves share one state, so the state tells which of them asked.
             return self._at_bootstrap(self._bootstrap.handle(message))
         return self._handle_of_relay(message)
 
@@ -176,6 +178,7 @@ class ConnectionMachine:
         if self.server is None:
             return [Wait(self._back_off.next_s())]
         self._machine.fire("picked")
+        # Another relay may have captured another log, so its first request carries the mark again.
         self._is_same_log = False
         return [GetSources(self.server)]
 
@@ -197,6 +200,7 @@ class ConnectionMachine:
     def _take_servers(self, message: ServersTaken) -> Instructions:
         servers = message.servers
         self._relays.replace(servers.relays)
+        # A relay that was taken out no longer counts as one that lacks the SCN, or that refused.
         self._gone = {server: e for server, e in self._gone.items() if server in self._relays}
         self._refused &= set(self._relays)
         self._has_bootstraps = bool(servers.bootstraps)
@@ -215,9 +219,11 @@ class ConnectionMachine:
     def _not_found(self, error: ScnNotFoundError) -> Instructions:
         self._machine.fire("scn_not_found")
         self._gone[self._server()] = error
-        if self._sure is not None and not self._sure.is_latest:
-            self.position = self._sure
-        self._sure = None
+        # Reading goes back to the last confirmed position, as a header may name any SCN. Not
+        # back to "latest", which by now is later: that would skip windows.
+        if self._confirmed is not None and not self._confirmed.is_latest:
+            self.position = self._confirmed
+        self._confirmed = None
         if any(relay not in self._gone for relay in self._relays):
             return [Disconnect(), Wait(self._back_off.next_s())]
         if not self._has_bootstraps:
@@ -291,7 +297,7 @@ class ConnectionMachine:
         # "Latest" is requested without waiting: the answer then names its position
         # (x-databus-resume), so nothing is missed between two requests. Nor does the next
         # request wait, so that the position is confirmed soon.
-        came_from_latest = self._sure is not None and self._sure.is_latest
+        came_from_latest = self._confirmed is not None and self._confirmed.is_latest
         return [
             GetStream(
                 self._server(),
@@ -311,12 +317,12 @@ class ConnectionMachine:
         if message.headers.is_ahead:
             return self._wait_for_relay()
         self._is_same_log = True
-        return [*self._become_sure(), *self._go_on(message)]
+        return [*self._confirm(), *self._go_on(message)]
 
-    def _become_sure(self) -> Instructions:
+    def _confirm(self) -> Instructions:
         """Confirm the requested position, and pass it on if it was unconfirmed."""
-        was_sure, self._sure = self._sure is None, None
-        return [] if was_sure else [MoveOn(self.position)]
+        was_confirmed, self._confirmed = self._confirmed is None, None
+        return [] if was_confirmed else [MoveOn(self.position)]
 
     def _go_on(self, message: StreamAnswered) -> Instructions:
         headers = message.headers
@@ -336,6 +342,8 @@ class ConnectionMachine:
         self._refused.clear()
         if message.body_bytes:
             self._polling.reset()
+        # It came in less than half of `wait`: the relay does not hold requests, so poll with
+        # pauses.
         elif message.elapsed_s * 2000 < max(self._settings.wait_ms, 1):
             return [*rolled_back, Wait(self._polling.next_s())]
         return [*rolled_back, *self._stream()]
@@ -349,6 +357,8 @@ class ConnectionMachine:
         if resume is not None:
             self._follow(*resume, begin)
             return []
+        # Without the header only a reader of everything knows its offset, which counts unfiltered
+        # events. Any other one needs the whole window in one answer.
         if half is not None and self._is_everything:
             self._continue_at = (half.scn, half.event_count)
         elif half is not None:
@@ -361,14 +371,14 @@ class ConnectionMachine:
         half, checkpoint = self._half, self.position.checkpoint
         read = place_order(checkpoint.window_scn, checkpoint.window_offset)
         is_behind = place_order(scn, offset) < max(read, place_order(*begin) if begin else read)
-        is_astray = half is not None and (scn != half.scn or offset < half.event_count)
-        if is_behind or is_astray:
+        is_elsewhere = half is not None and (scn != half.scn or offset < half.event_count)
+        if is_behind or is_elsewhere:
             raise ServerError(
                 self._server(),
                 f"says to continue at {scn}, {offset}; the last whole window is "
                 f"{self.position.scn}, and the incomplete one is {half}",
             )
-        self._said_by = self._server()
+        self._resume_by = self._server()
         if offset >= 0:
             self._continue_at = (scn, offset)
         elif scn < 0 and self.position.is_latest:
@@ -376,13 +386,13 @@ class ConnectionMachine:
             self.position = Position(Checkpoint.flexible())
         elif scn > self.position.scn:
             # No event up to there is selected, or "latest" was requested.
-            self._sure = self.position
+            self._confirmed = self.position
             self.position = self.position.after_window(scn)
 
     def _advance(self, progress: Progress) -> None:
         self._half = progress.half
         if progress.position not in (None, self.position):
-            self._sure = None  # windows from there have arrived
+            self._confirmed = None  # windows from there have arrived
         self.position = progress.position or self.position
 
     def _break_off(self, progress: Progress) -> Instructions:
@@ -397,7 +407,7 @@ class ConnectionMachine:
 
     def _wait_for_relay(self) -> Instructions:
         """Try another relay because this one is behind; wait if it is the only one."""
-        if self._sure is not None or self._continue_at is not None:
+        if self._confirmed is not None or self._continue_at is not None:
             return self._go_back()
         scn = self.position.checkpoint.window_scn
         error = ServerError(
@@ -414,10 +424,10 @@ class ConnectionMachine:
         scn, _ = self._continue_at or (self.position.scn, -1)
         error = ServerError(
             self._server(),
-            f"has not reached scn {scn}, where {self._said_by or 'it'} said to continue; "
+            f"has not reached scn {scn}, where {self._resume_by or 'it'} said to continue; "
             "going back",
         )
-        self.position, self._sure = self._sure or self.position, None
+        self.position, self._confirmed = self._confirmed or self.position, None
         return [*self._break_off(NO_PROGRESS), *self._leave(error)]
 
     def _fail(self, error: DatabusError) -> Instructions:

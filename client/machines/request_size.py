@@ -13,12 +13,12 @@ class RequestSize:
         self._usual_bytes = min(settings.fetch_bytes, settings.buffer_bytes)
         self._limit_bytes = settings.max_window_bytes
         self.size_bytes = self._usual_bytes
-        self._said_bytes = 0  # size of an oversized event, by the last answer
+        self._reported_bytes = 0  # size of an oversized event, by the last answer
 
     def reset(self) -> None:
         """Use the usual size again."""
         self.size_bytes = self._usual_bytes
-        self._said_bytes = 0
+        self._reported_bytes = 0
 
     def grow_for_window(self, scn: int, after_scn: int) -> None:
         """Double the size because window `scn` did not fit; raise SettingsError at the limit."""
@@ -38,8 +38,8 @@ class RequestSize:
                 f"send it though {self.size_bytes} were asked for; raise its "
                 "http.max_response_bytes",
             )
-        if event_bytes > self._limit_bytes and event_bytes != self._said_bytes:
-            self._said_bytes = event_bytes
+        if event_bytes > self._limit_bytes and event_bytes != self._reported_bytes:
+            self._reported_bytes = event_bytes
             raise ServerError(
                 server,
                 f"says that an event after scn {after_scn} has {event_bytes} bytes, more than "

@@ -34,9 +34,9 @@ _COUNTERS: tuple[tuple[str, str, Callable[[RegistrationStats], float]], ...] = (
     ("events", "Row changes consumed, those of bootstraps too", lambda f: f.events),
     ("windows", "Windows with events consumed", lambda f: f.windows),
     ("retries", "Rollbacks, and requests that failed", lambda f: f.retries),
-    ("rollbacks", "Windows and pages that came again", lambda f: f.rollbacks),
-    ("failed_requests", "Requests that failed and were made again", lambda f: f.failed_requests),
-    ("bootstraps", "Times it went to a bootstrap server", lambda f: f.bootstraps),
+    ("rollbacks", "Windows and pages delivered again", lambda f: f.rollbacks),
+    ("failed_requests", "Requests that failed and were retried", lambda f: f.failed_requests),
+    ("bootstraps", "Bootstraps started", lambda f: f.bootstraps),
 )
 
 
@@ -71,7 +71,7 @@ class ClientCollector(Collector):
         )
         yield _gauge(
             "scn",
-            "Of the last window consumed",
+            "SCN of the last window consumed",
             ((_names(one), status.scn) for one, status in statuses if status.scn >= 0),
         )
         yield _gauge(
@@ -103,7 +103,7 @@ class ClientCollector(Collector):
         yield _state("phase", "of what is consumed", Phase, _LABELS, phases)
         rows = GaugeMetricFamily(
             "databus_client_bootstrap_rows",
-            "Rows consumed of the bootstrap at hand, or of the last one",
+            "Rows consumed in the current bootstrap, or in the last one",
             labels=[*_LABELS, "phase"],
         )
         for one in found:
@@ -129,16 +129,8 @@ class ClientCollector(Collector):
         if behind is None:
             return
         for name, text, value in (
-            (
-                "behind_seconds",
-                "Lag in seconds of commit time",
-                behind.seconds,
-            ),
-            (
-                "behind_bytes",
-                "Lag in bytes of the ring",
-                behind.size_bytes,
-            ),
+            ("behind_seconds", "Lag in seconds of commit time", behind.seconds),
+            ("behind_bytes", "Lag in bytes of the ring", behind.size_bytes),
         ):
             if value is not None:
                 reported = f"{text}, as last reported by the relay"
@@ -173,7 +165,7 @@ def _state(
     samples: Iterable[tuple[list[str], str]],
 ) -> Metric:
     """Return a gauge with one series per state: 1 for the current one, else 0."""
-    text = f"1 for the {name.replace('_', ' ')} {of_what}"
+    text = f"1 for the current {name.replace('_', ' ')} {of_what}, else 0"
     gauge = GaugeMetricFamily(f"databus_client_{name}", text, labels=[*labels, "state"])
     for values, now in samples:
         for state in states:

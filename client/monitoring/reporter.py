@@ -136,6 +136,7 @@ class Reporter:
         self._failures, self._is_heard = [], False
         first, others = self._order.split(self._used(), self._relays())
         answers = [answer for relay in first if (answer := await self._post_to(relay))]
+        # Without an answer of a relay in use, one of the others is tried after another.
         for relay in others:
             if not answers and (answer := await self._post_to(relay)):
                 answers.append(answer)
@@ -196,6 +197,7 @@ def read_answer(body: bytes) -> ReportAnswer:
     if not found:
         return ReportAnswer(state=state)
     if waits_for:
+        # A source that is waited for has commits that nobody has seen, so the lag is unknown.
         return ReportAnswer(ReportedLag(None, None), waits_for, state=state)
     behind = ReportedLag(_worst(each for each, _ in found), _worst(each for _, each in found))
     return ReportAnswer(behind, state=state)

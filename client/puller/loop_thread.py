@@ -61,6 +61,7 @@ class LoopThread:
                 on_failure(error)
 
         def cancel() -> None:
+            # Calls run in the order in which they are made, so the task exists by then.
             self.call(lambda: [task.cancel() for task in tasks])
 
         self.call(begin)

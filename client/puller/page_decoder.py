@@ -56,6 +56,7 @@ class PageDecoder:
         page = self._page
         if page is None:
             if self._reader.pending_events:
+                # Without it the position after these rows is unknown.
                 raise ProtocolError("a page without the checkpoint that ends it")
             return None
         if page.unknown:
@@ -70,6 +71,7 @@ class PageDecoder:
         page, self._page = self._page, None
         assert page is not None, "take() comes after end()"
         is_snapshot = checkpoint.mode is ConsumptionMode.SNAPSHOT
+        # A page of a snapshot has the snapshot's SCN, though its rows were written at older ones.
         scn = since_scn if is_snapshot else checkpoint.window_scn
         last_ns = page.events[-1][TIMESTAMP_NS] if page.events else -1
         window = RowWindow(scn, last_ns, page.events, page.size_bytes)
@@ -83,6 +85,7 @@ class PageDecoder:
     def _check_scns(self, page: RowPage) -> None:
         """Reject log rows out of order: older rows would overwrite newer ones."""
         first_scn, last_scn = page.events[0][SCN], page.events[-1][SCN]
+        # Within a window the next rows have its SCN; after a whole window theirs is larger.
         floor_scn = self._since.window_scn + self._since.is_whole_window
         target_scn = self._since.bootstrap_target_scn
         if not page.is_ordered or first_scn < floor_scn or last_scn > target_scn:

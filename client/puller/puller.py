@@ -260,6 +260,8 @@ class Puller:
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for a time, or until woken."""
+        # No await lies between the check of what is waited for and this line, and wake-ups come on
+        # this loop, so none is lost.
         self._woken.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -299,8 +301,7 @@ class Puller:
         return RequestFailed(error, progress)
 
     def _tell(self, error: DatabusError) -> None:
-        """Log a problem once: a server that is down is retried many times."""
-        # A server that stays down would fill the log with the same line.
+        """Log a problem once: a server that stays down would fill the log with the same line."""
         level = logging.DEBUG if str(error) == str(self.last_problem) else logging.WARNING
         log.log(level, "%s: %s; trying again", self._subscription.name, error)
         if self.server is not None:

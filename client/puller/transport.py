@@ -259,6 +259,7 @@ class _Reading(HTTPMessageDelegate):
         self._headers = headers
 
     def data_received(self, chunk: bytes) -> None:
+        """Pass a chunk of a good answer to `on_chunk`; keep the body of any other."""
         self._body_bytes += len(chunk)
         is_good = self.status == 200 and Header.ERROR not in self._headers
         try:

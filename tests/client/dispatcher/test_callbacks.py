@@ -468,20 +468,20 @@ class ReportAnswer(Consumer):
     """Writes down rows' keys and DDL statements."""
 
     def __init__(self) -> None:
-        self.report_answer: list[Any] = []
+        self.told: list[Any] = []
 
     def on_data_event(self, event: DataEvent) -> None:
-        self.report_answer.append(event.key)
+        self.told.append(event.key)
 
     def on_end_source(self, source: str) -> None:
-        self.report_answer.append(f"end of {source}")
+        self.told.append(f"end of {source}")
 
 
 class ToldOfDdl(ReportAnswer):
     """Wants DDL, too."""
 
     def on_ddl(self, event: DdlEvent) -> None:
-        self.report_answer.append(event.statement)
+        self.told.append(event.statement)
 
 
 def test_ddl_stands_where_it_was_among_the_rows() -> None:

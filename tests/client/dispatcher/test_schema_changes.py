@@ -67,14 +67,14 @@ class ReportAnswer(Consumer):
     """Writes down what it is told of versions and rows; fails when it is told to."""
 
     def __init__(self, *fails_at: int) -> None:
-        self.report_answer: list[Any] = []
+        self.told: list[Any] = []
         self._fails_at = list(fails_at)
 
     def on_schema_change(self, source: str, before: str, after: str, needs_reload: bool) -> None:
-        self.report_answer.append((source, before, after, needs_reload))
+        self.told.append((source, before, after, needs_reload))
 
     def on_data_event(self, event: DataEvent) -> Result | None:
-        self.report_answer.append(event.key)
+        self.told.append(event.key)
         if event.key in self._fails_at:
             self._fails_at.remove(event.key)
             return Result.ERROR

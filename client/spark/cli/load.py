@@ -105,6 +105,7 @@ def shown_progress() -> Iterator[Report]:
         def report(progress: LoadProgress) -> None:
             words = f"{progress.rows:,} rows, {progress.rows_per_s:,.0f} rows/s, "
             words += f"chunk {progress.chunk} of {progress.chunks}"
+            # Without an estimate the bar has no end.
             total = progress.estimate or None
             bars.update(progress.source, words, completed=progress.rows, total=total)
 

@@ -63,6 +63,7 @@ def repair(
     with shown_steps() as on_step:
         done = repair_rows(report, settings, options, on_step=on_step)
     click.echo(outcome(done))
+    # `left` is the comparison after the repair.
     if done.left is not None and not done.is_same:
         console = Console(highlight=False)
         for part in shown(done.left):

@@ -22,6 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def comparing_options(command: Command) -> Command:
     """Add the options for settings, servers and comparison functions."""
+    # click applies decorators from the bottom up, so --help lists the last one first.
     for option in (
         click.option(
             "--settle",

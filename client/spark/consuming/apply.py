@@ -124,6 +124,7 @@ def apply_changes(
     rows of another source; also the errors of `Target.apply`.
     """
     app = app_id or _query_id(batch)
+    # Before the batch is read: Spark repeats the last batch after a restart.
     last = target.applied(app)
     if last is not None and last >= batch_id:
         return Applied(is_skipped=True, positions=target.positions())
@@ -150,6 +151,7 @@ def _followed(
     held = tuple(key for key in target.keys if key in batch.columns)
     known = {name for texts in schemas.values() for text in texts.values() for name in key_in(text)}
     key = checked_keys(batch, keys or held)
+    # Of before images only the columns that are in the key, now or in some version, are read.
     images = [name for name in batch.columns if name in {*key, *held, *known}]
     table = _read(batch, images)
     sources = pc.unique(pc.struct_field(table[CHANGE_COLUMN], "source")).to_pylist()

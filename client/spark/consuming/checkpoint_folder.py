@@ -64,6 +64,7 @@ class CheckpointFolder:
             self._next[name] = 0 if before is None else int(before["number"]) + 1
         number = self._next[name]
         text = json.dumps({"number": number, **note})
+        # The older of the two files is overwritten; `read_note` ignores it if the write is cut.
         out = self._files.create(self._at(_slot(name, number % 2)), True)
         try:
             out.write(text.encode())

@@ -75,6 +75,7 @@ def ordered_groups(
 
 def _cached(batch: DataFrame, mode: Mode, by_key: Sequence[Column]) -> Iterator[Group]:
     """Split a batch, which is cached until the iteration ends or is abandoned."""
+    # The caller's own cache stays: it is the caller who unpersists it.
     is_mine = not (batch.storageLevel.useMemory or batch.storageLevel.useDisk)
     held = batch.persist() if is_mine else batch
     try:
@@ -111,6 +112,7 @@ def _between_transactions_of_several(batch: DataFrame) -> Iterator[Group]:
         _runs(batch, physical, list(found))
         for physical, found in groupby(windows, key=lambda window: window["physical"])
     ]
+    # Physical sources have no common order, so their n-th groups run side by side.
     for parts in zip_longest(*runs, fillvalue=()):
         yield [part for group in parts for part in group]
 

@@ -119,6 +119,7 @@ class TargetProof:
         """Check the target, apply a batch in the `with` block, and record it in the note."""
         self.check()
         yield
+        # After the target's commit: a crash in between leaves the target ahead, which is allowed.
         last = self._last_batch()
         if self._left is not None and last is not None and last > self._left.batch:
             self._write(replace(self._left, target=self._target.uri, batch=last))
@@ -126,6 +127,7 @@ class TargetProof:
     def _known(self) -> TargetNote | None:
         """Return the checkpoint's note; for a new checkpoint, a note of the target's state."""
         note = self._folder.read_note(self._note)
+        # A folder that Spark has planned nothing in makes a new query, whatever an old note says.
         is_new = not self._folder.has_planned()
         if is_new or (note is None and not self._folder.has_committed()):
             return self._write(TargetNote(self._target.uri, _NONE_YET, self._target.positions()))

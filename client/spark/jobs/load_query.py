@@ -59,6 +59,7 @@ def load_query(
             f"the tables are of {' and '.join(sorted(physical))}, whose SCNs cannot be compared: "
             "load each table, and join the targets"
         )
+    # The oldest of the newest SCNs is one that every table can be read as of.
     scn = min(load_source.begin() for load_source in load_sources)
     opened = open_target(target, keys)
     try:

@@ -247,6 +247,7 @@ class _Job:
         try:
             with self._proof.batch():
                 applied = apply_changes(batch, batch_id, self._target)
+        # Spark passes on only the text of an error, so the error itself is kept here.
         except ReloadNeededError as error:
             self._reload = error
             raise

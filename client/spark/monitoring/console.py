@@ -100,6 +100,7 @@ def table_of(queries: list[QueryState]) -> Table:
         cells = [state.name, f"{batch.batch_id}", f"{state.rows:,}", rate, took]
         for place in batch.places:
             table.add_row(*cells, place.physical_source, at_words(place), behind_words(place))
+            # The batch's own values stand in its first line only.
             cells = [""] * len(cells)
         if not state.is_running:
             table.add_row("", _standing(state))

@@ -103,6 +103,7 @@ class QueryStats(StreamingQueryListener):
         batch = batch_stats(json.loads(event.progress.json))
         if batch is None:
             with self._changed:
+                # A query of another format: it was recorded when it started.
                 self._states.pop(query_id, None)
             return
         state = self._state(query_id, event.progress.name)

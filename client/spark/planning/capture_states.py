@@ -100,6 +100,7 @@ class CaptureStates:
         if not found:
             return found
         best = answer.server
+        # Another relay may capture what this one does not.
         for other in self._relays.ask_others(PATH):
             try:
                 theirs = stopped_sources(other.server, other.json(), names)

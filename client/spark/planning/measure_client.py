@@ -191,6 +191,7 @@ class MeasureClient:
     def _log_end(self, name: str) -> int:
         """Return the SCN that the logs of all sources of a physical source have reached."""
         assert self._bootstraps is not None
+        # The logs of a physical source's tables advance together, so any one of them can be asked.
         answer = self._bootstraps.get("/targetSCN", {Parameter.SOURCE: self.by_physical[name][0]})
         return read_scn(answer.server, "/targetSCN", bytes(answer.body))
 

@@ -172,6 +172,7 @@ def _from_json(value: Mapping[str, Any]) -> Place:
 
 
 def _number(value: Any) -> int:
+    # Not isinstance, as a bool is an int, too.
     if type(value) is not int or not -1 <= value <= MAX_SCN:
         raise ValueError(f"{value!r} is not an integer from -1 on")
     return value

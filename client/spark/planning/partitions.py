@@ -92,6 +92,7 @@ class PartitionPlanner:
             return []
         ends: list[int] = []
         try:
+            # Usually the planner has just counted them.
             rows = self._measure_client.rows_until(one.physical_source, one.to_scn)
             if rows is None:
                 rows = self._measure_client.windows(one, one.from_scn, None).rows
@@ -99,6 +100,7 @@ class PartitionPlanner:
             after = one.from_scn
             while rows > share:
                 found = self._measure_client.windows(one, after, share)
+                # A large transaction may fill the rest of the range; a window is never split.
                 if not after < found.scn < one.to_scn:
                     break
                 ends.append(found.scn)

@@ -51,6 +51,7 @@ class Planner:
                 f"has its sources in {', '.join(sources)}: was it renamed? Start the query with "
                 "another checkpoint folder"
             )
+        # An equal share for each, so that a busy physical source does not keep the others waiting.
         share = None if rows is None else max(1, rows // len(sources))
         further: Places = {}
         for name in sources:
@@ -92,6 +93,8 @@ class Planner:
             further = self._further(name, place, rows, target)
             if further == place:
                 return None
+            # Spark does not store the initial offset, so the first end also says where the batch
+            # begins.
             return replace(further, from_scn=place.scn) if isinstance(further, AtScn) else further
         try:
             found = self._measure_client.ring_from(name, start, rows, target)
@@ -151,6 +154,7 @@ class Planner:
         return self._begin_snapshot(name, place.scn, rows)
 
     def _begin_snapshot(self, name: str, since_scn: int, rows: int | None) -> Place:
+        # A snapshot without rows counts as read: its end is the next batch.
         begun = self._measure_client.begin_snapshot(name, since_scn)
         return self._rows_after(name, begun, rows) or replace(
             begun, source=self._measure_client.by_physical[name][-1], is_read=True
@@ -168,6 +172,8 @@ class Planner:
                 further = self._rows_after(name, place, rows)
                 if further is not None:
                     return further
+            # The end of a whole snapshot removes the rows that it did not bring, so every source is
+            # asked whether the snapshot is still valid.
             for source in self._measure_client.by_physical[name]:
                 self._measure_client.snapshot_after(name, replace(place, source=source, row=0), 1)
         except DatabusError as error:

@@ -77,6 +77,7 @@ def ranges_between(
     if end == start:
         return []
     if isinstance(end, InSnapshot):
+        # Another source, or another snapshot, begins at its first row.
         is_further = isinstance(start, InSnapshot) and end.is_same_session(start)
         is_same_source = is_further and start.source == end.source  # type: ignore[union-attr]
         from_row = start.row if is_same_source else 0  # type: ignore[union-attr]
@@ -100,6 +101,7 @@ def ranges_of_whole(physical_source: str, ends: Sequence[InSnapshot], to_scn: in
     sources, snapshot = tuple(end.source for end in ends), ends[0]
     if snapshot.is_whole:
         found.append(SnapshotEnd(physical_source, sources, snapshot.at_scn))
+    # A snapshot that is newer than the batch's end has the rest of the batch, too.
     if snapshot.at_scn < to_scn:
         found.append(LogRange(physical_source, sources, snapshot.at_scn, to_scn))
     return found
@@ -114,6 +116,7 @@ def cut_windows(one: LogRange, scns: Sequence[int]) -> list[LogRange]:
 def cut_rows(one: SnapshotRange, parts: int) -> list[SnapshotRange]:
     """Split a range of rows into at most `parts` ranges of about equal size."""
     ids = one.to_row - one.from_row
+    # A set: with fewer rows than parts, some bounds are equal.
     bounds = sorted({one.from_row + ids * part // parts for part in range(parts + 1)})
     return [replace(one, from_row=after, to_row=last) for after, last in pairwise(bounds)]
 

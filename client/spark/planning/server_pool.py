@@ -161,6 +161,7 @@ class ServerPool:
                     continue
                 self.prefer(server.url)
                 return answer
+            # Every server has refused, and for good: more tries would only delay the error.
             if all(map(is_final, problems)):
                 raise problems[0]
             if self._clock() >= end:

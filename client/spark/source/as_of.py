@@ -48,6 +48,7 @@ class AsOf:
             firsts = self._firsts()
             self._changes = firsts.to_batches()
             self._held = firsts.num_rows
+            # Doubled, so that each change is sorted a bounded number of times on average.
             self._limit = max(_FEWEST, 2 * self._held)
 
     def rows(self, known: Sequence[pa.RecordBatch]) -> pa.Table | None:
@@ -73,6 +74,7 @@ class AsOf:
         changes = pa.Table.from_batches(self._changes)
         told = changes.column(CHANGE_COLUMN).combine_chunks()
         scns, indexes = (pc.struct_field(told, name).to_numpy(False) for name in ("scn", "index"))
+        # The last key given to lexsort counts first.
         changes = changes.take(pa.array(np.lexsort((indexes, scns))))
         numbered = _numbered(changes, self._keys)
         names = numbered.column_names[:-1]

@@ -79,6 +79,7 @@ class BootstrapPages:
             if answer.headers.get(Header.PHASE_COMPLETED.lower(), "").upper() == "TRUE":
                 break
             after = columns.checkpoint
+            # The same page would be requested for ever.
             if after is None or after == checkpoint:
                 raise ServerError(answer.server, "a page of /bootstrap that does not advance")
             checkpoint = after
@@ -130,6 +131,7 @@ def take_answer(
         try:
             taken = columns.take(data)
         except UnknownSchemaError as unknown:
+            # The schemas were just read: the server has rows of a version that it does not list.
             if is_asked:
                 raise
             is_asked = True

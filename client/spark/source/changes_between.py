@@ -36,6 +36,7 @@ def _ranges(measure_client: MeasureClient, options: SourceOptions, after: int) -
         )
     (name,) = physical
     if options.until is None:
+        # A source that is being opened has no newest SCN yet.
         measure_client.await_opened()
     until = measure_client.newest_scns()[name] if options.until is None else options.until
     if options.until is None:

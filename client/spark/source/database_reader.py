@@ -128,6 +128,7 @@ class RowBatches:
         plan = self._plan(chunk.table)
         rows = chunk.rows
         arrays = [_array(column, rows) for column in plan.columns]
+        # Rows of a scan have no SCN and no other fields of a change.
         heads = tuple(pa.nulls(len(rows), of_type) for of_type in HEAD_TYPES.values())
         batch = plan.batch(RowBatch(len(rows), heads, arrays, None, None))
         if self._condition is not None:

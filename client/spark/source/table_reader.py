@@ -114,6 +114,7 @@ class TableReader:
             answer = pool.get("/startSCN", asked)
             scn = read_scn(answer.server, "/startSCN", bytes(answer.body))
             store = answer.headers.get(Header.STORE_ID, "")
+            # The server's own SCN is asked for anyway: the answer names the server and its store.
             if options.as_of is not None:
                 scn = options.as_of
             pool.prefer(answer.server)
@@ -199,6 +200,7 @@ class _PartitionRead:
         rows = {Parameter.UNTIL_ROW: str(part.until_row)}
         for batch in self._read(at_begin, rows, is_snapshot=True):
             found = self._fulfilling(batch)
+            # A row that changes after this page was read is in the log, too.
             known.append(found.select(self._keys))
             yield self._shaped(found, pc.struct_field(found.column(CHANGE_COLUMN), "scn"))
         yield from self._changed_rows(known)

@@ -172,6 +172,7 @@ def newest_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     (codes,) = key_codes([rows], keys)
     order = np.lexsort((_numbers(rows["_index"]), _numbers(rows[SCN]), codes))
     sorted_codes = codes[order]
+    # The rows of a key are neighbours now, the newest one last.
     is_last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
     return rows.take(pa.array(np.sort(order[is_last])))
 

@@ -307,6 +307,7 @@ class DeltaTarget(RetryingTarget):
         held = _schema_of(table)
         schema = unified_schema(held, changes.schema, self.uri)
         _allow_local_times(table, schema)
+        # delta-rs must not retry by itself: the merge was computed from the version that was read.
         properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
         merger = table.merge(
             changes.in_types_of(schema).rows,

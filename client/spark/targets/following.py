@@ -71,6 +71,7 @@ class SchemaFollower:
         """
         self._check_known()
         held, known = target.schema(), self._noted(target)
+        # Without a note the table has the columns of its position.
         noted = target.positions().get(self._physical()) if known is None else known
         until = self._until(noted)
         steps = [] if held is None or noted is None else self._steps(noted, until)

@@ -47,6 +47,7 @@ def decide(held: pa.Table, changes: Changes, *, takes_new: bool = True) -> Decis
         [held.select(changes.keys), rows.select(changes.keys)], changes.keys
     )
     place = np.full(max([-1, *held_codes, *codes]) + 1, -1, dtype=np.int64)
+    # Where each key is held, by the key's code.
     place[held_codes] = np.arange(len(held_codes))
     at = place[codes]
     is_held = at >= 0
@@ -82,6 +83,7 @@ def merged(
     is_gone = np.zeros(held.num_rows, dtype=bool)
     for mark in changes.marks:
         is_gone |= _covered(held, as_of, mark)
+    # A row that this batch proves to exist, or replaces, is not removed by its marks.
     is_gone &= ~(is_touched | is_replaced)
     is_gone[at[decision.removes]] = True
     kept = _with_as_of(held, as_of).filter(pa.array(~(is_gone | is_replaced)))

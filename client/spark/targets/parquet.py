@@ -193,6 +193,7 @@ class ParquetTarget(RetryingTarget):
 
     def _put_in_place(self, manifest: Manifest, tables: Iterable[tuple[int, pa.Table]]) -> None:
         """Write the next version of a manifest, with exactly these rows by bucket."""
+        # The files first: a version exists only once its manifest does.
         files = {bucket: self._write(bucket, table) for bucket, table in tables if table.num_rows}
         self._publish(replace(manifest, version=manifest.version + 1, files=files))
         self._tidy()
@@ -274,6 +275,7 @@ class ParquetTarget(RetryingTarget):
         rows = changes.in_types_of(schema).rows
         bucket_of = buckets_of(rows, manifest.keys, manifest.buckets)
         files, written, removed = dict(manifest.files), 0, 0
+        # A mark removes rows by SCN, not by key, so they may be in every bucket.
         with_marks = range(manifest.buckets) if changes.marks else ()
         for bucket in sorted({*np.unique(bucket_of).tolist(), *with_marks}):
             mine = replace(changes, rows=rows.filter(pa.array(bucket_of == bucket)))
@@ -312,6 +314,7 @@ class ParquetTarget(RetryingTarget):
         draft = self._file(f"manifest-{uuid.uuid4().hex}.json")
         replace_file(draft, manifest.to_json().encode(), SHARED)
         try:
+            # link fails if the name is taken; rename would replace the other writer's manifest.
             os.link(draft, path)
         except FileExistsError as error:
             raise LostCommitError from error

@@ -123,6 +123,7 @@ class SqlTarget(Target):
         schema = self._ready(changes)
         with self._engine.begin() as connection:
             self._lock(connection, schema)
+            # Read under the lock: another writer may have applied the batch meanwhile.
             commit_log = self._commit_log(connection)
 
             def commit(after: CommitLog) -> tuple[int, int]:
@@ -152,6 +153,7 @@ class SqlTarget(Target):
         if app_id and commit_log.has(app_id, batch_id):
             return
         if dialect.name in MYSQL:
+            # This ALTER commits at once, so it comes before the transaction, and is done only once.
             self._once(f"{app_id}@{batch_id}" if app_id else "", altering.in_one)
         with self._engine.begin() as connection:
             self._lock(connection, plan.schema, plan.keys)
@@ -361,6 +363,7 @@ class SqlTarget(Target):
             {"target": self.table, "name": name, "value": value} for name, value in changed.items()
         ]
         mine = entries.c.target == self.table
+        # Delete and insert: the databases have no common upsert.
         connection.execute(entries.delete().where(mine, entries.c.name.in_(list(changed))))
         connection.execute(entries.insert(), rows)
 

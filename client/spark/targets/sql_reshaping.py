@@ -104,6 +104,8 @@ class Altering:
                     "SQLite cannot alter a key column: DROP the table, then fill it with "
                     "databus spark load … --again",
                 )
+            # SQLite cannot change a column's type: the values move to a new column of the same
+            # name.
             yield self._rename(one.name, _PASSING)
             yield f"ALTER TABLE {self._table} ADD COLUMN {self._definition(one.name)}"
             yield f"UPDATE {self._table} SET {name} = CAST({_PASSING} AS {_affinity(kind)})"
@@ -115,6 +117,8 @@ class Altering:
         )
 
     def _definition(self, name: str) -> str:
+        # SQLAlchemy doubles percent signs for drivers that format parameters; `run` does that
+        # again.
         words = str(CreateColumn(self._new.c[name]).compile(dialect=self._dialect))
         return words.replace("%%", "%")
 

@@ -21,6 +21,7 @@ from sqlalchemy.types import TypeEngine
 
 from databus.schemas.errors import SettingsError
 
+# Together, at 4 bytes a character, below MySQL's limit of 3,072 bytes for a key.
 _NAME = 128
 _ENTRY = 512
 # MySQL and MariaDB, under the two names that SQLAlchemy has for them.

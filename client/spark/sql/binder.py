@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, exp
 
+from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.sql.plan import (
     SOURCE_COLUMN,
     Branch,
@@ -23,7 +24,6 @@ from databus.client.spark.sql.plan import (
     StateColumns,
     UnionPlan,
     find_name,
-    quoted,
 )
 from databus.client.spark.sql.query import Condition, Item, Joined, Query, Relation, Select
 from databus.client.spark.sql.source_text import SqlText

@@ -19,8 +19,9 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 - as everybody writes it
 )
 
+from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.sql.join_state import JoinState
-from databus.client.spark.sql.plan import Dimension, JoinPlan, Output, SourceStream, quoted
+from databus.client.spark.sql.plan import Dimension, JoinPlan, Output, SourceStream
 from databus.client.spark.targets.changes import AS_OF, DELETE, SCN
 from databus.schemas.scn import MAX_SCN
 

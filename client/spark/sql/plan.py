@@ -131,11 +131,6 @@ class JoinPlan:
 Plan = UnionPlan | JoinPlan
 
 
-def quoted(name: str) -> str:
-    """Return a name as a quoted identifier of Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def find_name(names: Iterable[str], name: str) -> str | None:
     """Return the name that equals another one without regard to case, as in Spark; or None."""
     return next((one for one in names if one.lower() == name.lower()), None)

@@ -16,8 +16,9 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 - as everybody writes it
 )
 
+from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN
-from databus.client.spark.sql.plan import Branch, Output, UnionPlan, quoted
+from databus.client.spark.sql.plan import Branch, Output, UnionPlan
 from databus.client.spark.sql.source_streams import is_of
 
 _IS_IN = "_databus_is_in"

@@ -21,11 +21,12 @@ from pyspark.sql import (
 from pyspark.sql.types import StructType
 
 from databus.client.spark import register
+from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import CHANGE_COLUMN, KEY
 from databus.client.spark.options import parse_options
 from databus.client.spark.source.change_stream import changes_type, make_measure_client
 from databus.client.spark.sql.job_file import Servers, SqlJob
-from databus.client.spark.sql.plan import SourceColumns, SourceStream, quoted
+from databus.client.spark.sql.plan import SourceColumns, SourceStream
 from databus.schemas.errors import SettingsError
 
 

@@ -30,6 +30,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 
+from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.targets.changes import (
     AS_OF,
     BOOKKEEPING,
@@ -311,13 +312,13 @@ class DeltaTarget(RetryingTarget):
         properties = CommitProperties(max_commit_retries=0, app_transactions=notes)
         merger = table.merge(
             changes.in_types_of(schema).rows,
-            " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in changes.keys),
+            " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in changes.keys),
             source_alias="s",
             target_alias="t",
             merge_schema=len(schema) > len(held),
             commit_properties=properties,
         )
-        columns = {_quoted(name): f"s.{_quoted(name)}" for name in changes.schema.names}
+        columns = {quoted(name): f"s.{quoted(name)}" for name in changes.schema.names}
         is_newer = f"s.{SCN} >= coalesce(t.{SCN}, -1)"
         merger = (
             merger.when_matched_delete(f"s.{DELETE} AND {is_newer}")
@@ -423,7 +424,3 @@ def _gone(mark: Mark, has_source: bool) -> str:
 def _is_of(source: str | None) -> str | None:
     """Return the SQL condition for the rows of a source; None for all rows."""
     return None if source is None else f"{SOURCE} = '{source.replace(chr(39), chr(39) * 2)}'"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -14,6 +14,7 @@ from pyspark.sql import Column, functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 from databus.client.spark.arrow.avro_columns import AvroColumn
+from databus.client.spark.arrow.row_keys import quoted
 from databus.client.spark.arrow.row_types import spark_type
 from databus.client.spark.verify.texts import END, HEX_DIGITS, NULL_TEXT, TEXTS, Form, form_of
 
@@ -23,11 +24,6 @@ _IN_PYTHON = frozenset({Form.DOUBLE, Form.INET6, Form.JSON})
 def value_of(column: AvroColumn) -> Column:
     """Return a target's column, cast to the type that the source's stream has."""
     return sf.col(quoted(column.name)).cast(spark_type(column))
-
-
-def quoted(name: str) -> str:
-    """Return a name as a quoted identifier of Spark SQL, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def digest_of(columns: Sequence[AvroColumn], dialect: str) -> Column:

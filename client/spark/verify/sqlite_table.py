@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from databus.client.spark.arrow.avro_columns import AvroColumn, Kind
+from databus.client.spark.arrow.column_plan import any_text
 from databus.client.spark.verify.conditions import where
 from databus.client.spark.verify.source_table import Selection, SourceTable
 from databus.client.spark.verify.table_shape import Key, Row, Shape, shape_of, spark_values
-from databus.client.spark.verify.texts import any_text, digest, row_text
+from databus.client.spark.verify.texts import digest, row_text
 from databus.conf.settings import PhysicalSourceSettings
 from databus.relay.sources.sqlite.catalog import quote
 from databus.relay.sources.sqlite.connection import connect, transaction, translated
@@ -111,7 +112,7 @@ class SqliteTable(SourceTable):
         shape = self.shape
         _add(connection, "databus_digest", shape, shape.columns)
         _add(connection, "databus_key_digest", shape, shape.key)
-        connection.create_function("databus_any", 1, _any, deterministic=True)
+        connection.create_function("databus_any", 1, any_text, deterministic=True)
         connection.create_aggregate("databus_xor", 1, _Xor)
         return connection
 
@@ -146,13 +147,9 @@ def _add(
         if any_places:
             changed = list(values)
             for at in any_places:
-                changed[at] = _any(values[at])
+                changed[at] = any_text(values[at])
             return digest(text(changed))
         return digest(text(values))
 
     function: Callable[..., int] = of_row
     connection.create_function(name, len(columns), function, deterministic=True)
-
-
-def _any(value: Any) -> str | None:
-    return None if value is None else any_text(value)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from databus.client.spark.arrow.avro_columns import AvroColumn, Kind, WriterSchema, columns_of
+from databus.client.spark.arrow.column_plan import any_text
 from databus.client.spark.verify.chunks import has_key_ranges
-from databus.client.spark.verify.texts import any_text
 from databus.schemas.errors import SettingsError
 from databus.schemas.table import Table
 from databus.schemas.table_schema import avro_schema

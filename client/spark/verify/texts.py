@@ -133,13 +133,6 @@ def double_text(value: float) -> str:
     return f"{'-' * sign}{shown.rstrip('0')}e{len(shown) + exponent}"
 
 
-def any_text(value: Any) -> str:
-    """Return the text in Spark of a value of kind ANY."""
-    if isinstance(value, bytes):
-        return f"x'{value.hex()}'"
-    return value if isinstance(value, str) else repr(value)
-
-
 def inet6_text(value: str) -> str:
     """Return an address's bytes in hex."""
     return IPv6Address(value).packed.hex().upper()

@@ -23,6 +23,7 @@ demo: $(RUN)
 
 test: $(DEV)
 	$(BIN)/python -m tools.fetch_test_servers
+	$(BIN)/python -m tools.fetch_avro
 	$(BIN)/python -m pytest $(or $(ARGS),$(AT_ONCE))
 
 test-fast: $(DEV)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mysql_server import mysql_basedir
+from tools import fetch_avro
 from tools.fetch_test_servers import MYSQL, NEWER_MARIADB, POSTGRES, ArchivedServer, is_required
 
 COMMAND = "python -m tools.fetch_test_servers"
@@ -54,3 +55,5 @@ def _absent() -> Iterator[tuple[str, str]]:
         yield "newer_mariadb", _not_fetched(NEWER_MARIADB)
     if POSTGRES.find() is None:
         yield "postgres", _not_fetched(POSTGRES)
+    if fetch_avro.find() is None:
+        yield "avro_java", "Avro 1.4.0 or Java is not there; python -m tools.fetch_avro says why"

@@ -121,8 +121,7 @@ def fetch(server: ArchivedServer) -> Path:
         raise FetchError("there is only a build for Linux on x86-64")
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="unpacking-") as folder:
-        archive = _download(server, Path(folder))
-        _check_sum(server, archive)
+        archive = download(server.artifact, server.sha256, Path(folder))
         unpacked = Path(folder) / server.name
         _unpack(archive, server.inside, unpacked)
         _check_runs(unpacked / server.program, server.asked)
@@ -132,19 +131,21 @@ def fetch(server: ArchivedServer) -> Path:
     return server.folder
 
 
-def _download(server: ArchivedServer, folder: Path) -> Path:
+def download(artifact: str, sha256: str, folder: Path) -> Path:
+    """Download a file of the Maven repository into an empty folder; raises FetchError."""
     if shutil.which("mvn"):
-        _download_with_maven(server, folder)
+        _download_with_maven(artifact, folder)
     else:
-        _download_plainly(server, folder)
+        _download_plainly(artifact, folder)
     found = list(folder.glob("*.jar"))
     if len(found) != 1:
-        raise FetchError(f"{server.artifact} did not arrive as one file")
+        raise FetchError(f"{artifact} did not arrive as one file")
+    _check_sum(artifact, sha256, found[0])
     return found[0]
 
 
-def _download_with_maven(server: ArchivedServer, folder: Path) -> None:
-    goal = ["dependency:copy", f"-Dartifact={server.artifact}", f"-DoutputDirectory={folder}"]
+def _download_with_maven(artifact: str, folder: Path) -> None:
+    goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
     try:
         done = subprocess.run(
             ["mvn", "--batch-mode", *goal],
@@ -162,14 +163,14 @@ def _download_with_maven(server: ArchivedServer, folder: Path) -> None:
         raise FetchError(f"mvn says: {lines[0][:300]}")
 
 
-def _download_plainly(server: ArchivedServer, folder: Path) -> None:
+def _download_plainly(artifact: str, folder: Path) -> None:
     repository = os.environ.get("DATABUS_MAVEN_REPOSITORY") or _mirror()
     if not repository:
         raise FetchError(
             "there is no mvn (apt install maven), and no Maven repository is named: set "
             "DATABUS_MAVEN_REPOSITORY to its URL"
         )
-    group, name, version = server.artifact.split(":")
+    group, name, version = artifact.split(":")
     path = f"{group.replace('.', '/')}/{name}/{version}/{name}-{version}.jar"
     try:
         with (
@@ -193,11 +194,11 @@ def _mirror() -> str:
     return ""
 
 
-def _check_sum(server: ArchivedServer, archive: Path) -> None:
+def _check_sum(artifact: str, sha256: str, archive: Path) -> None:
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != server.sha256:
-        raise FetchError(f"{server.artifact} has the checksum {found}, and not {server.sha256}")
+    if found != sha256:
+        raise FetchError(f"{artifact} has the checksum {found}, and not {sha256}")
 
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:

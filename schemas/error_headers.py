@@ -1,8 +1,9 @@
 """An error as HTTP headers: servers write them, clients raise the same class again. Pure.
 
 A Databus client tells errors apart by a class name in a header, never by the status or by the
-text: LinkedIn's servers answer 500 whatever happened. Facts that a client acts on have headers
-of their own.
+text: LinkedIn's servers answer 500 whatever happened. It compares the full name of a Java class;
+an error that LinkedIn does not have goes by its bare name. Facts that a client acts on have
+headers of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Mapping
 
 from databus.schemas.errors import (
+    BootstrapError,
     BootstrapTooOldError,
     BootstrapTooYoungError,
     DatabusError,
@@ -46,17 +48,38 @@ REFUSALS: Mapping[str, type[RequestError]] = {
     )
 }
 
+_REQUEST_PACKAGE = "com.linkedin.databus2.core.container.request"
+# The packages of LinkedIn's exceptions, by class name.
+JAVA_PACKAGES: Mapping[str, str] = {
+    "BootstrapDatabaseTooOldException": _REQUEST_PACKAGE,
+    "BootstrapDatabaseTooYoungException": _REQUEST_PACKAGE,
+    "BootstrapProcessingException": "com.linkedin.databus.bootstrap.api",
+    "InvalidEventException": "com.linkedin.databus.core",
+    "InvalidRequestParamValueException": _REQUEST_PACKAGE,
+    "RequestProcessingException": _REQUEST_PACKAGE,
+    "ScnNotFoundException": "com.linkedin.databus.core",
+    "UnknownCommandException": _REQUEST_PACKAGE,
+}
+
+# LinkedIn's servers send these as the causes of a RequestProcessingException, and its older
+# clients look for them nowhere else.
+_CAUSES = (ScnNotFoundError, BootstrapTooOldError, BootstrapTooYoungError, BootstrapError)
+
 UNKNOWN_SCN = -1  # the server did not say which SCN is its oldest
 _MAX_TEXT_CHARS = 1000
 _NOT_IN_A_HEADER = re.compile(r"[^\x20-\x7e]+")
 
 
 def wire_names(error: DatabusError) -> tuple[str, str]:
-    """Return the names that an error and its cause go under; no cause is an empty name."""
-    if isinstance(error, ScnNotFoundError):
-        # A Databus client looks for this one only among the causes.
-        return DatabusError.wire_name, error.wire_name
-    return error.wire_name, ""
+    """Return the names of an error and of its cause on the wire; without a cause it is empty."""
+    name = full_name(error.wire_name)
+    return (full_name(DatabusError.wire_name), name) if isinstance(error, _CAUSES) else (name, "")
+
+
+def full_name(class_name: str) -> str:
+    """Return the name of an exception with its Java package, if LinkedIn has it."""
+    package = JAVA_PACKAGES.get(class_name)
+    return f"{package}.{class_name}" if package else class_name
 
 
 def error_headers(error: DatabusError) -> dict[str, str]:
@@ -85,17 +108,28 @@ def read_error(
     if status == 200 and not sent:
         return None
     text = headers.get(Header.ERROR_CAUSE_MESSAGE) or headers.get(Header.ERROR_MESSAGE) or ""
-    # The cause says more than the error around it. Java's names have their package in front.
-    kinds = [REFUSALS.get(name.rpartition(".")[2]) for name in reversed(sent)]
+    # The cause says more than the error around it. Older relays of ours send bare names.
+    kinds = [REFUSALS.get(_class_name(name)) for name in reversed(sent)]
     kind = next(filter(None, kinds), None)
     if kind is None and status == UnknownCommandError.status and not sent:
         kind = UnknownCommandError  # an HTTP server's own answer to a path that it does not have
     if kind is ScnNotFoundError:
         return ScnNotFoundError(scn, _read_oldest(headers), headers.get(Header.ADVICE, ""))
-    described = " ".join(part for part in (f"status {status}", " caused by ".join(sent)) if part)
+    names = " caused by ".join(map(_shown_name, sent))
+    described = " ".join(part for part in (f"status {status}", names) if part)
     if kind is not None:
         return kind.answered(server, text or described)
     return ServerError(server, f"{described} {text}".rstrip())
+
+
+def _class_name(full: str) -> str:
+    return full.rpartition(".")[2]
+
+
+def _shown_name(sent: str) -> str:
+    """Return a name for people: LinkedIn's without their package."""
+    name = _class_name(sent)
+    return name if sent == full_name(name) else sent
 
 
 def _read_oldest(headers: Mapping[str, str]) -> int:

@@ -43,7 +43,7 @@
 
 Each class has the HTTP status it is answered with (`status`) and the class
 name that goes on the wire (`wire_name`): Databus' own name where it has one,
-for its clients tell errors apart by it.
+for its clients tell errors apart by it. `error_headers.py` adds Java's packages.
 """
 
 from __future__ import annotations

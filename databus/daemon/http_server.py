@@ -29,6 +29,7 @@ from tornado.iostream import IOStream
 from databus.conf.settings import HttpSettings
 from databus.daemon.http import SLICE_BYTES
 from databus.daemon.tls import server_context
+from databus.schemas.error_headers import full_name
 from databus.schemas.errors import DatabusError, SettingsError
 from databus.schemas.protocol import Header
 
@@ -40,7 +41,7 @@ ALL, OF_ONE = "max_connections", "max_connections_per_client"
 DESCRIPTORS, SLOW = "descriptors", "request_s"
 _TOO_MANY = (
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"
-    f"{Header.ERROR}: {DatabusError.wire_name}\r\n"
+    f"{Header.ERROR}: {full_name(DatabusError.wire_name)}\r\n"
     f"{Header.ERROR_MESSAGE}: too many connections; see http.%s\r\n\r\n"
 ).encode()
 

@@ -201,7 +201,10 @@ def test_a_ring_cut_short_gives_what_is_whole_and_tells_those_behind(
         assert held == list(range(held[0], 7))
         for scn in range(held[0] - 1):
             answer = stopped.stream(Checkpoint.at(scn))
-            assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+            assert (
+                answer.headers["x-dbus-error-cause"]
+                == "com.linkedin.databus.core.ScnNotFoundException"
+            )
 
 
 def test_a_damaged_schema_store_is_named(stopped: RunningRelay) -> None:
@@ -258,4 +261,6 @@ def test_a_relay_that_lost_everything_gives_no_window_silently(
         shop.insert(6)
         wait_until(lambda: len(stopped.windows()) == 1, "the window")
         answer = stopped.stream(Checkpoint.at(3))
-        assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+        assert (
+            answer.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
+        )

@@ -45,7 +45,7 @@ def test_windows_after_the_scn_come_again_and_those_before_it_are_gone(
     wait_until(lambda: len(relay.windows()) == 3, "the windows")
     assert relay.windows() == {scn: before[scn] for scn in scns[5:]}
     gone = relay.stream(Checkpoint.at(scns[2]))
-    assert gone.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert gone.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
     assert relay.stream(Checkpoint.at(scns[4])).status == 200
     insert(relay, database, 100)
     assert len(relay.windows()) == 4

@@ -71,7 +71,7 @@ def test_a_request_across_it_is_refused_at_once_and_one_behind_it_is_served(
         scn = int(answer.headers["x-databus-resume"].split(",")[0])
     assert 1 < scn < LAST
     assert answer.status == 404
-    assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert answer.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
     text = answer.headers["x-dbus-error-cause-message"]
     assert str(ring_path) in text
     until = int(text.split("oldest held is ")[1].split(";")[0])

@@ -16,6 +16,7 @@ from databus.schemas.errors import (
     DatabusError,
     InvalidParameterError,
     OtherLogError,
+    ProtocolError,
     RequestError,
     RowsUnknownError,
     SchemaNotFoundError,
@@ -87,9 +88,9 @@ def test_every_refusal_with_a_name_of_its_own_is_in_the_table() -> None:
 def test_the_oldest_scn_and_the_advice_travel_in_headers_of_their_own() -> None:
     sent = error_headers(ScnNotFoundError(5, 7, "ask /relay/b"))
     assert sent == {
-        "x-dbus-error": "RequestProcessingException",
+        "x-dbus-error": "com.linkedin.databus2.core.container.request.RequestProcessingException",
         "x-dbus-error-message": "scn 5 is gone; the oldest held is 7; ask /relay/b",
-        "x-dbus-error-cause": "ScnNotFoundException",
+        "x-dbus-error-cause": "com.linkedin.databus.core.ScnNotFoundException",
         "x-dbus-error-cause-message": "scn 5 is gone; the oldest held is 7; ask /relay/b",
         "x-databus-oldest-scn": "7",
         "x-databus-advice": "ask /relay/b",
@@ -127,12 +128,66 @@ def test_an_oldest_scn_that_is_none_is_unknown(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [BootstrapError("no room"), SchemaNotFoundError("none yet"), DatabusError("internal")]
+    ("error", "names"),
+    [
+        (
+            BootstrapError("no room"),
+            "RequestProcessingException caused by BootstrapProcessingException",
+        ),
+        (SchemaNotFoundError("none yet"), "DatabusSchemaException"),
+        (DatabusError("internal"), "RequestProcessingException"),
+    ],
 )
-def test_a_servers_own_trouble_is_a_server_error_with_its_text(error: DatabusError) -> None:
+def test_a_servers_own_trouble_is_a_server_error_with_its_text(
+    error: DatabusError, names: str
+) -> None:
     found = raised(error)
     assert type(found) is ServerError
-    assert str(found) == f"{SERVER}: status {error.status} {error.wire_name} {error}"
+    assert str(found) == f"{SERVER}: status {error.status} {names} {error}"
+
+
+STOCK_REQUEST = "com.linkedin.databus2.core.container.request"
+STOCK_NAMES = [
+    (ScnNotFoundError(5, 7), "com.linkedin.databus.core.ScnNotFoundException"),
+    (BootstrapTooOldError("x"), f"{STOCK_REQUEST}.BootstrapDatabaseTooOldException"),
+    (BootstrapTooYoungError("x"), f"{STOCK_REQUEST}.BootstrapDatabaseTooYoungException"),
+    (BootstrapError("x"), "com.linkedin.databus.bootstrap.api.BootstrapProcessingException"),
+]
+
+
+@pytest.mark.parametrize(("error", "name"), STOCK_NAMES)
+def test_what_stock_clients_look_for_among_causes_is_one_by_its_full_name(
+    error: DatabusError, name: str
+) -> None:
+    headers = error_headers(error)
+    assert headers["x-dbus-error"] == f"{STOCK_REQUEST}.RequestProcessingException"
+    assert headers["x-dbus-error-cause"] == name
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (UnknownCommandError("/x"), f"{STOCK_REQUEST}.UnknownCommandException"),
+        (
+            InvalidParameterError("a", "b", "c"),
+            f"{STOCK_REQUEST}.InvalidRequestParamValueException",
+        ),
+        (ProtocolError("x"), "com.linkedin.databus.core.InvalidEventException"),
+        (UnauthorizedError("x"), "UnauthorizedException"),
+    ],
+)
+def test_other_errors_have_no_cause_and_the_full_name_if_java_has_it(
+    error: DatabusError, name: str
+) -> None:
+    headers = error_headers(error)
+    assert headers["x-dbus-error"] == name
+    assert "x-dbus-error-cause" not in headers
+
+
+@pytest.mark.parametrize("kind", sorted(REFUSALS.values(), key=str))
+def test_a_bare_name_is_that_of_an_older_server(kind: type[RequestError]) -> None:
+    for header in ("x-dbus-error", "x-dbus-error-cause"):
+        assert type(read_error(SERVER, 5, kind.status, {header: kind.wire_name})) is kind
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,13 @@ from tests.bootstrap.serving import FakeWorker, ServedStore, pair_settings
 from tests.bootstrap.walking import Walker, catch_up_at, snapshot_at, split
 from tests.relay.fakes import Answer, ServiceThread, connect, get, wait_until
 
-INVALID = "InvalidRequestParamValueException"
-TOO_OLD = "BootstrapDatabaseTooOldException"
-TOO_YOUNG = "BootstrapDatabaseTooYoungException"
+REQUEST_PACKAGE = "com.linkedin.databus2.core.container.request"
+INVALID = f"{REQUEST_PACKAGE}.InvalidRequestParamValueException"
+PROCESSING = f"{REQUEST_PACKAGE}.RequestProcessingException"
+UNKNOWN_COMMAND = f"{REQUEST_PACKAGE}.UnknownCommandException"
+TOO_OLD = f"{REQUEST_PACKAGE}.BootstrapDatabaseTooOldException"
+TOO_YOUNG = f"{REQUEST_PACKAGE}.BootstrapDatabaseTooYoungException"
+STORE_TROUBLE = "com.linkedin.databus.bootstrap.api.BootstrapProcessingException"
 SNAPSHOT = snapshot_at(PERSON.source, 101).to_json()
 
 
@@ -37,10 +41,15 @@ def served(tmp_path: Path) -> Iterator[ServedStore]:
 
 
 def error_of(answer: Answer) -> tuple[int, str]:
+    """Return the status and the name of the error, or of its cause."""
     body = json.loads(answer.body)
     assert answer.headers["x-dbus-error"] == body["error"]
     assert answer.headers["x-dbus-error-message"]
-    return answer.status, body["error"]
+    assert answer.headers.get("x-dbus-error-cause") == body.get("cause")
+    if "cause" not in body:
+        return answer.status, body["error"]
+    assert body["error"] == PROCESSING
+    return answer.status, body["cause"]
 
 
 class Writer:
@@ -354,7 +363,7 @@ class TestBadInput:
             ),
             ("/register", {"sources": "77"}, 404, "UnknownSourceException"),
             ("/register", {"protocolVersion": "9"}, 400, INVALID),
-            ("/stream", {"sources": "1"}, 404, "UnknownCommandException"),
+            ("/stream", {"sources": "1"}, 404, UNKNOWN_COMMAND),
         ],
     )
     def test_a_bad_command_is_refused_by_name(
@@ -423,7 +432,7 @@ class TestDamage:
         (served.pair.paths["crm"]).write_bytes(b"no SQLite file at all" * 100)
         try:
             answer = served.get("/targetSCN", source="crm.contact")
-            assert error_of(answer) == (500, "BootstrapProcessingException")
+            assert error_of(answer) == (500, STORE_TROUBLE)
             assert "crm.db" in json.loads(answer.body)["message"]
             assert served.page(checkPoint=SNAPSHOT).status == 200
             wait_until(lambda: "damaged" in served.get("/health").body.decode())
@@ -501,7 +510,7 @@ class TestFigures:
             f'databus_bootstrap_source_status{who},status="active"}} 1.0',
             'databus_bootstrap_lag_seconds{physical_source="shop"} ',
             "databus_bootstrap_pages_total 1.0",
-            f'databus_bootstrap_refusals_total{{error="{INVALID}"}} 1.0',
+            'databus_bootstrap_refusals_total{error="InvalidRequestParamValueException"} 1.0',
         ):
             assert line in text
 

@@ -233,7 +233,10 @@ def test_a_filter_is_so_long_and_no_longer(tmp_path: Path, path: str, name: str)
         fits = relay.get(path, None, **asked, **{name: text + " " * (2048 - len(text))})
         assert "max_filter_bytes" not in fits.body.decode(errors="replace")
         answer = relay.get(path, None, **asked, **{name: text + " " * (2049 - len(text))})
-        assert said(answer) == (400, "InvalidRequestParamValueException")
+        assert said(answer) == (
+            400,
+            "com.linkedin.databus2.core.container.request.InvalidRequestParamValueException",
+        )
         assert "at most 2048 bytes (http.max_filter_bytes)" in json.loads(answer.body)["message"]
 
 

@@ -127,10 +127,16 @@ def test_metrics_are_those_of_the_services_own_registry(
 def test_an_error_is_answered_with_its_names(running: ServiceThread) -> None:
     answer = get(running.url, "/gone")
     assert answer.status == 404
-    assert answer.headers["x-dbus-error"] == "RequestProcessingException"
-    assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert (
+        answer.headers["x-dbus-error"]
+        == "com.linkedin.databus2.core.container.request.RequestProcessingException"
+    )
+    assert answer.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
     assert answer.headers["x-dbus-error-cause-message"] == "scn 5 is gone; the oldest held is 7"
-    assert json.loads(answer.body)["error"] == "RequestProcessingException"
+    assert (
+        json.loads(answer.body)["error"]
+        == "com.linkedin.databus2.core.container.request.RequestProcessingException"
+    )
 
 
 def test_a_bug_is_answered_500_without_its_details(

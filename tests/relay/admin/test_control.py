@@ -103,7 +103,7 @@ def test_a_restart_reads_the_windows_after_the_scn_anew(relay: ServedRelay) -> N
     assert (ring["prevScn"], ring["maxScn"]) == ("4", "9")
     assert scns(relay.stream(checkPoint=Checkpoint.at(4).to_json())) == [5, 6, 7, 8, 9]
     gone = relay.stream(checkPoint=Checkpoint.at(3).to_json())
-    assert gone.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert gone.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
 
 
 def test_a_restart_further_on_is_a_gap_that_everybody_is_told_of(relay: ServedRelay) -> None:
@@ -114,7 +114,9 @@ def test_a_restart_further_on_is_a_gap_that_everybody_is_told_of(relay: ServedRe
     relay.wait_for_scn(9)
     for before in (1, 3, 5):
         answer = relay.stream(checkPoint=Checkpoint.at(before).to_json())
-        assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+        assert (
+            answer.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
+        )
     assert scns(relay.stream(checkPoint=Checkpoint.at(6).to_json())) == [7, 8, 9]
     assert the_client(relay)["state"] == "live"
 

@@ -23,7 +23,7 @@ from tests.relay.fakes import (
     wait_until,
 )
 
-INVALID = "InvalidRequestParamValueException"
+INVALID = "com.linkedin.databus2.core.container.request.InvalidRequestParamValueException"
 
 
 @pytest.fixture(autouse=True)
@@ -145,9 +145,18 @@ def test_a_stream_of_nothing_is_refused(relay: ServedRelay) -> None:
 
 
 def test_an_unknown_path_is_an_unknown_command(relay: ServedRelay) -> None:
-    assert error_of(relay.get("/strem")) == (404, "UnknownCommandException")
-    assert error_of(relay.get("/controlSources/explode")) == (404, "UnknownCommandException")
-    assert error_of(relay.get("/containerStats/no/such")) == (404, "UnknownCommandException")
+    assert error_of(relay.get("/strem")) == (
+        404,
+        "com.linkedin.databus2.core.container.request.UnknownCommandException",
+    )
+    assert error_of(relay.get("/controlSources/explode")) == (
+        404,
+        "com.linkedin.databus2.core.container.request.UnknownCommandException",
+    )
+    assert error_of(relay.get("/containerStats/no/such")) == (
+        404,
+        "com.linkedin.databus2.core.container.request.UnknownCommandException",
+    )
 
 
 def test_an_unknown_protocol_version_is_refused(relay: ServedRelay) -> None:
@@ -170,13 +179,18 @@ def test_an_unknown_method_is_refused(relay: ServedRelay) -> None:
 def test_an_evicted_scn_is_the_cause_of_a_processing_error(relay: ServedRelay) -> None:
     # A first start does not know what came before its first window.
     answer = relay.stream(checkPoint=Checkpoint.at(0).to_json())
-    assert error_of(answer) == (404, "RequestProcessingException")
-    assert answer.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert error_of(answer) == (
+        404,
+        "com.linkedin.databus2.core.container.request.RequestProcessingException",
+    )
+    assert answer.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
     assert "scn 0 is gone" in answer.headers["x-dbus-error-cause-message"]
     assert relay.relay.traffic.scn_not_found == 1
     measured = relay.get("/measure", sources="1", checkPoint=Checkpoint.at(0).to_json())
     assert error_of(measured) == error_of(answer)
-    assert measured.headers["x-dbus-error-cause"] == "ScnNotFoundException"
+    assert (
+        measured.headers["x-dbus-error-cause"] == "com.linkedin.databus.core.ScnNotFoundException"
+    )
     assert relay.relay.traffic.scn_not_found == 2
 
 

@@ -23,6 +23,7 @@ from databus.schemas.rendering import AnswerForm
 from databus.schemas.scn import MAX_SCN
 
 MAX_SUBSCRIPTIONS = 1000
+ANY_PARTITION = "*"  # LinkedIn's client does not name the physical source that it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,9 @@ def _parse_checkpoint_mult(
 ) -> dict[str, Checkpoint]:
     by_partition = CheckpointMult.from_json(text).by_partition
     given = {_partition_name(partition): found for partition, found in by_partition.items()}
+    of_any = given.get(ANY_PARTITION)
+    if of_any is not None and len(wanted) == 1:
+        given = dict.fromkeys(wanted, of_any) | given
     # Without a checkpoint a source would silently start at its oldest window.
     missing = [name for name in wanted if name not in given]
     if missing:

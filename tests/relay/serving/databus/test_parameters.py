@@ -121,6 +121,26 @@ def test_each_physical_source_has_its_own_checkpoint() -> None:
     }
 
 
+ANY = '{"id":-1,"name":"*"}'
+
+
+def test_the_checkpoint_of_any_partition_is_that_of_the_only_physical_source() -> None:
+    mult = json.dumps({ANY: Checkpoint.at(5).to_json()})
+    subs = json.dumps([subscription({"id": 3, "name": "crm.contact"}, json.loads(ANY))])
+    request = parse(subs=subs, checkPointMult=mult)
+    assert [(s.physical_source, s.checkpoint.window_scn) for s in request.selections] == [
+        ("crm", 5)
+    ]
+    named = json.dumps({ANY: Checkpoint.at(5).to_json(), "crm": Checkpoint.at(9).to_json()})
+    assert parse(subs=subs, checkPointMult=named).selections[0].checkpoint.window_scn == 9
+
+
+def test_the_checkpoint_of_any_partition_is_not_that_of_several_physical_sources() -> None:
+    mult = json.dumps({ANY: Checkpoint.at(5).to_json()})
+    with pytest.raises(InvalidParameterError, match="no checkpoint for physical source shop, crm"):
+        parse(sources="1,3", checkPointMult=mult)
+
+
 def test_a_source_list_may_be_left_out_and_doubles_do_not_matter() -> None:
     assert parse_source_list({}, CATALOG) == [1, 2, 3]
     assert parse_source_list({"sources": "2,2,shop.orders"}, CATALOG) == [2]

@@ -50,7 +50,7 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 LOCK_FILE = "relay.lock"
-_MOST_SAID = 3  # damaged stretches named in one text
+_MOST_NAMED = 3  # damaged ranges in one text
 MAX_SCN_DATABASE = "max_scn.db"
 
 OpenSource = Callable[[PhysicalSourceSettings], Source]
@@ -166,8 +166,8 @@ class Relay:
         # A dict, to drop duplicates but keep the order.
         found = {str(reader.check.error(damage)): None for damage in reader.check.damages()}
         found |= {str(error): None for damage, error in watched.damages if damage.end > head}
-        more = [f"{len(found) - _MOST_SAID} more such"] if len(found) > _MOST_SAID else []
-        return "; ".join(filter(None, [*list(found)[:_MOST_SAID], *more, watched.problem]))
+        more = [f"{len(found) - _MOST_NAMED} more such"] if len(found) > _MOST_NAMED else []
+        return "; ".join(filter(None, [*list(found)[:_MOST_NAMED], *more, watched.problem]))
 
     @property
     def troubles(self) -> list[Trouble]:

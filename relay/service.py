@@ -34,7 +34,7 @@ def routes(
 def health_of(relay: Relay) -> Health:
     """Return the answer of `/health`: the worst state, and each trouble."""
     troubles = relay.troubles
-    told = [
+    shown = [
         {
             "physicalSource": one.physical_source,
             "state": one.state.value,
@@ -45,7 +45,7 @@ def health_of(relay: Relay) -> Health:
         for one in troubles
     ]
     word = troubles[0].state.value if troubles else ""
-    return Health(not troubles, {"troubles": told, "physicalSources": relay.status()}, word)
+    return Health(not troubles, {"troubles": shown, "physicalSources": relay.status()}, word)
 
 
 def make_service(relay: Relay) -> Service:

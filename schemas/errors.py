@@ -203,9 +203,10 @@ class ScnNotFoundError(RequestError):
     wire_name = "ScnNotFoundException"
 
     def __init__(self, scn: int, oldest: int, advice: str = "") -> None:
-        self.held = str(oldest) if oldest >= 0 else "unknown"
+        self.oldest_text = str(oldest) if oldest >= 0 else "unknown"
         super().__init__(
-            f"scn {scn} is gone; the oldest held is {self.held}" + (f"; {advice}" if advice else "")
+            f"scn {scn} is gone; the oldest held is {self.oldest_text}"
+            + (f"; {advice}" if advice else "")
         )
         self.scn = scn
         self.oldest = oldest
@@ -418,11 +419,11 @@ class SourceUnavailableError(SourceError):
 class SourceStoppedError(SourceError):
     """Capture stopped at a position, and somebody must do what the text says.
 
-    `scn` is the last SCN handed over; `position` names the place in the
-    source's own words (file and offset, row of the change log), or is empty.
-    `evidence` stands for the bytes that were read there, where it is about them:
-    others the next time, and it was the way to here. `remedy` says how to pass
-    the place, which is for those alone who know that it is the log.
+    `scn` is the last SCN handed over; `position` names the position in the source's own terms
+    (file and offset, row of the change log), or is empty. `evidence` identifies the bytes that
+    were read there, if the error is about bytes: if the next read finds other bytes, they were
+    damaged in transit. `remedy` tells how to skip the position; it is shown only after a
+    second read found the same.
     """
 
     def __init__(

@@ -185,16 +185,16 @@ def with_change(text: str, change: TableChange) -> str:
         avro_type = fields[name]["type"]
         if not isinstance(avro_type, list):
             fields[name]["default"] = _avro_default(value, avro_type)
-    told: dict[str, Any] = {"scn": change.scn, "before": change.before}
+    entry: dict[str, Any] = {"scn": change.scn, "before": change.before}
     if change.renamed:
-        told["renamed"] = dict(change.renamed)
+        entry["renamed"] = dict(change.renamed)
     if change.added:
-        told["added"] = {name: _plain(value) for name, value in change.added.items()}
+        entry["added"] = {name: _plain(value) for name, value in change.added.items()}
     if change.reload:
-        told["reload"] = dict(change.reload)
+        entry["reload"] = dict(change.reload)
     if change.is_emptied:
-        told["emptied"] = True
-    record["meta"]["change"] = told
+        entry["emptied"] = True
+    record["meta"]["change"] = entry
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -317,11 +317,11 @@ def _parse(text: str) -> _Version:
         fields = [dict(one) for one in record["fields"]]
         columns = {column_of(one): (_sql_type(one), one["type"]) for one in fields}
         meta = record.get("meta")
-        told = meta.get("change") if isinstance(meta, dict) else None
-        change = None if told is None else _read_change(told, columns)
+        entry = meta.get("change") if isinstance(meta, dict) else None
+        change = None if entry is None else _read_change(entry, columns)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise SchemaError(f"not the schema of a table: {error!r}") from error
-    if told is None:
+    if entry is None:
         return _Version(text, schema_id(text).hex(), columns, None)
     for one in fields:
         one.pop("aliases", None)
@@ -332,15 +332,17 @@ def _parse(text: str) -> _Version:
     return _Version(bare, schema_id(bare).hex(), columns, change)
 
 
-def _read_change(told: Mapping[str, Any], columns: Mapping[str, tuple[str, Any]]) -> TableChange:
-    added = {name: _value(plain, columns[name][1]) for name, plain in told.get("added", {}).items()}
+def _read_change(entry: Mapping[str, Any], columns: Mapping[str, tuple[str, Any]]) -> TableChange:
+    added = {
+        name: _value(plain, columns[name][1]) for name, plain in entry.get("added", {}).items()
+    }
     return TableChange(
-        int(told["scn"]),
-        str(told["before"]),
-        dict(told.get("renamed", {})),
+        int(entry["scn"]),
+        str(entry["before"]),
+        dict(entry.get("renamed", {})),
         added,
-        dict(told.get("reload", {})),
-        bool(told.get("emptied")),
+        dict(entry.get("reload", {})),
+        bool(entry.get("emptied")),
     )
 
 

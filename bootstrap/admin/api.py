@@ -94,13 +94,13 @@ class PairApi:
         pair, traffic = self._pair, self._pair.traffic
         problems = pair.problems()
         return PairView(
-            name=call.asker.host,
+            name=call.peer.host,
             version=__version__,
             process_id=os.getpid(),
             started_at=pair.started_at_s,
             is_healthy=not problems,
             is_ready=pair.is_ready,
-            role="admin" if call.asker.role is Role.ADMIN else "reader",
+            role="admin" if call.peer.role is Role.ADMIN else "reader",
             problems=[
                 PairProblem(physical_source=name, text=text)
                 for name, texts in problems.items()

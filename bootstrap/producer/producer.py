@@ -311,7 +311,7 @@ class Producer:
 
     def _fall_off(self, store: Store, error: ScnNotFoundError) -> None:
         scn = store.position().scn
-        self._fell_off = f"lagged out after scn {scn}; the oldest held was {error.held}"
+        self._fell_off = f"lagged out after scn {scn}; the oldest held was {error.oldest_text}"
         name = self._physical.name
         known = about(physical_source=name, scn=scn)
         log.error("%s: %s; all sources are seeded again", name, self._fell_off, extra=known)

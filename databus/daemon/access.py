@@ -65,7 +65,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AccessHeaders:
     """The headers of a request that decide about access; None = no such header."""
 
     scheme: str
@@ -74,19 +74,24 @@ class Asking:
     origin: str | None
 
 
-def check_permission(asking: Asking, needed: Role, access: Access, settings: HttpSettings) -> None:
+def check_permission(
+    headers: AccessHeaders, needed: Role, access: Access, settings: HttpSettings
+) -> None:
     """Raise UnauthorizedError or ForbiddenError unless this may be answered."""
     if needed is Role.NOBODY:
         return
-    _check_role(access.role_of(asking.authorization), needed, asking.authorization)
-    if asking.origin is not None and asking.origin.lower() != f"{asking.scheme}://{asking.host}":
+    _check_role(access.role_of(headers.authorization), needed, headers.authorization)
+    if (
+        headers.origin is not None
+        and headers.origin.lower() != f"{headers.scheme}://{headers.host}"
+    ):
         raise ForbiddenError(
-            f"Origin {asking.origin[:100]!r} is not this server's own page, and pages of others "
+            f"Origin {headers.origin[:100]!r} is not this server's own page, and pages of others "
             "are not answered"
         )
-    if access.is_open and not _is_own_host(asking.host, needed, settings):
+    if access.is_open and not _is_own_host(headers.host, needed, settings):
         raise ForbiddenError(
-            f"Host {asking.host[:100]!r} is not known to be this server: use its address or "
+            f"Host {headers.host[:100]!r} is not known to be this server: use its address or "
             "localhost, set http.host to that name, or give the server tokens"
         )
 

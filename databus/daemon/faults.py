@@ -105,7 +105,7 @@ def trace_of(error: BaseException) -> BaseException | None:
     return None if is_transient(error) else error
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return what to say of an error: its text, and what to do where a disk is full."""
     text = str(error) or repr(error)
     is_full = any(_is_full(one) for one in _chain(error))

@@ -25,7 +25,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from databus import __version__
 from databus.conf.settings import HttpSettings
-from databus.daemon.access import Access, Asking, Role, check_permission
+from databus.daemon.access import Access, AccessHeaders, Role, check_permission
 from databus.daemon.fair_queue import FairQueue
 from databus.daemon.log_setup import about
 from databus.schemas.error_headers import error_headers, wire_names
@@ -124,7 +124,7 @@ class ApiHandler(RequestHandler):
             raise StreamClosedError
         self._be_counted()
         self._check_method()
-        check_permission(self._asking(), self.role_needed(), self.access, self.limits)
+        check_permission(self._access_headers(), self.role_needed(), self.access, self.limits)
 
     async def _execute(self, *arguments: Any, **named: Any) -> None:
         """Answer; end without a word when the service has ended first and cancels this."""
@@ -147,14 +147,14 @@ class ApiHandler(RequestHandler):
     def may(self, role: Role) -> bool:
         """Return whether this request would be answered if a role were needed."""
         try:
-            check_permission(self._asking(), role, self.access, self.limits)
+            check_permission(self._access_headers(), role, self.access, self.limits)
         except RequestError:
             return False
         return True
 
-    def _asking(self) -> Asking:
+    def _access_headers(self) -> AccessHeaders:
         headers = self.request.headers
-        return Asking(
+        return AccessHeaders(
             scheme=self.request.protocol,
             host=self.request.host.lower(),
             authorization=headers.get("Authorization"),

@@ -91,8 +91,8 @@ class Document(RootModel[dict[str, Any]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Who asks: its role, its address, what program it says it is, and the host it asked."""
+class Peer:
+    """The sender of a request: role, address, `User-Agent`, and the `Host` that it named."""
 
     role: Role = Role.NOBODY
     address: str = ""
@@ -107,7 +107,7 @@ class Call:
     path: Mapping[str, str]
     query: Any
     body: Any
-    asker: Asker = Asker()
+    peer: Peer = Peer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +153,15 @@ class EndpointHandler(ApiHandler):
 
     async def _answer(self, path: Mapping[str, str]) -> None:
         endpoint = self.endpoints[self.request.method or ""]
-        call = Call(path, self._query(endpoint), self._body(endpoint), self._asker())
+        call = Call(path, self._query(endpoint), self._body(endpoint), self._peer())
         answer = await self.in_time(endpoint.do(call))
         text = answer.model_dump_json(by_alias=True) + "\n"
         await self.send(text.encode(), "application/json; charset=UTF-8")
 
-    def _asker(self) -> Asker:
+    def _peer(self) -> Peer:
         request = self.request
         agent = request.headers.get("User-Agent", "")
-        return Asker(self.role(), request.remote_ip or "", agent, request.host)
+        return Peer(self.role(), request.remote_ip or "", agent, request.host)
 
     def _query(self, endpoint: Endpoint) -> ApiModel:
         given: dict[str, Any] = {**decode_parameters(self.request.query_arguments)}

@@ -188,14 +188,14 @@ class RelayApi:
         served = relay.monitor.served
         troubles = relay.troubles
         return RelayView(
-            name=call.asker.host,
+            name=call.peer.host,
             version=__version__,
             process_id=os.getpid(),
             started_at=traffic.started_at_s,
             is_healthy=not troubles,
             is_ready=relay.is_ready,
             troubles=[Trouble.model_validate(one, from_attributes=True) for one in troubles],
-            role="admin" if call.asker.role is Role.ADMIN else "reader",
+            role="admin" if call.peer.role is Role.ADMIN else "reader",
             clients=len(relay.monitor.clients),
             held_requests=traffic.held_requests,
             stream_requests=traffic.stream_requests,
@@ -299,9 +299,9 @@ class RelayApi:
         if report.id != call.path["id"]:
             raise InvalidParameterError("id", report.id, f"the id in the path, {call.path['id']!r}")
         now_s, at = self._now_s(), self._at()
-        caller = Caller(report.id, call.asker.address, call.asker.agent)
+        caller = Caller(report.id, call.peer.address, call.peer.agent)
         client = self._relay.monitor.clients.reported(caller, report, now_s)
-        client.kept = kept_places(self._relay, client, report, call.asker.host)
+        client.kept = kept_places(self._relay, client, report, call.peer.host)
         for registration in report.registrations:
             # Reports repeat a problem every few seconds; it is recorded once.
             if registration.problem and registration.problem != client.last_error:

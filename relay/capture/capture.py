@@ -3,7 +3,7 @@
 open → read → append → MaxSCN → notify. The source encodes its windows with the encoder that
 it is given. A transient problem, such as an unreachable source or a full disk
 (`daemon.faults` decides), is retried for ever with back-off, and the state shows it. Any
-other error that occurs twice (`doubts` explains why) puts this one source into the error
+other error that occurs twice (`repeated_errors` explains why) puts this one source into the error
 state, with advice in its text; the rest of the relay is unaffected. `start` tries again. The
 state is running only after the connection was proved (`log_place`).
 
@@ -24,13 +24,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from databus.conf.settings import PhysicalSourceSettings
-from databus.daemon.faults import is_of_this_machine, is_transient, told
+from databus.daemon.faults import describe, is_of_this_machine, is_transient
 from databus.daemon.log_setup import about
 from databus.relay.capture.capture_ring import CaptureRing, newest_of
-from databus.relay.capture.doubts import Doubts, as_doubt
 from databus.relay.capture.heartbeat import Heartbeat
 from databus.relay.capture.log_place import LogPlace
 from databus.relay.capture.max_scn import MaxScnStore
+from databus.relay.capture.repeated_errors import RepeatedErrors, as_first_occurrence
 from databus.relay.capture.status import RESTING, TROUBLED, CaptureStatus, State
 from databus.relay.capture.window_encoder import WindowEncoder, encode_empty
 from databus.relay.clock import SYSTEM_CLOCK, Clock
@@ -88,7 +88,7 @@ class Capture:
         self._next_try_at: float | None = None
         self._heard_at_s: float | None = None
         self.place = LogPlace(settings.name, ring)
-        self._doubts = Doubts()
+        self._errors = RepeatedErrors()
         self._windows = self._events = self._size_bytes = self._reconnects = 0
         self._delay_s = 0.0
         self._warnings: tuple[str, ...] = ()
@@ -180,10 +180,10 @@ class Capture:
                 self.place.failed()
                 if is_transient(error):
                     self._back_off(error)
-                elif self._doubts.is_confirmed(error, self._ring.max_scn):
+                elif self._errors.is_repeated(error, self._ring.max_scn):
                     self._give_up(error)
                 else:
-                    self._back_off(as_doubt(error))
+                    self._back_off(as_first_occurrence(error))
 
     def _give_up(self, error: Exception) -> None:
         """Enter the error state and wait for `start` or `stop`."""
@@ -208,7 +208,7 @@ class Capture:
 
     def _capture(self) -> None:
         """Read until another state is wanted; then close the source and save MaxSCN."""
-        self._doubts.connecting()
+        self._errors.connecting()
         self.place.connecting()
         source = self._open_source(self._settings)
         source.write_with(self._encoder)
@@ -223,7 +223,7 @@ class Capture:
             self._note_findings(source)
             for table in source.tables():
                 self._encoder.publish_first(table)
-            self._doubts.opened()
+            self._errors.opened()
             self._heard_at_s = self._clock.monotonic_s()
             while self._wanted is State.RUNNING:
                 captured = source.read()
@@ -358,7 +358,7 @@ class Capture:
             self._heartbeat.empty_appended(now_s)
 
     def _warn_of_large_rows(self, data: bytes) -> None:
-        for warning in self._large_rows.look_at(data) if self._large_rows else ():
+        for warning in self._large_rows.check(data) if self._large_rows else ():
             log.warning("%s: %s", self._settings.name, warning, extra=self._about())
 
     @contextmanager
@@ -397,7 +397,7 @@ class Capture:
 
     def _tell_unsaved(self, error: Exception) -> None:
         """Report that MaxSCN is not saved; the windows in the ring are safe, and readable."""
-        text = told(error)
+        text = describe(error)
         if not self._unsaved:
             log.warning("%s: %s; retrying", self._settings.name, text, extra=self._about())
             self._on_problem(error)
@@ -439,7 +439,7 @@ class Capture:
 
     def _back_off(self, error: Exception) -> None:
         """Report a transient error and wait for the next try."""
-        text = told(error)
+        text = describe(error)
         wait_s = self._wait_s * (1 - JITTER * random.random())  # jitter only shortens the wait
         is_away = is_transient(error) and not is_of_this_machine(error)
         name, what = self._settings.name, "is not available" if is_away else "could not continue"

@@ -115,7 +115,7 @@ class LogMonitor:
         # A probe cancelled by `stop` has found nothing.
         if not self._stopped.is_set():
             self._status, self._probed_at = found, began_at
-            self._say(before, found)
+            self._log_change(before, found)
             if found.doubt:
                 self._on_doubt(found.doubt)
         return found
@@ -140,7 +140,7 @@ class LogMonitor:
                 return
             left_s -= self._quiet_every_s
 
-    def _say(self, before: LogStatus, found: LogStatus) -> None:
+    def _log_change(self, before: LogStatus, found: LogStatus) -> None:
         """Log a change of state only: the numbers in a warning differ in every probe."""
         was, now = (before.holding, bool(before.warning)), (found.holding, bool(found.warning))
         if was == now:

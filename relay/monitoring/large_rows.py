@@ -16,28 +16,28 @@ class LargeRows:
     def __init__(self, most_bytes: int, name_of: Callable[[int], str]) -> None:
         self._most_bytes = most_bytes  # the `http.max_response_bytes`
         self._name_of = name_of
-        self._told: dict[int, str] = {}
+        self._warnings: dict[int, str] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings since the start, one per table."""
-        return tuple(self._told.values())
+        return tuple(self._warnings.values())
 
-    def look_at(self, data: bytes) -> list[str]:
+    def check(self, data: bytes) -> list[str]:
         """Check whole events, stamped or not; return the new warnings.
 
         Usually a single comparison: data below the limit contains no larger row.
         """
-        return self._look_at_each(data) if len(data) > self._most_bytes else []
+        return self._check_each(data) if len(data) > self._most_bytes else []
 
-    def _look_at_each(self, data: bytes) -> list[str]:
+    def _check_each(self, data: bytes) -> list[str]:
         new: list[str] = []
         at, last = 0, len(data) - SMALLEST_BYTES
         while at <= last:
             event = peek(data, at)
-            if event.length > self._most_bytes and event.src_id not in self._told:
-                self._told[event.src_id] = self._text(event.src_id, event.length)
-                new.append(self._told[event.src_id])
+            if event.length > self._most_bytes and event.src_id not in self._warnings:
+                self._warnings[event.src_id] = self._text(event.src_id, event.length)
+                new.append(self._warnings[event.src_id])
             at += max(event.length, SMALLEST_BYTES)
         return new
 

@@ -41,14 +41,14 @@ class Watched:
     damages: tuple[Found, ...] = ()
     problem: str = ""  # why the ring could not be checked
     is_passing: bool = False  # whether the problem is transient, such as no free descriptor
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
 
     def note(self, found: Sequence[Found], reached: int) -> list[DatabusError]:
         """Replace the damage known before `reached` by `found`; return the errors that are new."""
         behind = [one for one in self.damages if one[0].begin >= reached]
         self.damages = (*found, *behind)
-        new = [error for _, error in found if str(error) not in self.told]
-        self.told.update(map(str, new))
+        new = [error for _, error in found if str(error) not in self.reported]
+        self.reported.update(map(str, new))
         return list(new)
 
 

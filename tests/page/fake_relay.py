@@ -278,7 +278,7 @@ class FakeRelay:
             is_healthy=not self.troubles,
             troubles=self.troubles,
             is_ready=True,
-            role="admin" if call.asker.role is Role.ADMIN else "reader",
+            role="admin" if call.peer.role is Role.ADMIN else "reader",
             clients=len(self.clients),
             held_requests=3,
             stream_requests=123_456,

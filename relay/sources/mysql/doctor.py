@@ -44,12 +44,12 @@ from databus.schemas.table import Column, Table
 
 def check_server(request: CheckRequest) -> list[Check]:
     """Run all checks; one that cannot be made is an error, and the rest still run."""
-    look = _Look(request.subject, request.settings, request.now_s, request.newest_scn)
-    look.run(reads_log=request.reads_log)
-    return look.found
+    run = _ServerCheck(request.subject, request.settings, request.now_s, request.newest_scn)
+    run.run(reads_log=request.reads_log)
+    return run.found
 
 
-class _Look:
+class _ServerCheck:
     """One run of the checks on one server; `found` collects the results."""
 
     def __init__(
@@ -63,11 +63,11 @@ class _Look:
 
     def run(self, *, reads_log: bool) -> None:
         """Run the checks in the order in which they depend on each other."""
-        with self._told("login"):
+        with self._checking("login"):
             address = address_of(self._settings)
             catalog = ServerCatalog(address, self._settings, 0)
             with catalog.session():
-                self._say(ok(self._named("login"), f"{address} lets the account in"))
+                self._add(ok(self._named("login"), f"{address} lets the account in"))
                 self._check_tls(address)
                 self._ask(catalog, address, reads_log)
 
@@ -76,13 +76,13 @@ class _Look:
         fold_case = variables.get("lower_case_table_names", "0") != "0"
         sources = self._settings.source_names
         names = catalog.names = Names(sources, fold_case=fold_case)
-        with self._told("clock"):
+        with self._checking("clock"):
             ((clock_s,),) = catalog.ask("SELECT UNIX_TIMESTAMP(NOW(6))")
-            self._say(*check_clock(self._named("clock"), float(clock_s), self._now_s))
-        with self._told("tables"):
+            self._add(*check_clock(self._named("clock"), float(clock_s), self._now_s))
+        with self._checking("tables"):
             problems = catalog.table_problems(names.sources)
             well = f"all {len(sources)} can be read"
-            self._say(*errors(self._named("tables"), problems, well))
+            self._add(*errors(self._named("tables"), problems, well))
         if reads_log:
             self._check_variables(variables)
             self._check_log(catalog, address, variables, fold_case)
@@ -94,10 +94,10 @@ class _Look:
         well = (
             f"log_bin ON, binlog_format ROW, binlog_row_image {variables.get('binlog_row_image')}"
         )
-        self._say(*errors(self._named("variables"), problems, well))
+        self._add(*errors(self._named("variables"), problems, well))
         metadata = variables.get("binlog_row_metadata", "none")
         if metadata.upper() != "FULL":
-            self._say(
+            self._add(
                 warning(
                     self._named("variables"),
                     f"binlog_row_metadata is {metadata}: names of columns are taken from the "
@@ -108,9 +108,9 @@ class _Look:
         own_id = int(variables.get("server_id", 0) or 0)
         if own_id == 0:
             text = "server_id is 0, and it logs nothing for replicas: set server_id = 1 or another"
-            self._say(error(self._named("server_id"), text))
+            self._add(error(self._named("server_id"), text))
         elif problem := replica_id_problem(settings.server_id, own_id):
-            self._say(error(self._named("server_id"), problem))
+            self._add(error(self._named("server_id"), problem))
 
     def _check_log(
         self,
@@ -119,18 +119,18 @@ class _Look:
         variables: Mapping[str, str],
         fold_case: bool,
     ) -> None:
-        with self._told("findings"):
+        with self._checking("findings"):
             self._check_facts(catalog, variables, fold_case)
-        with self._told("server_id"):
+        with self._checking("server_id"):
             self._check_clash(catalog.replicas())
         files: Sequence[LogFile] = ()
-        with self._told("grants"):
+        with self._checking("grants"):
             files = catalog.log_files()
         if not files:
             return
-        with self._told("grants"):
+        with self._checking("grants"):
             self._try_dump(address, files, variables)
-        with self._told("start"):
+        with self._checking("start"):
             self._check_place(catalog, files, variables)
 
     def _check_facts(
@@ -140,15 +140,15 @@ class _Look:
         facts = read_facts(catalog, variables, sources)
         problems = filter_problems(sources, facts.filters, fold_case=fold_case)
         problems.append(replication_problem(variables, facts.replication))
-        self._say(*errors(self._named("log"), problems, ""))
+        self._add(*errors(self._named("log"), problems, ""))
         tables = [
             _table(source, definition)
             for source in sources
             if (definition := catalog.definition(source)) is not None
         ]
         found = findings_of(facts, tables, self._settings.start, self._settings.purge_warning_hours)
-        self._say(ok(self._named("server"), found.summary))
-        self._say(*(warning(self._named("server"), text) for text in found.warnings))
+        self._add(ok(self._named("server"), found.summary))
+        self._add(*(warning(self._named("server"), text) for text in found.warnings))
 
     def _check_clash(self, replicas: Sequence[tuple[int, str]]) -> None:
         """Check for other replicas with the configured id; a derived id is unique."""
@@ -161,11 +161,11 @@ class _Look:
         strangers = [h for h in others if not (h.startswith(f"{ours}:") and h.endswith(machine))]
         if strangers:
             text = f"{clash_text(wanted)}: {', '.join(strangers)}"
-            self._say(error(self._named("server_id"), text))
+            self._add(error(self._named("server_id"), text))
         elif others:
-            self._say(ok(self._named("server_id"), f"{wanted} is used by this relay, which runs"))
+            self._add(ok(self._named("server_id"), f"{wanted} is used by this relay, which runs"))
         else:
-            self._say(ok(self._named("server_id"), f"{wanted} is used by no other replica"))
+            self._add(ok(self._named("server_id"), f"{wanted} is used by no other replica"))
 
     def _try_dump(
         self, address: MysqlAddress, files: Sequence[LogFile], variables: Mapping[str, str]
@@ -185,7 +185,7 @@ class _Look:
                 pass
         finally:
             dump.close()
-        self._say(
+        self._add(
             ok(self._named("grants"), "the account may read the log, and what it needs of it")
         )
 
@@ -201,40 +201,40 @@ class _Look:
         if position is None or position.epoch != settings.epoch:
             start = start_at_setting(settings.start, settings.epoch, files, _is_mariadb(variables))
             problem = gtid_start_problem(catalog, start, _is_mariadb(variables))
-            self._say(*errors(subject, [problem], f"capture begins at {start}"))
+            self._add(*errors(subject, [problem], f"capture begins at {start}"))
             return
         log = ServerLog(files, keeping_of(variables), self._now_s)
         status = log_status_of(Place(position), log, settings.purge_warning_hours)
         if status.holding is Holding.GONE:
-            self._say(error(subject, status.warning))
+            self._add(error(subject, status.warning))
         elif status.warning:
-            self._say(warning(subject, status.warning))
+            self._add(warning(subject, status.warning))
         else:
             behind = f"{status.behind_bytes} bytes behind the end of the log"
-            self._say(ok(subject, f"capture goes on in a file that the server has, {behind}"))
+            self._add(ok(subject, f"capture goes on in a file that the server has, {behind}"))
 
     def _check_tls(self, address: MysqlAddress) -> None:
         if address.tls is None and not is_loopback(address.host):
             text = f"rows and the login go to {address.host} unencrypted; set tls_ca"
-            self._say(warning(self._named("tls"), text))
+            self._add(warning(self._named("tls"), text))
 
     def _named(self, what: str) -> str:
         return f"{self._subject}: {what}"
 
-    def _say(self, *checks: Check) -> None:
+    def _add(self, *checks: Check) -> None:
         self.found.extend(checks)
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _checking(self, what: str) -> Iterator[None]:
         """Turn an error in the block into a failed check."""
         try:
             yield
         except SourceError as problem:
             text = str(problem)
             hint = "" if GRANT_HINT in text or not _is_about_grants(text) else f"; {GRANT_HINT}"
-            self._say(error(self._named(what), text + hint))
+            self._add(error(self._named(what), text + hint))
         except (SettingsError, DatabusError, ValueError) as problem:
-            self._say(error(self._named(what), str(problem)))
+            self._add(error(self._named(what), str(problem)))
 
 
 def _is_about_grants(text: str) -> bool:

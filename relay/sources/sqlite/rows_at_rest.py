@@ -24,7 +24,7 @@ from databus.schemas.table_schema import sqlite_affinity_type
 ALTERED = "n"  # the op of such a row
 _ADD = f"INSERT INTO {LOG}(generation, op, at, v0) VALUES (?, '{ALTERED}', {NOW}, ?)"
 _DEFAULT = "SELECT dflt_value FROM pragma_table_xinfo(?, 'main') WHERE name = ?"
-_UNTOLD = "its columns were changed in a way that ALTER TABLE has not"
+_UNKNOWN = "its columns were changed in a way that ALTER TABLE has not"
 
 _PYTHON_TYPES = {"long": int, "string": str, "double": float}
 
@@ -34,53 +34,53 @@ _Column = Sequence[Any]  # name, type, whether it may be null, place in the key
 def log_alteration(
     connection: sqlite3.Connection, table: SqliteTable, number: int, before: str
 ) -> None:
-    """Log what became of a table's rows, its columns `before` being others; else do nothing."""
+    """Log how a table's rows have changed, if its columns differ from `before`."""
     if before == table.columns_json():
         return
-    told = {"before": before, **_told(connection, table, json.loads(before))}
-    connection.execute(_ADD, (number, json.dumps(told)))
+    entry = {"before": before, **_describe(connection, table, json.loads(before))}
+    connection.execute(_ADD, (number, json.dumps(entry)))
 
 
 def read_alteration(source: str, table: Table, text: str) -> TableAltered:
     """Return what `log_alteration` wrote."""
-    told = json.loads(text)
+    entry = json.loads(text)
     change = TableChange(
         -1,
         "",
-        renamed=told.get("renamed", {}),
-        added=told.get("added", {}),
-        reload=told.get("reload", {}),
+        renamed=entry.get("renamed", {}),
+        added=entry.get("added", {}),
+        reload=entry.get("reload", {}),
     )
-    return TableAltered(table, table_from_json(source, told["before"]), change)
+    return TableAltered(table, table_from_json(source, entry["before"]), change)
 
 
-def _told(
+def _describe(
     connection: sqlite3.Connection, table: SqliteTable, old: list[_Column]
 ) -> dict[str, dict[str, Any]]:
     new: list[_Column] = json.loads(table.columns_json())
     if len(new) < len(old):
         left = [column for column in old if column[0] in {name for name, *_ in new}]
         is_dropped = [c[:2] for c in left] == [c[:2] for c in new] and table.key
-        return {} if is_dropped else {"reload": {WHOLE_TABLE: _UNTOLD}}
+        return {} if is_dropped else {"reload": {WHOLE_TABLE: _UNKNOWN}}
     if not table.key:
         why = "it has no primary key, and rows are told apart by all their columns"
         return {"reload": {WHOLE_TABLE: why}}
     if [c[1:] for c in old] != [c[1:] for c in new[: len(old)]]:
-        return {"reload": {WHOLE_TABLE: _UNTOLD}}
-    told: dict[str, dict[str, Any]] = {"renamed": {}, "added": {}, "reload": {}}
+        return {"reload": {WHOLE_TABLE: _UNKNOWN}}
+    entry: dict[str, dict[str, Any]] = {"renamed": {}, "added": {}, "reload": {}}
     for before, after in zip(old, new, strict=False):
         if before[0] != after[0]:
-            told["renamed"][after[0]] = before[0]
+            entry["renamed"][after[0]] = before[0]
     for column in table.columns[len(old) :]:
         if column.is_generated:
-            told["reload"][column.name] = "it is generated"
+            entry["reload"][column.name] = "it is generated"
             continue
         value = _default(connection, table.name, column.name, column.sql_type)
         if isinstance(value, bytes) or not _fits(value, column.sql_type):
-            told["reload"][column.name] = f"its default is {value!r}"
+            entry["reload"][column.name] = f"its default is {value!r}"
         else:
-            told["added"][column.name] = value
-    return told
+            entry["added"][column.name] = value
+    return entry
 
 
 def _default(connection: sqlite3.Connection, table: str, column: str, sql_type: str) -> Any:

@@ -202,7 +202,7 @@ class WatchedTables:
             return self._not_understood(statement, query, position, error)
         changes = self._changes(outcome, position)
         self._add(outcome.versions, outcome.charsets, query.text, position)
-        if outcome.rests:
+        if outcome.rows_at_rest:
             self._forget()  # with equal columns, rows may still be of another version
         found = [self._with_table(change, position) for change in changes]
         return [self._with_rows(change, outcome, position) for change in found]
@@ -335,7 +335,7 @@ class WatchedTables:
         if change.kind is not ChangeKind.ALTERED or change.table is None:
             return change
         key = self.names.keys[change.source]
-        before, rest = self._table(change.source, position - 1), outcome.rests.get(key)
+        before, rest = self._table(change.source, position - 1), outcome.rows_at_rest.get(key)
         if key in outcome.lost:
             rest = RowsAtRest.unknown(-1, "", outcome.lost[key])
         if rest is None and key not in outcome.versions:

@@ -78,7 +78,7 @@ class Outcome:
 
     `touched` has every table that the statement concerns. `lost` tells what happened to
     rows without being logged; `cascades` has rules of foreign keys that will change more
-    rows unlogged. `rests` describes the existing rows of tables whose rows come from a
+    rows unlogged. `rows_at_rest` describes the existing rows of tables whose rows come from a
     known table.
     """
 
@@ -87,7 +87,7 @@ class Outcome:
     emptied: list[TableName] = field(default_factory=list)
     lost: dict[TableName, str] = field(default_factory=dict)
     cascades: dict[TableName, str] = field(default_factory=dict)
-    rests: dict[TableName, TableChange] = field(default_factory=dict)
+    rows_at_rest: dict[TableName, TableChange] = field(default_factory=dict)
     touched: set[TableName] = field(default_factory=set)
     redefined: set[TableName] = field(default_factory=set)  # maybe; whatever they were before
 
@@ -315,7 +315,7 @@ def _alter_to(run: _Run, name: TableName, before: TableVersion, changes: Changes
     after = altered(before, changes, database_charset, run.rules)
     if before.definition is not None and after.definition is not None:
         rest = rows_at_rest(before.definition, after.definition, changes, run.rules)
-        run.outcome.rests[name] = rest
+        run.outcome.rows_at_rest[name] = rest
     if changes.alters_columns:
         run.outcome.redefined.add(name)
     if changes.cascade:
@@ -336,7 +336,7 @@ def _alter_to(run: _Run, name: TableName, before: TableVersion, changes: Changes
     if new_name == name:
         run.define(name, after)
         return
-    run.outcome.rests.pop(name, None)
+    run.outcome.rows_at_rest.pop(name, None)
     run.define(name, None)
     run.define(new_name, after)
     _move(run, {new_name: name, name: None})
@@ -432,10 +432,12 @@ def _move(run: _Run, origins: Mapping[TableName, TableName | None]) -> None:
         if origin is None:
             run.empty(name)
             continue
-        run.outcome.rests[name] = TableChange.unknown(-1, "", f"it was {'.'.join(origin)} before")
+        run.outcome.rows_at_rest[name] = TableChange.unknown(
+            -1, "", f"it was {'.'.join(origin)} before"
+        )
         if name in origins.values() and is_online_copy(origin, name):
             if run.outcome.versions[name] == run.schema.table(name):
-                del run.outcome.rests[name]
+                del run.outcome.rows_at_rest[name]
             continue  # the tool has copied the same rows into it
         text = f"RENAME TABLE {'.'.join(origin)} TO {'.'.join(name)}"
         run.outcome.lost[name] = text

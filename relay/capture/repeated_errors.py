@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from databus.schemas.errors import DatabusError, SourceStoppedError
 
-_MET_ONCE = "seen once, so it is retried over another connection"
+_SEEN_ONCE = "seen once, so it is retried over another connection"
 
 
-class _Sight(NamedTuple):
+class _Occurrence(NamedTuple):
     """One occurrence of an error; `was_open`: the log had been opened by then."""
 
     was_open: bool
@@ -26,11 +26,11 @@ class _Sight(NamedTuple):
     evidence: bytes
 
 
-class Doubts:
+class RepeatedErrors:
     """The last error of one physical source. Used by one thread."""
 
     def __init__(self) -> None:
-        self._last: _Sight | None = None
+        self._last: _Occurrence | None = None
         self._is_open = False
 
     def connecting(self) -> None:
@@ -43,22 +43,22 @@ class Doubts:
         if self._last is not None and not self._last.was_open:
             self._last = None
 
-    def is_confirmed(self, error: BaseException, scn: int) -> bool:
+    def is_repeated(self, error: BaseException, scn: int) -> bool:
         """Remember an error; return whether the last one was the same. `scn`: newest window."""
         place, evidence = "", repr(error).encode()
         if isinstance(error, SourceStoppedError):
             place, evidence = error.position, error.evidence
         elif isinstance(error, DatabusError):
             evidence = b""
-        sight = _Sight(self._is_open, type(error), scn, place, evidence)
-        before, self._last = self._last, sight
-        return sight == before
+        occurrence = _Occurrence(self._is_open, type(error), scn, place, evidence)
+        before, self._last = self._last, occurrence
+        return occurrence == before
 
 
-def as_doubt(error: BaseException) -> DatabusError:
+def as_first_occurrence(error: BaseException) -> DatabusError:
     """Return the error to report at the first occurrence, without advice to skip its position."""
     if isinstance(error, SourceStoppedError):
-        problem = f"{error.problem}; {_MET_ONCE}"
+        problem = f"{error.problem}; {_SEEN_ONCE}"
         return SourceStoppedError(error.source, error.scn, problem, error.position)
     text = str(error) if isinstance(error, DatabusError) else repr(error)
-    return DatabusError(f"{text}; {_MET_ONCE}")
+    return DatabusError(f"{text}; {_SEEN_ONCE}")

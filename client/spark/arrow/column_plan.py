@@ -244,6 +244,7 @@ class ColumnPlan:
         self._known = known
         self.columns = columns_of(schema)
         self._frame = frame
+        # Spark ignores the case of column names.
         places = {column.name.lower(): n for n, column in enumerate(self.columns)}
         self._converts: list[tuple[int, Convert | None, pa.DataType]] = []
         for field in frame.row_fields(schema.source):

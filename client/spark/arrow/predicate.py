@@ -109,6 +109,7 @@ class RowCondition:
         field, of_type = self._column(node.this)
         of_column = [self._literal(one, of_type, node.this.name) for one in node.expressions]
         found = field == of_column[0]
+        # Not is_in: with a NULL in the list the result must be NULL, not false.
         for literal in of_column[1:]:
             found = found | (field == literal)
         return found

@@ -69,6 +69,7 @@ class JoinBatches:
         if last is not None and last >= batch_id:
             return Applied(is_skipped=True, positions=self.target.positions())
         check_same_source(self.target, self._rows_source)
+        # Read once, for all tables of the state.
         table = batch.toArrow()
         by_stream = {stream: kept.changes(table) for stream, kept in self.state.items()}
         applied = {
@@ -97,6 +98,7 @@ class JoinBatches:
             if changes.rows.num_rows
         }
         touched = touched_by_changes(self.plan, self.spark, self.state, changed)
+        # A mark does not name the rows that it removes, so they are found by comparison.
         if by_stream[self.plan.fact].marks and self.target.schema() is not None:
             held = self.target.rows(self.spark)
             touched.append(facts_gone(self.plan, self.spark, self.state, held))

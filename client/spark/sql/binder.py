@@ -214,6 +214,7 @@ def _with_key(
         _Column(Output(name, scope.name(_Place(0, name))), relation.at, _Place(0, name))
         for name in missing
     ]
+    # The key is read even where it is not selected.
     scope.used.update(_Place(0, name) for name in key)
     columns = added + columns
     places = [_index_of(columns, name) for name in key]
@@ -249,6 +250,7 @@ def _bind_union(query: Query, columns: Mapping[SourceStream, SourceColumns]) -> 
     for other in branches[1:]:
         _check_alike(text, first, other)
     labels, source_column = _labels(text, branches)
+    # As in SQL, the first branch names the columns of all.
     names = [column.output.name for column in first.columns]
     labelled = [
         _branch(branch, names, label) for branch, label in zip(branches, labels, strict=True)
@@ -295,6 +297,7 @@ def _labels(text: SqlText, branches: Sequence[_UnlabelledBranch]) -> tuple[list[
     for place, column in enumerate(branches[0].columns):
         values = [branch.columns[place].literal for branch in branches]
         given = [value for value in values if value is not None]
+        # A column in which each branch selects another text tells the branches apart.
         if len({*given}) == len(branches):
             return given, column.output.name
     labels = [branch.select.relation.label for branch in branches]

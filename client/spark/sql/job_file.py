@@ -105,6 +105,7 @@ def parse_job(text: str, name: str = "job.sql") -> SqlJob:
 def _settings_of(text: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, line in enumerate(text.splitlines(), 1):
+        # Settings stand above the SELECT; comments within it are SQL.
         if line.strip() and not line.startswith("--"):
             break
         match = _SETTING.match(line)

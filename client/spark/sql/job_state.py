@@ -89,6 +89,7 @@ def open_folder(job: SqlJob, columns: Mapping[SourceStream, SourceColumns]) -> J
 
 def _as_begun(job: SqlJob, stream: SourceStream, found: Any, now: SourceColumns) -> SourceColumns:
     was = found["columns"][stream.label]
+    # New columns do no harm; rows written before have no values of a lost one.
     gone = [name for name in was if name not in now.columns]
     if gone or tuple(found["keys"][stream.label]) != now.key:
         what = f"columns {', '.join(gone)} are gone" if gone else "its primary key is different"
@@ -122,6 +123,7 @@ def _write(path: Path, entries: dict[str, Any]) -> None:
         json.dump(entries, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
+    # After the fsync: a crash leaves no file, or the whole one.
     new.replace(path / FILE)
 
 

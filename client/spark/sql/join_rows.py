@@ -124,6 +124,8 @@ def _referring(
     facts = state[plan.fact].rows(spark).alias(FACT)
     for one in before:
         rows = state[one.stream].rows(spark).alias(one.name)
+        # A left join even where the SELECT has an inner one: a fact that lacks this dimension
+        # may still refer to the changed row.
         facts = facts.join(rows, _refers(one), "left")
     return facts
 

@@ -55,6 +55,7 @@ def _of_branch(branch: Branch, batch: DataFrame) -> DataFrame:
         ),
         _meta(branch, F.lit("delete")),
     )
+    # One row becomes two when its key has changed: the new row, and a delete of the old key.
     both = F.array_compact(F.array(change, F.when(_has_moved(branch), old_key)))
     return decided.select(F.inline(both))
 

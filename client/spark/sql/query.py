@@ -185,6 +185,7 @@ def _check_parts(text: SqlText, tree: exp.Select) -> None:
 
 def _refuse_parts(text: SqlText, tree: exp.Expr, allowed: frozenset[str]) -> None:
     for key, value in tree.args.items():
+        # sqlglot ends names that are Python keywords with an underscore (`from_`).
         part = key.rstrip("_")
         if value and part not in allowed:
             name, instead = _REFUSED_PARTS.get(

@@ -86,6 +86,7 @@ def run(
     restarts = Restarts(most_restarts, BackOff(BackOffSettings(), Random()))
     running.on_applied = restarts.progressed
     while not running.stop.is_set():
+        # Before each start: after an ALTER the sources have other columns.
         on_plan(running.prepare())
         try:
             running.follow(available_now=available_now)
@@ -129,6 +130,7 @@ class _Running:
         self._batches = _batches(self._spark, plan, rows, self._folder, self._target)
         self._changes = read_streams(self._spark, self._job, plan.streams)
         _check_expressions(self._job, self._batches, self._changes)
+        # Last: a job that does not fit its sources leaves no folder.
         self._folder.keep()
         return explain_keys(plan)
 
@@ -162,6 +164,7 @@ class _Running:
             with self._proof.batch():
                 applied = self._batches.apply(batch, batch_id)
         except DatabusError as error:
+            # Spark passes on only the text of an error, so the error itself is kept here.
             self.failure = error
             raise
         self.summary.take(applied)

@@ -68,6 +68,7 @@ def types_of(job: SqlJob, streams: Sequence[SourceStream]) -> dict[SourceStream,
     found: dict[SourceStream, StructType] = {}
     for group in groups_of(job, streams):
         schema = changes_type(group.options)
+        # The data source finds a source by its name alone, so the physical source is checked here.
         named = [stream for stream in group.streams if stream.physical_source]
         if named:
             with closing(make_measure_client(parse_options(group.options))) as measure_client:

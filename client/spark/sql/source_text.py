@@ -84,6 +84,7 @@ class SqlText:
         """Return the text of tokens, with its column names replaced."""
         begin, end = tokens[0].start, tokens[-1].end + 1
         text = self.text[begin:end]
+        # From the end to the begin, so that the offsets before a replaced name stay right.
         spans = sorted(((*_span(column), name(column)) for column in columns), reverse=True)
         for first, last, written in spans:
             text = text[: first - begin] + written + text[last - begin :]
@@ -125,6 +126,7 @@ def _clauses(tokens: list[Token], begin: int) -> Clauses:
         elif kind is TokenType.COMMA and not found.has_from:
             into = []
             found.items.append(into)
+        # `IS DISTINCT FROM` is an operator, and no clause begins there.
         elif kind is TokenType.FROM and not _is_distinct_from(previous):
             found.has_from, into = True, []
         elif kind is TokenType.ON:

@@ -56,6 +56,7 @@ class KeyRanges:
         limits = list(pairwise(ends))
         for chunk in sorted(chunks):
             after, last = limits[chunk]
+            # Fewer and longer ranges: each is one condition of the query.
             if spans and after is not None and spans[-1].last == after:
                 spans[-1] = Span(spans[-1].after, last)
             else:

@@ -115,6 +115,7 @@ class MysqlTable(SourceTable):
     def _connect(self) -> Any:
         options: dict[str, Any] = {
             "read_timeout": _LONGEST_ANSWER_S,
+            # Bytes as the server sends them, which the row decoder of the scan expects.
             "use_unicode": False,
             "conv": {},
         }

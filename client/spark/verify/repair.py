@@ -175,6 +175,7 @@ class Repairer:
         """Put the chosen ones of the source's rows, and delete the keys that it does not have."""
         scn = -1
         for _ in range(ATTEMPTS):
+            # Before the rows are read, so that they are at least as new.
             scn = self._source.visible_scn()
             rows = rows_of_keys(self._source, keys)
             gone = [key for key in keys if key not in rows]
@@ -186,6 +187,8 @@ class Repairer:
                 scn=scn,
                 source=self._source.shape.source,
             )
+            # Otherwise the target went past the SCN meanwhile: read the rows again, as of a newer
+            # one.
             if put.took_new_rows or not chosen_rows:
                 return put
         raise ConsumerError(

@@ -37,6 +37,7 @@ class Changes:
     def row_at_end(self, key: Key, row: Row | None, seen_scn: int) -> Row | None:
         """Return the state at `until_scn` of a row that was read at `seen_scn` or later."""
         place, last = self.by_key.get(key, LastChange(NOWHERE, None))
+        # A truncate after the key's last change has removed the row.
         if self.truncated > place:
             place, last = self.truncated, None
         return last if place[0] > seen_scn else row

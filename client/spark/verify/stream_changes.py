@@ -96,9 +96,11 @@ class StreamChanges:
         is_truncate = op == "truncate"
         is_there = op != "delete"
         if self._where:
+            # To a comparison of part of a table, a row that leaves that part is deleted.
             is_there = is_there & sf.coalesce(sf.expr(f"({self._where})"), sf.lit(False))
         frame, is_same = key_frame(self._spark, self._shape, keys)
         marked = sf.broadcast(frame.withColumn(_IS_KEY, sf.lit(True)))
+        # A left join: truncates have no key, and must stay.
         found = latest_per_key(changes, self._shape.key_names).join(marked, is_same, "left")
         place = sf.array(f"{CHANGE_COLUMN}.scn", sf.col(f"{CHANGE_COLUMN}.index").cast("bigint"))
         columns = [value_of(column).alias(column.name) for column in self._shape.columns]

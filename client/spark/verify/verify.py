@@ -122,6 +122,7 @@ def verify(
         comparer = comparer_of(table.shape.names, options.compare)
         verifier = Verifier(table, rows, changes, comparer, options, on_step)
         verifier.verify(found, findings)
+        # Written last, so a file without totals is known to be unfinished.
         findings.end()
     return found
 
@@ -264,6 +265,7 @@ class Verifier:
     def _settle(self, candidates: list[Candidate], report: Report, findings: Findings) -> None:
         """Read candidates again until they are equal, or have differed equally often enough."""
         assert self._options.settle_s is not None
+        # The last difference of each key, and how often it was the same.
         seen = {one.key: (one, 1) for one in candidates}
         for _ in range(self._options.most_looks):
             for key in [k for k, (_, times) in seen.items() if times >= self._options.settle_tries]:

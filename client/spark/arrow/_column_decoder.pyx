@@ -30,7 +30,8 @@ cdef extern from "Python.h":
     char* PyOS_double_to_string(double value, char code, int digits, int flags, int* kind) except NULL
 
 cdef enum:
-    TOLD_NOTHING_BY = REPLICATED | TRACE
+    # Attributes that do not change how a row is decoded.
+    IGNORED_BITS = REPLICATED | TRACE
     ROW_BITS = HAS_METADATA | HAS_PAYLOAD
     # Ops of the metadata.
     INSERT = 0
@@ -44,10 +45,11 @@ cdef enum:
     MOST_FIRST_BYTES = 1 << 22
     MOST_BRANCHES = 8
     HEAD_COLUMNS = 5
-    # From so many bytes on the work is done without the GIL.
+    # From this size on, events are decoded without the GIL.
     LARGE_BYTES = 1 << 20
 
-# What a column's values are. DIGITS: decimals of 128 bits; MICROS: datetimes.
+# The types of values. DIGITS: decimals of 128 bits; MICROS: datetimes in microseconds;
+# ANY: a value of SQLite, stored as text.
 cdef enum Code:
     BOOLEAN
     INT
@@ -80,34 +82,33 @@ _CODES = {
 }
 _BRANCHES = {"null": NULL_BRANCH, "long": LONG, "double": DOUBLE, "string": TEXT, "bytes": BYTES}
 
-# What Python's dates and datetimes can be, in days and in microseconds: what
-# is beyond, the other way refuses.
+# The range of Python's dates, in days since 1970. The Python decoder refuses others.
 cdef int64_t _FIRST_DAY = -719162
 cdef int64_t _LAST_DAY = 2932896
 cdef int64_t _DAY_US = 86400000000
 
-# What became of an event that was looked at.
+# The result of decoding one event or value.
 cdef enum Verdict:
     TAKEN = 0
-    OTHER = 1  # for the other way
+    OTHER = 1  # left to the Python decoder
     NO_MEMORY = 2
 
 cdef struct Column:
     int code
-    int width  # bytes of a value; 0: varying; -1: a bit
+    int width  # bytes of a value; 0 = variable; -1 = one bit
     bint has_nulls
     uint8_t* valid
     uint8_t* values
-    int32_t* offsets  # the values' ends, from 0 on; only of varying ones
+    int32_t* offsets  # where each value begins, then the end; only of variable width
     int64_t room  # bytes of values of varying length
     int64_t first_room
 
 cdef struct Field:
     int code
-    int branches  # of the union; 0 = it is none
+    int branches  # of a union; 0 = not a union
     int null_branch
     uint8_t branch_codes[MOST_BRANCHES]
-    uint64_t limit_high  # a decimal is below it, without its sign
+    uint64_t limit_high  # above every absolute value that the decimal's type allows
     uint64_t limit_low
 
 cdef struct Plan:
@@ -123,12 +124,12 @@ cdef struct Plan:
     int64_t room  # rows
     int64_t first_room
     int64_t before_room
-    int64_t before_rows  # those that `before` is written for, null or not
-    int64_t befores  # those that have one
+    int64_t before_rows  # rows for which `before` is written, null or not
+    int64_t befores  # rows with a before image
     int64_t size_bytes  # of the events
 
 cdef struct Metadata:
-    const uint8_t* gtid  # NULL: there is none
+    const uint8_t* gtid  # NULL = none
     int64_t gtid_bytes
     int op
     int32_t row_index
@@ -138,8 +139,8 @@ cdef struct Metadata:
 cdef struct Cursor:
     const uint8_t* at
     const uint8_t* end
-    int64_t scn  # of the window that has not ended; -1: there is none
-    bint is_mixed
+    int64_t scn  # of the open window; -1 = none
+    bint is_mixed  # it has events of other windows
     int64_t window_scn
     int64_t window_time_ns
     int full
@@ -182,13 +183,14 @@ cdef inline int64_t _i8(const uint8_t* at) noexcept nogil:
 
 
 cdef inline bint _read_long(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
-    """Read a zigzag number; False when there is none that 64 bits hold."""
+    """Read a zigzag number; False if it is cut, or has more than 64 bits."""
     cdef uint64_t number = 0
     cdef const uint8_t* here = at[0]
     cdef int shift = 0
     while here < end:
         number |= <uint64_t>(here[0] & 0x7F) << shift
         if here[0] <= 0x7F:
+            # Of the tenth byte, 64 bits have room for one bit only.
             if shift == 63 and here[0] > 1:
                 return False
             value[0] = <int64_t>(number >> 1) ^ -<int64_t>(number & 1)
@@ -212,7 +214,7 @@ cdef inline bint _read_int(const uint8_t** at, const uint8_t* end, int32_t* valu
 cdef inline bint _read_bytes(
     const uint8_t** at, const uint8_t* end, const uint8_t** data, int64_t* size
 ) noexcept nogil:
-    """Read a length, and step over so many bytes, which `data` then points at."""
+    """Read a length and point `data` at the bytes after it, which are skipped."""
     if not _read_long(at, end, size) or size[0] < 0 or size[0] > end - at[0]:
         return False
     data[0] = at[0]
@@ -235,7 +237,7 @@ cdef inline bint _is_ascii(const uint8_t* at, int64_t size) noexcept nogil:
 
 
 cdef bint _is_utf8(const uint8_t* at, int64_t size) noexcept nogil:
-    """Say whether it is what Python would read: no overlong forms, no surrogates."""
+    """Whether Python would decode it: no overlong forms, no surrogates (RFC 3629)."""
     cdef const uint8_t* end = at + size
     cdef uint8_t first, second
     cdef int more
@@ -276,7 +278,7 @@ cdef inline bint _read_text(
 cdef inline bint _read_branch(
     const uint8_t** at, const uint8_t* end, bint* is_there
 ) noexcept nogil:
-    """Read which branch of a union of null and something else it is."""
+    """Read the branch of a union of null and another type."""
     if at[0] >= end or (at[0][0] != 0 and at[0][0] != 2):
         return False
     is_there[0] = at[0][0] == 2
@@ -285,18 +287,18 @@ cdef inline bint _read_branch(
 
 
 cdef bint _read_metadata(
-    const uint8_t* at, const uint8_t* end, bint may_have_notes, Metadata* told
+    const uint8_t* at, const uint8_t* end, bint may_have_notes, Metadata* metadata
 ) noexcept nogil:
-    """Read what is told of an event; False too when it has notes."""
+    """Read an event's metadata; False if it is malformed, or has notes."""
     cdef int64_t number = 0, size = 0, op = 0
     cdef const uint8_t* text = NULL
     cdef int32_t epoch = 0
     cdef bint is_there = False
-    told.gtid = told.before = NULL
-    told.gtid_bytes = told.before_bytes = 0
+    metadata.gtid = metadata.before = NULL
+    metadata.gtid_bytes = metadata.before_bytes = 0
     if not _read_branch(&at, end, &is_there):
         return False
-    if is_there and not _read_text(&at, end, &told.gtid, &told.gtid_bytes):
+    if is_there and not _read_text(&at, end, &metadata.gtid, &metadata.gtid_bytes):
         return False
     if not (
         _read_long(&at, end, &number)  # server_id
@@ -304,11 +306,11 @@ cdef bint _read_metadata(
         and _read_long(&at, end, &number)  # offset
         and _read_int(&at, end, &epoch)
         and _read_long(&at, end, &op)
-        and _read_int(&at, end, &told.row_index)
+        and _read_int(&at, end, &metadata.row_index)
         and _read_branch(&at, end, &is_there)
     ):
         return False
-    if is_there and not _read_bytes(&at, end, &told.before, &told.before_bytes):
+    if is_there and not _read_bytes(&at, end, &metadata.before, &metadata.before_bytes):
         return False
     if not _read_branch(&at, end, &is_there):
         return False
@@ -318,7 +320,7 @@ cdef bint _read_metadata(
         if at >= end or at[0] != 0:
             return False
         at += 1
-    told.op = <int>op
+    metadata.op = <int>op
     return at == end and 0 <= op < TRUNCATE
 
 
@@ -326,7 +328,7 @@ cdef bint _read_metadata(
 
 
 cdef inline void _set_bit(uint8_t* bits, int64_t at, bint value) noexcept nogil:
-    """Set a bit of those that are set one after another: the ones after it are zero."""
+    """Set one bit of a bitmap that is written in order; the bits after it become zero."""
     cdef uint8_t mask = <uint8_t>(1 << (at & 7))
     if at & 7 == 0:
         bits[at >> 3] = value
@@ -339,14 +341,14 @@ cdef void _fill_bits(uint8_t* bits, int64_t begin, int64_t end, bint value) noex
         _set_bit(bits, begin, value)
         begin += 1
     if begin < end:
-        # The last byte's bits beyond `end` are set anew by whoever sets the next.
+        # Bits of the last byte beyond `end` are overwritten with the next rows.
         memset(bits + (begin >> 3), 0xFF if value else 0, ((end + 7) >> 3) - (begin >> 3))
         if value and end & 7:
             bits[end >> 3] = <uint8_t>((1 << (end & 7)) - 1)
 
 
 cdef bint _make_room(Column* columns, int count, int64_t rows) noexcept nogil:
-    """Make room for so many rows in each column; False = no memory."""
+    """Make room for `rows` rows in each column; False = no memory."""
     cdef int n
     cdef Column* column
     cdef void* moved
@@ -384,10 +386,12 @@ cdef bint _make_bytes(Column* column, int64_t size) noexcept nogil:
 
 
 cdef inline Verdict _ensure(Column* column, int64_t row, int64_t size) noexcept nogil:
-    """Make room for so many bytes of one more value of varying length."""
+    """Make room for `size` bytes of one more value of variable length."""
     cdef int64_t needed = column.offsets[row] + size
+    # Arrow's offsets have 32 bits.
     if needed > INT32_MAX:
         return OTHER
+    # Half as much again, so that a growing column is seldom copied.
     if needed > column.room and not _make_bytes(column, needed + needed // 2):
         return NO_MEMORY
     return TAKEN
@@ -441,11 +445,12 @@ cdef inline void _put_i4(Column* column, int64_t row, int32_t value) noexcept no
 cdef Verdict _put_decimal(
     const Field* field, Column* column, int64_t row, const uint8_t* data, int64_t size
 ) noexcept nogil:
-    """Put a number of any length, big-endian, if it has no more digits than its type."""
+    """Put a big-endian two's complement number, unless it has more digits than its type."""
     cdef uint64_t high, low, sign_high, sign_low
     cdef uint64_t* place = <uint64_t*>column.values + 2 * row
     if size <= 0 or size > 16:
         return OTHER
+    # The sign fills the bytes that Avro leaves out.
     high = low = <uint64_t>-1 if data[0] > 0x7F else 0
     while size > 0:
         high = high << 8 | low >> 56
@@ -453,6 +458,7 @@ cdef Verdict _put_decimal(
         data += 1
         size -= 1
     place[0], place[1] = low, high
+    # Only the absolute value is compared with the limit.
     if high >> 63:
         sign_low = ~low + 1
         sign_high = ~high + (1 if low == 0 else 0)
@@ -467,6 +473,7 @@ cdef Verdict _put_number_text(Column* column, int64_t row, int64_t value) noexce
     cdef uint8_t[20] digits
     cdef int at = 20
     cdef uint64_t rest = <uint64_t>value
+    # Unsigned: the smallest number has no positive counterpart in 64 bits.
     if value < 0:
         rest = 0 - rest
     while True:
@@ -482,7 +489,7 @@ cdef Verdict _put_number_text(Column* column, int64_t row, int64_t value) noexce
 
 
 cdef Verdict _put_double_text(Column* column, int64_t row, double value) noexcept nogil:
-    """Put a double as Python writes it."""
+    """Put a double as Python prints it, with the shortest digits that read back the same."""
     cdef Verdict verdict
     cdef char* text = NULL
     with gil:
@@ -518,7 +525,7 @@ cdef Verdict _put_hex(
 cdef Verdict _take_any(
     int code, Column* column, int64_t row, const uint8_t** at, const uint8_t* end
 ) noexcept nogil:
-    """Take a value of SQLite's as text."""
+    """Take a value of SQLite, which may have any type, as text."""
     cdef int64_t number = 0
     cdef const uint8_t* data = NULL
     cdef double value = 0
@@ -544,7 +551,7 @@ cdef Verdict _take_any(
 cdef inline Verdict _take_value(
     const Field* field, Column* column, int64_t row, const uint8_t** at, const uint8_t* end
 ) noexcept nogil:
-    """Take a field's value. Which machine the bytes of a float are of: any that Arrow runs on."""
+    """Take a field's value. Floats are copied: the machine is little-endian, as Avro is."""
     cdef int code = field.code
     cdef int64_t number = 0
     cdef int32_t small = 0
@@ -599,7 +606,7 @@ cdef inline Verdict _take_value(
 cdef Verdict _take_fields(
     Plan* plan, Column* columns, int64_t row, const uint8_t* at, const uint8_t* end
 ) noexcept nogil:
-    """Take a row, all of `at` to `end`."""
+    """Take a row, which ends exactly at `end`."""
     cdef int n
     cdef Verdict verdict
     for n in range(plan.columns):
@@ -638,7 +645,7 @@ cdef bint _grow_before(Plan* plan) noexcept nogil:
 
 
 cdef bint _fill_before(Plan* plan, int64_t rows) noexcept nogil:
-    """Say of the rows up to `rows` that are left out that they had none before them."""
+    """Mark the rows up to `rows` that are not written yet as rows without a before image."""
     cdef int n
     if not _grow_before(plan):
         return False
@@ -653,14 +660,14 @@ cdef bint _fill_before(Plan* plan, int64_t rows) noexcept nogil:
 cdef Verdict _take_row(
     Plan* plan,
     const Options* options,
-    const Metadata* told,
+    const Metadata* metadata,
     int64_t scn,
     int64_t timestamp_ns,
     const uint8_t* at,
     const uint8_t* end,
 ) noexcept nogil:
     cdef int64_t row = plan.rows
-    cdef int op = told.op
+    cdef int op = metadata.op
     cdef bint has_before
     cdef const char* op_text
     cdef Verdict verdict
@@ -669,12 +676,12 @@ cdef Verdict _take_row(
     verdict = _take_fields(plan, plan.row, row, at, end)
     if verdict != TAKEN:
         return verdict
-    has_before = told.before != NULL and op == UPDATE and options.has_before
+    has_before = metadata.before != NULL and op == UPDATE and options.has_before
     if has_before:
         if not _fill_before(plan, row):
             return NO_MEMORY
         verdict = _take_fields(
-            plan, plan.before, row, told.before, told.before + told.before_bytes
+            plan, plan.before, row, metadata.before, metadata.before + metadata.before_bytes
         )
         if verdict != TAKEN:
             return verdict
@@ -693,18 +700,19 @@ cdef Verdict _take_row(
     if verdict != TAKEN:
         return verdict
     _put_i8(&plan.head[1], row, scn)
-    _put_i4(&plan.head[2], row, told.row_index)
+    _put_i4(&plan.head[2], row, metadata.row_index)
     _put_i8(&plan.head[3], row, timestamp_ns // 1000)
-    if told.gtid == NULL:
+    if metadata.gtid == NULL:
         _put_null(&plan.head[4], row)
     else:
-        verdict = _put_bytes(&plan.head[4], row, told.gtid, told.gtid_bytes)
+        verdict = _put_bytes(&plan.head[4], row, metadata.gtid, metadata.gtid_bytes)
         if verdict != TAKEN:
             return verdict
     if has_before:
         _set_bit(plan.before_valid, row, True)
         plan.before_rows = row + 1
         plan.befores += 1
+    # Only now does the row count: a row given up before is overwritten by the next.
     plan.rows = row + 1
     return TAKEN
 
@@ -713,11 +721,12 @@ cdef Verdict _take_row(
 
 
 cdef inline uint32_t _hash(int32_t src_id, const uint8_t* digest) noexcept nogil:
+    # A digest is random already; Knuth's multiplier spreads the small source ids.
     return _u4(digest) ^ <uint32_t>src_id * 2654435761u
 
 
 cdef inline int _find_plan(Plans* plans, int32_t src_id, const uint8_t* digest) noexcept nogil:
-    """Return a plan's number; -1 = there is none. Nearly always that of the event before."""
+    """Return a plan's number, nearly always that of the event before; -1 = none."""
     cdef Plan* plan
     cdef int number = plans.last
     cdef uint32_t slot
@@ -743,13 +752,14 @@ cdef inline bint _begins_event(const uint8_t* at) noexcept nogil:
 
 
 cdef inline int64_t _header_length(const uint8_t* at, int64_t left) noexcept nogil:
-    """Return how long the header is of the event at `at`, its CRCs right; 0 = look closer."""
+    """Return the header's length if both CRCs are right; 0 = left to the Python decoder."""
     cdef int64_t header_length, length
     cdef uint32_t bits
     if left < LONG_KEY_HEADER_BYTES or not _begins_event(at):
         return 0
     header_length, length = _u4(at + HEADER_LENGTH_AT), _u4(at + LENGTH_AT)
     bits = _u2(at + ATTRIBUTES_AT)
+    # Lengths come first: the CRCs are computed over as many bytes.
     if header_length < SMALLEST_BYTES or length < header_length or length > left:
         return 0
     if bits & (LONG_KEY | BYTE_KEY) == LONG_KEY:
@@ -790,7 +800,7 @@ cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) n
     cdef uint32_t bits
     cdef int number
     cdef bint may_have_notes
-    cdef Metadata told
+    cdef Metadata metadata
     cdef Plan* plan
     cdef Verdict verdict
     if header_length == 0:
@@ -801,9 +811,10 @@ cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) n
     if src_id == EOP_SRC_ID and bits == LONG_KEY and end - at == LONG_KEY_HEADER_BYTES:
         return _take_end(cursor)
     scn = _i8(at + SCN_AT)
-    bits &= ~<uint32_t>(LONG_KEY | BYTE_KEY | TOLD_NOTHING_BY)
+    bits &= ~<uint32_t>(LONG_KEY | BYTE_KEY | IGNORED_BITS)
     if src_id < 0 or scn < 0 or (bits != ROW_BITS | OPCODE_UPSERT and bits != ROW_BITS | OPCODE_DELETE):
         return OTHER
+    # The body: metadata with the digest of its schema, then the payload with its own.
     body = at + header_length
     if end - body < CRC32_PART_BYTES + MD5_PART_BYTES:
         return OTHER
@@ -823,11 +834,12 @@ cdef Verdict _take_event(Cursor* cursor, Plans* plans, const Options* options) n
     number = _find_plan(plans, src_id, payload + PART_MD5_AT)
     if number < 0:
         return OTHER
-    if not _read_metadata(body + CRC32_PART_BYTES, payload, may_have_notes, &told):
+    if not _read_metadata(body + CRC32_PART_BYTES, payload, may_have_notes, &metadata):
         return OTHER
     plan = plans.plans[number]
+    # The row before the window: an event that is left to Python changes nothing.
     verdict = _take_row(
-        plan, options, &told, scn, _i8(at + TIMESTAMP_NS_AT), payload + MD5_PART_BYTES, end
+        plan, options, &metadata, scn, _i8(at + TIMESTAMP_NS_AT), payload + MD5_PART_BYTES, end
     )
     if verdict != TAKEN:
         return verdict
@@ -850,11 +862,11 @@ cdef Verdict _take_events(Cursor* cursor, Plans* plans, const Options* options) 
     return TAKEN
 
 
-# -- what Python sees ----------------------------------------------------------------------
+# -- for Python ----------------------------------------------------------------------
 
 
 cdef class Held:
-    """A buffer that was handed over; freed with the last that looks at it."""
+    """A buffer that Arrow got; freed with the last array that uses it."""
 
     cdef void* _at
     cdef Py_ssize_t _size
@@ -890,13 +902,14 @@ cdef void _begin_column(Column* column, int code):
 
 
 cdef tuple _hand_over_column(Column* column, int64_t rows):
-    """Return the buffers as Arrow counts them, and begin anew: validity, offsets, values."""
+    """Return the column's Arrow buffers: validity, offsets, values; start with none."""
     cdef object valid = None, offsets = None, values
     cdef int64_t size
     if column.width == 0:
         size = column.offsets[rows]
         offsets = _hold(column.offsets, (rows + 1) * sizeof(int32_t))
         column.offsets = NULL
+        # The next batch probably needs about as much.
         column.first_room = min(max(size + size // 8, <int64_t>FIRST_BYTES), MOST_FIRST_BYTES)
     else:
         size = (rows + 7) // 8 if column.width < 0 else rows * column.width

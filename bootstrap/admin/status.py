@@ -144,6 +144,7 @@ class StatusWatch:
             return self._counted[name][1]
         sizes = store.sizes()
         now_s = self._monotonic_s()
+        # Counting reads whole indexes: a large store is counted less often.
         self._counted[name] = (now_s + (now_s - began_s) / COUNTING_SHARE, sizes)
         return sizes
 

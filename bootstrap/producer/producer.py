@@ -111,6 +111,7 @@ class WindowWriter(Consumer):
         if position.scn == NOTHING_YET:
             return None
         checkpoint = Checkpoint.at(position.scn, position.timestamp_ns)
+        # With the mark a relay of another log refuses the position.
         return checkpoint.with_mark(self._store.mark())
 
     def save(self, name: str, sources: Sequence[str], checkpoint: Checkpoint) -> None:  # noqa: ARG002
@@ -133,12 +134,12 @@ class WindowWriter(Consumer):
             self.windows += 1
             self.event_count += len(events)
             self.position = Position(scn, timestamp_ns)
-        _tell_notes(self._store)
+        _log_notes(self._store)
         for name in self._store.activate_caught_up():
             log.info("%s: seeded, and served from now on", name, extra=about(source=name, scn=scn))
 
 
-def _tell_notes(store: Store) -> None:
+def _log_notes(store: Store) -> None:
     """Log which sources a statement has marked for seeding again."""
     for name, scn, problem in store.notes:
         log.warning("%s: %s", name, problem, extra=about(source=name, scn=scn))
@@ -226,7 +227,7 @@ class Producer:
             client, writer = self._client, self._writer
         reading = client.status() if client is not None else []
         server = reading[0].server if reading else None
-        told = (reading[0].problem or "") if reading else ""
+        client_problem = (reading[0].problem or "") if reading else ""
         position = writer.position if writer is not None else None
         return ProducerStatus(
             self._physical.name,
@@ -237,7 +238,7 @@ class Producer:
             0 if writer is None else writer.windows,
             0 if writer is None else writer.event_count,
             self._fell_off,
-            self._current_problem(writer) or told or self._retention_problem,
+            self._current_problem(writer) or client_problem or self._retention_problem,
         )
 
     def _set_paused(self, is_paused: bool) -> None:
@@ -274,6 +275,7 @@ class Producer:
         try:
             client.start()
             with self._lock:
+                # It may have been paused while there was no client.
                 if self._is_paused:
                     client.pause()
             client.run()
@@ -300,7 +302,7 @@ class Producer:
         known = [text for _, _, text in store.schemas([bound.src_id])]
         fresh = [s.text for s in bound.schemas if s.text not in known]
         store.add_schemas(bound.src_id, [(s.version, s.text) for s in bound.schemas])
-        _tell_notes(store)
+        _log_notes(store)
         identity = identity_in(known[-1]) if known else None
         if identity is None or not any(identity_in(text) != identity for text in fresh):
             return

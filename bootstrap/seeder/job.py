@@ -39,7 +39,7 @@ from databus.schemas.errors import (
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-_LOOKS_IN_SILENCE = 5
+_LOOKS_BEFORE_REPORT = 5
 _NOTHING_YET = (
     "it waits for the relay's first window and cannot be served before: check that the relay "
     "runs and can read its database"
@@ -236,7 +236,7 @@ class SeedingThread:
                 self._problem = str(error) or repr(error)
             self._stop.wait(LOOK_S)
 
-    def _tell_silence(self) -> None:
+    def _report_no_log(self) -> None:
         name, self._problem = self._physical.name, _NOTHING_YET
         log.warning("seeding of %s: %s", name, _NOTHING_YET, extra=about(physical_source=name))
 
@@ -257,11 +257,11 @@ class SeedingThread:
                 for look in itertools.count(1):
                     self._resumed.wait()
                     begun = [state.name for state in _kept(store, self._physical)]
-                    if look == _LOOKS_IN_SILENCE and not begun:
-                        self._tell_silence()
+                    if look == _LOOKS_BEFORE_REPORT and not begun:
+                        self._report_no_log()
                     tables.seed_all(begun)
                     store.activate_caught_up()
-                    if begun or look < _LOOKS_IN_SILENCE:
+                    if begun or look < _LOOKS_BEFORE_REPORT:
                         self._problem = ""
                     if self._stop.wait(LOOK_S):
                         return

@@ -159,6 +159,7 @@ class Seeder:
             if self._stop.is_set():
                 return False
         self._report(Progress(source, rows, state.seed_estimate, limiter.rows_per_s, is_done=True))
+        # No row that was read is newer than this.
         return self._end(source, self._scan.newest_scn())
 
     def _end(self, source: str, until_scn: int) -> bool:
@@ -170,6 +171,7 @@ class Seeder:
         """Return the encoder of a table's rows, after storing their schema."""
         known = self._store.schemas([state.src_id])
         text = Versions(text for _, _, text in known).at(state.seed_scn)
+        # The version in force at A, unless the table was altered since.
         is_it = text is not None and shape(text) == avro_schema(table)
         events = RowEvents(
             table, state.src_id, state.seed_scn, timestamp_ns, text if is_it else None

@@ -103,6 +103,7 @@ class OpenStores:
         found = file_at(path)
         file = None if found is None else found[0]
         if found is not None and self._watch is not None:
+            # Before the file is opened: a damaged store must not be read.
             self._watch.admit(name, *found)
         if name in self._open and self._open[name][1] != file:
             store, _ = self._open.pop(name)
@@ -161,6 +162,7 @@ class StoreReaders:
 
 def _do(job: Job, stores: OpenStores) -> None:
     future, function = job
+    # The caller gave up while it waited.
     if not future.set_running_or_notify_cancel():
         return
     stores.work = future

@@ -106,6 +106,7 @@ class Sessions:
     def _find(self, caller: Caller, sources: tuple[str, ...]) -> Session:
         now_s = self._wall_s()
         key = caller.id, sources
+        # Popped and inserted again, so that the dict stays in the order of the last requests.
         session = self._sessions.pop(key, None) or Session(caller, sources, now_s, now_s)
         session.caller, session.last_seen_s = caller, now_s
         self._sessions[key] = session

@@ -55,6 +55,7 @@ def choose_sources(texts: Sequence[str], stores: Stores, listed: Listed) -> Sour
         if not places:
             raise _missing(text, held, listed, stores.problems)
     common = set.intersection(*(set(places) for places in found.values()))
+    # An id may belong to a source in each of several stores; a name does not.
     if len(common) != 1:
         raise InvalidParameterError(Parameter.SOURCES, ",".join(texts), _explain(found, common))
     (name,) = common

@@ -97,16 +97,16 @@ def _check_rows(store: Store, table: str) -> Iterator[int]:
 def _problem_of(scn: int, key: int | bytes | str, number: int, is_hashed: int, event: bytes) -> str:
     """Return how a row contradicts its event; "" when they agree."""
     try:
-        said, end = decode(event)
+        decoded, end = decode(event)
     except (ProtocolError, TypeError) as error:
         return str(error)
-    if end != len(event) or said.scn != scn:
-        return f"its event is of scn {said.scn}, not {scn}"
-    if said.is_truncate:
+    if end != len(event) or decoded.scn != scn:
+        return f"its event is of scn {decoded.scn}, not {scn}"
+    if decoded.is_truncate:
         return "" if is_hashed == EVERY_KEY else "it is about every row"
     if isinstance(key, str) or (number, is_hashed) != number_of(key):
         return f"{number} is not the number of its key"
-    return "" if key == said.key else f"its event is of key {said.key!r}"
+    return "" if key == decoded.key else f"its event is of key {decoded.key!r}"
 
 
 def _check_log_size(store: Store, state: SourceState) -> None:

@@ -135,7 +135,7 @@ class StoreFile:
                 yield
         except ProtocolError as error:
             raise source_table.damaged(
-                self.path, f"{what}{place}{at} came upon an event that does not read: {error}"
+                self.path, f"{what}{place}{at} read a malformed event: {error}"
             ) from error
         except (sqlite3.Error, OSError) as error:
             name = _name_of(error)

@@ -127,6 +127,7 @@ class RowsNow:
         versions = self._versions.get(src_id)
         if versions is None:
             return None
+        # The steps depend on the row's version and on the changes since, not on the event.
         known = (src_id, digest, versions.place(event.scn))
         if known not in self._ways:
             self._ways[known] = self._find_way(versions, digest, event.scn)
@@ -169,12 +170,14 @@ def _along(event: Event, way: _Way) -> _Along:
     before, before_absent = None if metadata is None else metadata.before, notes.before_absent
     if before is not None:
         before, before_absent, _ = _row(before, before_absent, way)
-    told = Notes(row.absent, before_absent, _texts(notes.raw, way), _texts(notes.before_raw, way))
+    renewed_notes = Notes(
+        row.absent, before_absent, _texts(notes.raw, way), _texts(notes.before_raw, way)
+    )
     if metadata is None:
         if not row.absent:
             return _Along(event)
         metadata = EventMetadata(Op.SNAPSHOT)
-    metadata = metadata._replace(before=before, notes=told if any(told) else None)
+    metadata = metadata._replace(before=before, notes=renewed_notes if any(renewed_notes) else None)
     part = metadata_part(encode_metadata(metadata))
     return _Along(event._replace(metadata=part), row.misfits)
 
@@ -187,6 +190,7 @@ def _row(data: bytes, absent: Sequence[int], way: _Way) -> _Row:
         missing = tuple(at for at, column in enumerate(columns) if column not in row)
         try:
             return _Row(way.new.encode(row, missing), missing, misfits)
+        # It names one column that does not fit: try again without that.
         except RowError as error:
             if error.column not in row:
                 raise

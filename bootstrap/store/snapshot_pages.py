@@ -255,6 +255,7 @@ def _measure_ranges(
         count = found.rows
         fits = rows + count <= most_rows and size_bytes + found.size_bytes <= most_bytes
         if count and not fits and (rows or count > 1):
+            # The limit lies within this range: search it with narrower ones.
             end_id, is_over = until, True
             if until - at == 1:
                 break
@@ -286,6 +287,7 @@ def _join_ranges(asked: _Rows, after_id: int, most_bytes: int) -> SnapshotBody:
         read = asked.joined(at, until, most_bytes - size_bytes)
         if read is None:
             if until - at > 1:
+                # The range has more than the page's room: try half of it.
                 width = (until - at) // 2
                 continue
             if rows:

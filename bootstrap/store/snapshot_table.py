@@ -256,6 +256,7 @@ def _metadata(last: Part | None) -> Part | None:
     """Return metadata that says `delete`, or none when the relay sends no metadata."""
     if last is None or last.digest not in METADATA_DIGESTS:
         return None
-    told = decode_metadata(last.data, last.digest).notes
-    notes = Notes(told.absent, (), told.raw) if told is not None else None
+    notes = decode_metadata(last.data, last.digest).notes
+    if notes is not None:
+        notes = Notes(notes.absent, (), notes.raw)
     return metadata_part(encode_metadata(EventMetadata(Op.DELETE, notes=notes)))

@@ -167,7 +167,7 @@ def _checksum(values: Sequence[Any]) -> int:
 
 
 def damaged(path: object, what: str) -> StoreDamagedError:
-    """Return the error text for a damaged store."""
+    """Return the error for a damaged store."""
     return StoreDamagedError(
         f"store {path} is damaged: {what}; stop its processes and move the file away "
         "(with its -wal): all is seeded again"

@@ -132,6 +132,7 @@ class Store(StoreReading):
                 elif state.src_id != src_id:
                     raise self._id_changed(state, src_id)
                 elif state.status is SourceStatus.INACTIVE:
+                    # The log has a gap: the changes during its absence.
                     log_table.clear(self._connection, src_id)
                     self._connection.execute(source_table.COME_BACK, (log_scn, log_scn, name))
             for name in known.keys() - src_ids.keys():
@@ -184,6 +185,7 @@ class Store(StoreReading):
         if state.status not in _HOLDS_ROWS or scn <= state.seed_scn:
             return
         until_scn = state.seed_until_scn
+        # Whether all rows were read before the statement.
         is_read = until_scn < scn if until_scn >= 0 else state.status is SourceStatus.ACTIVE
         if not is_read:
             # Some rows were read before the statement and some after it.
@@ -210,6 +212,7 @@ class Store(StoreReading):
         a source that is not in the store.
         """
         with self.file.writing("applying a window", scn=scn, stamps=False):
+            # After a restart the relay may send a window again that is stored already.
             last_scn = source_table.position_of(self._connection, self.path).scn
             if scn <= last_scn:
                 return False
@@ -236,6 +239,7 @@ class Store(StoreReading):
             )
         now_ns = self._now_ns()
         log_table.append(self._connection, src_id, indexed, now_ns)
+        # What the window did before its last TRUNCATE has no effect on the rows.
         begin = _last_truncate(events)
         if begin is not None:
             snapshot_table.empty(self._connection, src_id, events[begin], now_ns)
@@ -374,6 +378,7 @@ class Store(StoreReading):
         A source whose log starts after the SCN of its seeding has a gap: it becomes NEW
         again. So does one with rows whose missing columns were never logged.
         """
+        # Asked after each window: no write lock while there is nothing to activate.
         with self.file.explained("activating"):
             if self._connection.execute(source_table.CAUGHT_UP).fetchone() is None:
                 return []

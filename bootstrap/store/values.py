@@ -14,9 +14,8 @@ class SourceStatus(StrEnum):
 
     NEW = "new"  # to be seeded
     SEEDING = "seeding"  # its rows are being read from the database
-    SEEDING_CATCH_UP = (
-        "seeding_catch_up"  # all rows are read; the log has to catch up with the reading
-    )
+    # All rows are read; the log has to catch up with the reading.
+    SEEDING_CATCH_UP = "seeding_catch_up"
     ACTIVE = "active"
     INACTIVE = "inactive"  # not among the settings' sources any more
     FELL_OFF_RELAY = "fell_off_relay"  # no relay holds what comes next; to be seeded again

@@ -1,9 +1,8 @@
 """HTTP to one server over one persistent connection.
 
-tornado's simple client opens a connection per request. Here the stream is kept, and each
-request gets a new `HTTP1Connection` over it. One request at a time. Anything that is not a
-well-formed answer, in time and within its size limit, is a ServerError and closes the
-connection.
+tornado's simple client opens a connection per request. Here the stream is kept. One request
+at a time. Anything that is not a well-formed answer, in time and within its size limit, is a
+ServerError and closes the connection; nothing is logged here.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
 from tornado.iostream import IOStream, SSLIOStream, StreamClosedError
 
 from databus import __version__
+from databus.client.puller.response_parser import MalformedResponseError, ResponseParser
 from databus.conf.settings import ClientSettings
 from databus.daemon.credentials import ServerAccess
 from databus.daemon.tls import NO_TLS, explain_tls
@@ -29,7 +27,6 @@ from databus.schemas.errors import ServerError, SettingsError, UnauthorizedError
 from databus.schemas.protocol import Header
 
 READ_BYTES = 256 << 10
-MAX_HEADER_BYTES = 64 << 10
 
 OnChunk = Callable[[bytes], None]
 
@@ -118,6 +115,8 @@ class Transport:
             why = error.real_error
             cause = f": {explain_tls(why) or why}" if why else ""
             raise ServerError(server, f"closed the connection in {path}{cause}") from error
+        except MalformedResponseError as error:
+            raise ServerError(server, f"the answer to {path} is malformed: {error}") from error
         finally:
             if self._is_broken:
                 self.close()
@@ -148,34 +147,34 @@ class Transport:
             # After a 401 the next connection reads the token file again.
             is_refused = reading.status == UnauthorizedError.status
             self._is_broken = is_refused or not reading.may_be_kept or stream.closed()
-            return reading.answer(server)
+            return reading.answer()
 
     async def _exchange(self, stream: IOStream, request: _Request, reading: _Reading) -> None:
-        parameters = HTTP1ConnectionParameters(
-            chunk_size=READ_BYTES, max_header_size=MAX_HEADER_BYTES, max_body_size=reading.max_bytes
-        )
-        connection = HTTP1Connection(stream, True, parameters)
-        reading.stop = connection.close
+        await stream.write(self._request_bytes(request))
+        while not reading.is_whole:
+            try:
+                data = await stream.read_bytes(READ_BYTES, partial=True)
+            except StreamClosedError:
+                if not reading.end():
+                    raise
+            else:
+                reading.receive(data)
+
+    def _request_bytes(self, request: _Request) -> bytes:
         url = urlsplit(request.server)
-        headers = HTTPHeaders({"Host": url.netloc, "User-Agent": f"databus/{__version__}"})
-        headers.update(self._headers)
-        headers.update(self._shown)
+        headers = {"Host": url.netloc, "User-Agent": f"databus/{__version__}"}
+        headers |= self._headers
+        headers |= self._shown
         if request.method == "POST":
             headers["Content-Type"] = "application/json"
             headers["Content-Length"] = str(len(request.body))
         # Behind a proxy a server may have a prefix.
         target = url.path.rstrip("/") + request.target
-        start_line = RequestStartLine(request.method, target, "HTTP/1.1")
-        sent = connection.write_headers(start_line, headers, request.body or None)
-        connection.finish()
-        await sent
-        try:
-            await connection.read_response(reading)
-        except StreamClosedError:
-            if reading.error is None:
-                raise
-        if reading.error is not None:
-            raise reading.error
+        lines = [f"{request.method} {target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if any("\r" in line or "\n" in line for line in lines):
+            raise ServerError(request.server, "a header has a line break")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + request.body
 
     async def _connect(self, server: str) -> IOStream:
         url = urlsplit(server)
@@ -234,60 +233,56 @@ async def _open_at(
     return stream
 
 
-class _Reading(HTTPMessageDelegate):
+class _Reading:
     """Collects one answer as it arrives."""
 
     def __init__(self, max_bytes: int, on_chunk: OnChunk | None) -> None:
-        self.max_bytes = max_bytes
-        self.has_begun = False
-        self.may_be_kept = False
-        self.error: Exception | None = None
-        self.stop: Callable[[], None]
         self._on_chunk = on_chunk
-        self.status = 0
-        self._headers = HTTPHeaders()
+        self._parser = ResponseParser(max_bytes)
         self._chunks: list[bytes] = []
-        self._body_bytes = 0
-        self._is_whole = False
 
-    def headers_received(
-        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
-    ) -> None:
-        self.has_begun = True
-        assert isinstance(start_line, ResponseStartLine)
-        self.status = start_line.code
-        self._headers = headers
+    @property
+    def has_begun(self) -> bool:
+        """Whether a byte of the answer has arrived."""
+        return self._parser.has_begun
 
-    def data_received(self, chunk: bytes) -> None:
-        """Pass a chunk of a good answer to `on_chunk`; keep the body of any other."""
-        self._body_bytes += len(chunk)
-        is_good = self.status == 200 and Header.ERROR not in self._headers
-        try:
-            if self._on_chunk is not None and is_good:
-                self._on_chunk(chunk)
-            else:
-                self._chunks.append(chunk)
-        except Exception as error:
-            # tornado would log and swallow it; `_exchange` raises it.
-            self.error = error
-            self.stop()
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole answer has arrived."""
+        return self._parser.is_whole
 
-    def finish(self) -> None:
-        self._is_whole = self.error is None
-        wants_close = self._headers.get("Connection", "").lower() == "close"
-        self.may_be_kept = self._is_whole and not wants_close
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether the connection can be used again."""
+        return self._parser.may_be_kept
 
-    def on_connection_close(self) -> None:
-        self._is_whole = False
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._parser.status
 
-    def answer(self, server: str) -> Answer:
-        """Return the whole answer; raise ServerError if it is incomplete."""
-        if not self._is_whole:
-            raise ServerError(
-                server, f"its answer is not HTTP, or has more than {self.max_bytes} bytes"
-            )
-        headers = {name.lower(): value for name, value in self._headers.items()}
-        return Answer(self.status, headers, b"".join(self._chunks), self._body_bytes)
+    def receive(self, data: bytes) -> None:
+        """Take bytes; raises MalformedResponseError, and what `on_chunk` raises."""
+        chunk = self._parser.receive(data)
+        if not chunk:
+            return
+        if self._on_chunk is not None and self._is_good:
+            self._on_chunk(chunk)
+        else:
+            self._chunks.append(chunk)
+
+    def end(self) -> bool:
+        """Say that the connection has ended; return whether the answer is whole."""
+        return self._parser.close()
+
+    @property
+    def _is_good(self) -> bool:
+        return self.status == 200 and Header.ERROR.lower() not in self._parser.headers
+
+    def answer(self) -> Answer:
+        """Return the whole answer."""
+        parser = self._parser
+        return Answer(parser.status, parser.headers, b"".join(self._chunks), parser.body_bytes)
 
 
 def make_transport(settings: ClientSettings, client_id: str = "") -> Transport:
